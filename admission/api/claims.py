@@ -1,0 +1,183 @@
+"""Claims and claim templates (resource.k8s.io/v1), and the allocation that a claim may carry."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from admission.api import devices, meta, quantities, selectors
+from admission.api.devices import DeviceId
+from admission.api.entries import RequestDevice
+from admission.api.meta import Meta
+from admission.api.reading import Json, Reader
+from admission.api.selectors import NodeSelector, Toleration
+
+ALL = "All"
+EXACT_COUNT = "ExactCount"
+
+MAX_RESULTS = 32
+"""Devices that one claim can hold: AllocationResultsMaxSize of resource.k8s.io/v1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceRequest:
+    """What one request, or one alternative of a `firstAvailable` request, asks for."""
+
+    name: str
+    device_class: str
+    selectors: tuple[str, ...] = ()
+    mode: str = EXACT_COUNT
+    count: int = 1
+    admin_access: bool = False
+    tolerations: tuple[Toleration, ...] = ()
+    capacity: Mapping[str, Fraction] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One entry of spec.devices.requests: exactly one alternative, or the several of `firstAvailable` in order."""
+
+    name: str
+    alternatives: tuple[DeviceRequest, ...]
+    first_available: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constraint:
+    """matchAttribute or distinctAttribute over requests (all requests when empty)."""
+
+    requests: tuple[str, ...] = ()
+    match: str | None = None
+    distinct: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimSpec:
+    """spec.devices of a claim. `config` is kept as JSON, for allocations that Muster writes."""
+
+    requests: tuple[Request, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+    config: tuple[Json, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocatedDevice:
+    """One of status.allocation.devices.results."""
+
+    given: RequestDevice
+    admin_access: bool = False
+    share_id: str = ""
+    consumed: Mapping[str, Fraction] = field(default_factory=dict)
+
+    @property
+    def device(self) -> DeviceId:
+        return self.given.device
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """status.allocation; without a node selector the claim may be used on any node."""
+
+    devices: tuple[AllocatedDevice, ...] = ()
+    node_selector: NodeSelector | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A ResourceClaim. reserved_for: UIDs of the consumers."""
+
+    meta: Meta
+    spec: ClaimSpec
+    allocation: Allocation | None = None
+    reserved_for: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimTemplate:
+    """A ResourceClaimTemplate."""
+
+    meta: Meta
+    spec: ClaimSpec
+
+
+def decode(obj: Json) -> Claim:
+    """Read a ResourceClaim."""
+    reader = Reader(obj)
+    status = reader.child("status")
+    result = Claim(
+        meta=meta.decode(reader),
+        spec=decode_spec(reader.child("spec")),
+        allocation=_allocation(status.child("allocation")) if "allocation" in status else None,
+        reserved_for=tuple(consumer.text("uid") for consumer in status.children("reservedFor")),
+    )
+    reader.finish("ResourceClaim", result.meta.key)
+    return result
+
+
+def decode_template(obj: Json) -> ClaimTemplate:
+    """Read a ResourceClaimTemplate."""
+    reader = Reader(obj)
+    result = ClaimTemplate(meta=meta.decode(reader), spec=decode_spec(reader.child("spec").child("spec")))
+    reader.finish("ResourceClaimTemplate", result.meta.key)
+    return result
+
+
+def decode_spec(reader: Reader) -> ClaimSpec:
+    """Read a ResourceClaimSpec."""
+    spec = reader.child("devices")
+    return ClaimSpec(
+        requests=tuple(map(_request, spec.children("requests"))),
+        constraints=tuple(
+            Constraint(
+                requests=constraint.texts("requests"),
+                match=constraint.optional("matchAttribute"),
+                distinct=constraint.optional("distinctAttribute"),
+            )
+            for constraint in spec.children("constraints")
+        ),
+        config=tuple(dict(config) for config in spec.raw("config") or ()),
+    )
+
+
+def _request(reader: Reader) -> Request:
+    name = reader.required("name")
+    if "firstAvailable" in reader:
+        alternatives = tuple(_device_request(sub, sub.required("name")) for sub in reader.children("firstAvailable"))
+        return Request(name=name, alternatives=alternatives, first_available=True)
+    if "exactly" not in reader:
+        reader.flaw("", "needs `exactly` or `firstAvailable`")
+    return Request(name=name, alternatives=(_device_request(reader.child("exactly"), name),))
+
+
+def _device_request(reader: Reader, name: str) -> DeviceRequest:
+    mode = reader.text("allocationMode", EXACT_COUNT)
+    return DeviceRequest(
+        name=name,
+        device_class=reader.text("deviceClassName"),
+        selectors=devices.cel_selectors(reader),
+        mode=mode,
+        count=reader.integer("count", 1) if mode == EXACT_COUNT else 0,
+        admin_access=reader.flag("adminAccess"),
+        tolerations=tuple(map(selectors.decode_toleration, reader.children("tolerations"))),
+        capacity=_quantities(reader.child("capacity"), "requests"),
+    )
+
+
+def _allocation(reader: Reader) -> Allocation:
+    results = tuple(map(_allocated, reader.child("devices").children("results")))
+    selector = selectors.decode_nodes(reader.child("nodeSelector")) if "nodeSelector" in reader else None
+    return Allocation(devices=results, node_selector=selector)
+
+
+def _allocated(reader: Reader) -> AllocatedDevice:
+    device = DeviceId(reader.required("driver"), reader.required("pool"), reader.required("device"))
+    return AllocatedDevice(
+        given=RequestDevice(request=reader.required("request"), device=device),
+        admin_access=reader.flag("adminAccess"),
+        share_id=reader.text("shareID"),
+        consumed=_quantities(reader, "consumedCapacity"),
+    )
+
+
+def _quantities(reader: Reader, name: str) -> dict[str, Fraction]:
+    values = reader.child(name)
+    return {key: values.parsed(key, quantities.parse, Fraction(0)) for key in reader.raw(name) or {}}

@@ -1,0 +1,180 @@
+"""Devices and the slices and classes that describe them (resource.k8s.io/v1)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import NamedTuple
+
+from admission.api import meta, quantities, selectors
+from admission.api.meta import Meta
+from admission.api.names import NodeName
+from admission.api.reading import Json, Reader
+from admission.api.selectors import NodeSelector, Taint
+
+
+class DeviceId(NamedTuple):
+    """What names a device in the whole cluster."""
+
+    driver: str
+    pool: str
+    device: str
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device}"
+
+
+class Version(str):
+    """A semantic version attribute; kept as its text, told apart from a string by its type."""
+
+    __slots__ = ()
+
+
+AttributeValue = str | int | bool | Version | tuple[str | int | bool | Version, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterUse:
+    """What a device draws from one counter set of its pool."""
+
+    counter_set: str
+    counters: Mapping[str, Fraction]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """An amount that a device offers; `policy` says whether a request policy governs how it is consumed."""
+
+    value: Fraction
+    policy: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One device of a slice.
+
+    attributes and capacity: by name as the slice writes it (`model`, or `domain/model`). An attribute whose value is
+    missing or unknown has the value None: every selector fails on such a device.
+    """
+
+    name: str
+    attributes: Mapping[str, AttributeValue | None] = field(default_factory=dict)
+    capacity: Mapping[str, Capacity] = field(default_factory=dict)
+    consumes: tuple[CounterUse, ...] = ()
+    taints: tuple[Taint, ...] = ()
+    node_name: NodeName = NodeName("")
+    node_selector: NodeSelector | None = None
+    all_nodes: bool = False
+    binding_conditions: tuple[str, ...] = ()
+    allows_multiple: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """A ResourceSlice."""
+
+    meta: Meta
+    driver: str
+    pool: str
+    generation: int
+    slice_count: int
+    node_name: NodeName = NodeName("")
+    node_selector: NodeSelector | None = None
+    all_nodes: bool = False
+    per_device_nodes: bool = False
+    devices: tuple[Device, ...] = ()
+    counters: Mapping[str, Mapping[str, Fraction]] = field(default_factory=dict)
+    """The pool's counter sets: set → counter → total."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceClass:
+    """A DeviceClass. `selectors` are CEL texts in order; `config` is kept as JSON, for allocations that Muster writes."""
+
+    meta: Meta
+    selectors: tuple[str, ...] = ()
+    extended_resource: str | None = None
+    config: tuple[Json, ...] = ()
+
+
+def decode_slice(obj: Json) -> Slice:
+    """Read a ResourceSlice."""
+    reader = Reader(obj)
+    spec = reader.child("spec")
+    pool = spec.child("pool")
+    result = Slice(
+        meta=meta.decode(reader),
+        driver=spec.required("driver"),
+        pool=pool.required("name"),
+        generation=pool.integer("generation"),
+        slice_count=pool.integer("resourceSliceCount", 1),
+        node_name=NodeName(spec.text("nodeName")),
+        node_selector=selectors.decode_nodes(spec.child("nodeSelector")) if "nodeSelector" in spec else None,
+        all_nodes=spec.flag("allNodes"),
+        per_device_nodes=spec.flag("perDeviceNodeSelection"),
+        devices=tuple(map(_device, spec.children("devices"))),
+        counters={s.required("name"): _counters(s) for s in spec.children("sharedCounters")},
+    )
+    reader.finish("ResourceSlice", result.meta.key)
+    return result
+
+
+def decode_class(obj: Json) -> DeviceClass:
+    """Read a DeviceClass."""
+    reader = Reader(obj)
+    spec = reader.child("spec")
+    result = DeviceClass(
+        meta=meta.decode(reader),
+        selectors=cel_selectors(spec),
+        extended_resource=spec.optional("extendedResourceName"),
+        config=tuple(dict(config) for config in spec.raw("config") or ()),
+    )
+    reader.finish("DeviceClass", result.meta.key)
+    return result
+
+
+def cel_selectors(reader: Reader) -> tuple[str, ...]:
+    """Read the CEL texts of `selectors`, in order."""
+    return tuple(selector.child("cel").required("expression") for selector in reader.children("selectors"))
+
+
+def _device(reader: Reader) -> Device:
+    return Device(
+        name=reader.required("name"),
+        attributes={name: _attribute(value) for name, value in reader.entries("attributes")},
+        capacity={name: _capacity(value) for name, value in reader.entries("capacity")},
+        consumes=tuple(
+            CounterUse(counter_set=use.required("counterSet"), counters=_counters(use))
+            for use in reader.children("consumesCounters")
+        ),
+        taints=tuple(map(selectors.decode_taint, reader.children("taints"))),
+        node_name=NodeName(reader.text("nodeName")),
+        node_selector=selectors.decode_nodes(reader.child("nodeSelector")) if "nodeSelector" in reader else None,
+        all_nodes=reader.flag("allNodes"),
+        binding_conditions=reader.texts("bindingConditions"),
+        allows_multiple=reader.flag("allowMultipleAllocations"),
+    )
+
+
+def _attribute(reader: Reader) -> AttributeValue | None:
+    if "version" in reader:
+        return Version(reader.text("version"))
+    if "versions" in reader:
+        return tuple(map(Version, reader.texts("versions")))
+    for name in ("string", "int", "bool"):
+        value = reader.raw(name)
+        if isinstance(value, str | int | bool):
+            return value
+    for name in ("strings", "ints", "bools"):
+        if name in reader:
+            return tuple(reader.raw(name))
+    return None
+
+
+def _capacity(reader: Reader) -> Capacity:
+    return Capacity(value=reader.parsed("value", quantities.parse, Fraction(0)), policy="requestPolicy" in reader)
+
+
+def _counters(reader: Reader) -> dict[str, Fraction]:
+    return {
+        name: counter.parsed("value", quantities.parse, Fraction(0)) for name, counter in reader.entries("counters")
+    }

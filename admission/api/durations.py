@@ -1,0 +1,41 @@
+"""Durations as Go and Kubernetes write them: `90s`, `5m`, `1h30m`, `1.5h`."""
+
+import re
+from datetime import timedelta
+from fractions import Fraction
+
+_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)", re.ASCII)
+_MICROSECONDS = {
+    "ns": Fraction(1, 1000),
+    "us": Fraction(1),
+    "µs": Fraction(1),
+    "ms": Fraction(1000),
+    "s": Fraction(10**6),
+    "m": Fraction(60 * 10**6),
+    "h": Fraction(3600 * 10**6),
+}
+
+
+def parse(text: str) -> timedelta:
+    """Return the duration, to the microsecond. Raises ValueError when the text is not one."""
+    total, position = Fraction(0), 0
+    for match in _PART.finditer(text):
+        if match.start() != position:
+            break
+        total += Fraction(match[1].rstrip(".") or "0") * _MICROSECONDS[match[2]]
+        position = match.end()
+    if not text or position != len(text):
+        raise ValueError(f"{text!r} is not a duration such as 90s, 5m or 1h30m")
+    try:
+        return timedelta(microseconds=round(total))
+    except OverflowError:
+        raise ValueError(f"{text!r} is longer than can be counted") from None
+
+
+def render(duration: timedelta) -> str:
+    """Write a duration in hours, minutes and seconds: `1h30m`, `45s`, `0s`."""
+    seconds = round(duration.total_seconds())
+    hours, seconds = divmod(seconds, 3600)
+    minutes, seconds = divmod(seconds, 60)
+    parts = ((hours, "h"), (minutes, "m"), (seconds, "s"))
+    return "".join(f"{amount}{unit}" for amount, unit in parts if amount) or "0s"

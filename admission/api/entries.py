@@ -1,0 +1,137 @@
+"""What the ledger records: entries, their postings, and what is open after them.
+
+An `Entry` is one transaction of double entry. Its postings sum to zero for every meter. What it opens or closes beside
+amounts are *seats* (a pod's place on a node) and *holdings* (a claim's devices and charge), so that a controller that
+died half-way finds in the ledger what to finish or to take back.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from admission.api.devices import DeviceId
+from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
+
+
+class Kind(StrEnum):
+    """The movements of the ledger."""
+
+    GRANT = "grant"
+    """A queue's nominal quota was set or changed."""
+    RESERVE = "reserve"
+    """A plan was granted."""
+    SETTLE = "settle"
+    """The allocation that really happened replaced the plan."""
+    RELEASE = "release"
+    """Claims are gone or deallocated, pods are gone."""
+    EVICT = "evict"
+    """A gang was taken back before its claims were allocated, or as a whole."""
+    ADJUST = "adjust"
+    """Reconciliation with the cluster."""
+    USAGE = "usage"
+    """Meter-seconds, for budgets."""
+
+
+class Bucket(StrEnum):
+    """The accounts that every (queue, meter) has."""
+
+    ENTITLEMENT = "entitlement"
+    """Where granted quota comes from; holds minus the nominal quota."""
+    FREE = "free"
+    """Nominal quota that is neither reserved nor used; negative while the queue borrows."""
+    RESERVED = "reserved"
+    USED = "used"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posting:
+    """One line: a signed amount, in the meter's base unit, on one account."""
+
+    queue: QueueName
+    meter: MeterName
+    bucket: Bucket
+    amount: int
+    claim: Uid = Uid("")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class RequestDevice:
+    """A device given to one request of a claim; `request` is `name` or `name/alternative`."""
+
+    request: str
+    device: DeviceId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """A pod's place: granted with the plan, given back when the pod is gone."""
+
+    pod_uid: Uid
+    pod: str
+    """`namespace/name`."""
+    node: NodeName
+    claims: tuple[Uid, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """A claim's devices and charge; `settled` once the devices are those really allocated."""
+
+    claim_uid: Uid
+    claim: str
+    """`namespace/name`."""
+    devices: tuple[RequestDevice, ...]
+    charge: Mapping[MeterName, int]
+    settled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One transaction.
+
+    key: idempotency key; a second entry with the same key is not recorded. actor: the program that decided. reason: why,
+    for people. on_behalf_of: the workload or user. seats and holdings: those that the entry opens (reserve) or gives
+    their final form (settle). closes: UIDs of pods and claims whose seat or holding ends with it.
+    """
+
+    kind: Kind
+    key: str
+    at: datetime
+    actor: str
+    reason: str
+    queue: QueueName
+    on_behalf_of: str = ""
+    gang_uid: GangUid = GangUid("")
+    gang: str = ""
+    """`namespace/name`; empty for grants."""
+    postings: tuple[Posting, ...] = ()
+    seats: tuple[Seat, ...] = ()
+    holdings: tuple[Holding, ...] = ()
+    closes: tuple[Uid, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """What a gang has open in the ledger: its queue, seats by pod UID, holdings by claim UID."""
+
+    gang_uid: GangUid
+    gang: str
+    queue: QueueName
+    reserved_at: datetime
+    seats: Mapping[Uid, Seat] = field(default_factory=dict)
+    holdings: Mapping[Uid, Holding] = field(default_factory=dict)
+
+    @property
+    def settled(self) -> bool:
+        """Whether every holding is of devices really allocated."""
+        return all(holding.settled for holding in self.holdings.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posted:
+    """Where an entry stands in the chain. `repeated` when its key was there already and nothing was written."""
+
+    sequence: int
+    digest: str
+    repeated: bool = False

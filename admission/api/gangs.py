@@ -1,0 +1,124 @@
+"""Gangs: the pods that must start together, and what the controller says of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from admission.api import meta
+from admission.api.entries import RequestDevice
+from admission.api.meta import Meta, Owner
+from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.api.reading import Json, Reader
+from admission.api.reasons import Hold
+
+
+class Phase(StrEnum):
+    """Where a gang stands."""
+
+    PENDING = "Pending"
+    RESERVED = "Reserved"
+    ADMITTED = "Admitted"
+    RUNNING = "Running"
+    FINISHED = "Finished"
+    EVICTED = "Evicted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedClaim:
+    """A claim and the devices that a plan gives it."""
+
+    uid: Uid
+    claim: str
+    """`namespace/name`."""
+    devices: tuple[RequestDevice, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedPod:
+    """A pod's part of a plan."""
+
+    uid: Uid
+    pod: str
+    """`namespace/name`."""
+    node: NodeName
+    claims: tuple[PlannedClaim, ...] = ()
+
+
+Charge = Mapping[MeterName, int]
+"""Meter → amount in its base unit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gang:
+    """A Gang object as it is in the cluster: what its author wrote, and what is remembered between leaders."""
+
+    meta: Meta
+    queue: QueueName
+    size: int
+    min_count: int | None = None
+    priority: int = 0
+    workload: Owner | None = None
+    phase: Phase = Phase.PENDING
+    evictions: int = 0
+    queued_since: datetime | None = None
+    next_try: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangReport:
+    """What the controller writes into a Gang's status."""
+
+    uid: GangUid
+    namespace: str
+    name: str
+    queue: QueueName
+    size: int
+    priority: int = 0
+    workload: Owner | None = None
+    phase: Phase
+    pods: int = 0
+    """Pods of the gang that exist."""
+    hold: Hold | None = None
+    position: int | None = None
+    plan: tuple[PlannedPod, ...] = ()
+    charges: Charge = field(default_factory=dict)
+    placement: str = ""
+    evictions: int = 0
+    queued_since: datetime | None = None
+    next_try: datetime | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def decode(obj: Json) -> Gang:
+    """Read a Gang."""
+    reader = Reader(obj)
+    spec, status = reader.child("spec"), reader.child("status")
+    phase = status.text("phase", Phase.PENDING)
+    result = Gang(
+        meta=meta.decode(reader),
+        queue=QueueName(spec.required("queue")),
+        size=spec.integer("size", 1),
+        min_count=spec.integer("minCount") if "minCount" in spec else None,
+        priority=spec.integer("priority"),
+        workload=_workload(spec.child("workload")) if "workload" in spec else None,
+        phase=Phase(phase) if phase in set(Phase) else Phase.PENDING,
+        evictions=status.integer("evictions"),
+        queued_since=status.time("queuedSince"),
+        next_try=status.time("nextTry"),
+    )
+    reader.finish("Gang", result.meta.key)
+    return result
+
+
+def _workload(reader: Reader) -> Owner:
+    return Owner(
+        api_version=reader.text("apiVersion"),
+        kind=reader.text("kind"),
+        name=reader.text("name"),
+        uid=Uid(reader.text("uid")),
+        controller=True,
+    )

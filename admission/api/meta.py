@@ -1,0 +1,103 @@
+"""What every Kubernetes object carries: metadata, owners, and conditions of status."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from admission.api.names import Uid
+from admission.api.reading import Reader
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """One of metadata.ownerReferences."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: Uid
+    controller: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meta:
+    """The part of ObjectMeta that Muster reads. `namespace` is empty for cluster-scoped objects."""
+
+    name: str
+    namespace: str = ""
+    uid: Uid = Uid("")
+    resource_version: str = ""
+    generation: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    owners: tuple[Owner, ...] = ()
+    created: datetime = EPOCH
+    deleted: datetime | None = None
+
+    @property
+    def key(self) -> str:
+        """Return `namespace/name`, or the name of a cluster-scoped object."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    @property
+    def controller(self) -> Owner | None:
+        """Return the owner that manages the object, if any."""
+        return next((owner for owner in self.owners if owner.controller), None)
+
+
+class ConditionStatus(StrEnum):
+    """metav1.ConditionStatus."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """metav1.Condition without its time, which is kept when the status does not change."""
+
+    type: str
+    status: ConditionStatus
+    reason: str
+    message: str
+
+
+def decode(reader: Reader) -> Meta:
+    """Read `metadata` of the object that the reader stands on."""
+    meta = reader.child("metadata")
+    return Meta(
+        name=meta.text("name"),
+        namespace=meta.text("namespace"),
+        uid=Uid(meta.text("uid")),
+        resource_version=meta.text("resourceVersion"),
+        generation=meta.integer("generation"),
+        labels=meta.pairs("labels"),
+        annotations=meta.pairs("annotations"),
+        owners=tuple(map(_owner, meta.children("ownerReferences"))),
+        created=meta.time("creationTimestamp") or EPOCH,
+        deleted=meta.time("deletionTimestamp"),
+    )
+
+
+def _owner(reader: Reader) -> Owner:
+    return Owner(
+        api_version=reader.text("apiVersion"),
+        kind=reader.text("kind"),
+        name=reader.text("name"),
+        uid=Uid(reader.text("uid")),
+        controller=reader.flag("controller"),
+    )
+
+
+def name_in(obj: Any) -> str:
+    """Return `namespace/name` of a JSON object for messages, whatever shape it has."""
+    meta = obj.get("metadata") if isinstance(obj, Mapping) else None
+    if not isinstance(meta, Mapping):
+        return "(unnamed)"
+    name = str(meta.get("name") or meta.get("generateName") or "(unnamed)")
+    return f"{meta['namespace']}/{name}" if meta.get("namespace") else name

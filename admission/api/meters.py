@@ -1,0 +1,94 @@
+"""Meters: what is counted, and in which unit."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from admission.api import meta
+from admission.api.meta import Meta
+from admission.api.names import MeterName
+from admission.api.reading import Json, Reader
+
+
+class Measure(StrEnum):
+    """How a source turns devices into an amount."""
+
+    CLAIMS = "claims"
+    COUNT = "count"
+    CAPACITY = "capacity"
+    COUNTER = "counter"
+    EXPRESSION = "expression"
+
+
+class AdminAccess(StrEnum):
+    """Whether devices given for administration are charged."""
+
+    FREE = "Free"
+    CHARGE = "Charge"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One rule of a meter. name: the capacity or the counter that is measured; expression: the CEL price."""
+
+    classes: tuple[str, ...]
+    measure: Measure
+    selector: str | None = None
+    name: str = ""
+    counter_set: str | None = None
+    expression: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meter:
+    """A Meter object."""
+
+    meta: Meta
+    unit: str = ""
+    sources: tuple[Source, ...] = ()
+    extended_resources: tuple[str, ...] = ()
+    admin_access: AdminAccess = AdminAccess.FREE
+
+    @property
+    def name(self) -> MeterName:
+        return MeterName(self.meta.name)
+
+    @property
+    def classes(self) -> frozenset[str]:
+        """Return every device class that the meter knows."""
+        return frozenset(name for source in self.sources for name in source.classes)
+
+
+def decode(obj: Json) -> Meter:
+    """Read a Meter."""
+    reader = Reader(obj)
+    spec = reader.child("spec")
+    admin = spec.text("adminAccess", AdminAccess.FREE)
+    if admin not in set(AdminAccess):
+        spec.flaw("adminAccess", f"{admin!r} is not one of {', '.join(AdminAccess)}")
+        admin = AdminAccess.FREE
+    result = Meter(
+        meta=meta.decode(reader),
+        unit=spec.text("unit"),
+        sources=tuple(map(_source, spec.children("sources"))),
+        extended_resources=spec.texts("extendedResources"),
+        admin_access=AdminAccess(admin),
+    )
+    reader.finish("Meter", result.meta.key)
+    return result
+
+
+def _source(reader: Reader) -> Source:
+    given = [measure for measure in Measure if measure in reader]
+    if len(given) != 1:
+        reader.flaw("", f"needs exactly one of {', '.join(Measure)}, has {', '.join(given) or 'none'}")
+    measure = given[0] if given else Measure.COUNT
+    settings = reader.child(measure) if measure is not Measure.EXPRESSION else Reader(None)
+    named = measure in (Measure.CAPACITY, Measure.COUNTER)
+    return Source(
+        classes=reader.texts("deviceClasses"),
+        measure=measure,
+        selector=reader.optional("selector"),
+        name=settings.required("name") if named else "",
+        counter_set=settings.optional("counterSet") if measure is Measure.COUNTER else None,
+        expression=reader.required("expression") if measure is Measure.EXPRESSION else "",
+    )

@@ -1,0 +1,29 @@
+"""The names that users and other programs see: labels, annotations, the gate, the API group."""
+
+from typing import NewType
+
+GROUP = "muster.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+
+GATE = "muster.dev/admission"
+"""The scheduling gate that holds a pod until its gang is admitted."""
+
+QUEUE = "muster.dev/queue"
+GANG = "muster.dev/gang"
+GANG_SIZE = "muster.dev/gang-size"
+GANG_MIN = "muster.dev/gang-min"
+RUNTIME = "muster.dev/runtime"
+CLAIMS = "muster.dev/claims"
+
+FIELD_MANAGER = "muster"
+"""Owner of the fields that Muster applies on the server side."""
+
+HOSTNAME = "kubernetes.io/hostname"
+
+QueueName = NewType("QueueName", str)
+MeterName = NewType("MeterName", str)
+NodeName = NewType("NodeName", str)
+Uid = NewType("Uid", str)
+GangUid = NewType("GangUid", str)
+"""Identity of a gang: the UID of the owner that makes its pods, or of the lone pod. Never taken from a label."""

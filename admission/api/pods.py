@@ -1,0 +1,146 @@
+"""Pods, as far as queueing, gangs and placement need them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from admission.api import meta, names, nodes, selectors
+from admission.api.meta import Meta
+from admission.api.names import NodeName
+from admission.api.nodes import Resources
+from admission.api.reading import Json, Reader
+from admission.api.selectors import NodeSelector, Toleration
+
+FINISHED = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodClaim:
+    """One of spec.resourceClaims: the pod's own name for a claim, and the claim or the template it refers to."""
+
+    name: str
+    claim: str | None = None
+    template: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod.
+
+    requests: what its containers ask for together, as kube-scheduler counts it. generated_claims: status, the pod's own
+    name of a claim → the claim made from its template.
+    """
+
+    meta: Meta
+    node: NodeName = NodeName("")
+    gates: tuple[str, ...] = ()
+    phase: str = "Pending"
+    ready: bool = False
+    claims: tuple[PodClaim, ...] = ()
+    generated_claims: Mapping[str, str] = field(default_factory=dict)
+    requests: Resources = field(default_factory=dict)
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    affinity: NodeSelector | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    priority: int = 0
+    scheduler: str = "default-scheduler"
+    service_account: str = ""
+    mirror: bool = False
+    """A static pod's mirror, which the kubelet made: it runs already and cannot be held."""
+
+    @property
+    def gated(self) -> bool:
+        """Whether Muster's gate still holds the pod."""
+        return names.GATE in self.gates
+
+    @property
+    def finished(self) -> bool:
+        return self.phase in FINISHED
+
+    @property
+    def queue(self) -> str:
+        return self.meta.labels.get(names.QUEUE, "")
+
+    def claim_name(self, claim: PodClaim) -> str | None:
+        """Return the name of the ResourceClaim behind one of the pod's claims; None while it is not made yet."""
+        return claim.claim or self.generated_claims.get(claim.name)
+
+
+def decode(obj: Json) -> Pod:
+    """Read a Pod."""
+    reader = Reader(obj)
+    spec, status = reader.child("spec"), reader.child("status")
+    node_affinity = spec.child("affinity").child("nodeAffinity")
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    result = Pod(
+        meta=meta.decode(reader),
+        node=NodeName(spec.text("nodeName")),
+        gates=tuple(gate.required("name") for gate in spec.children("schedulingGates")),
+        phase=status.text("phase", "Pending"),
+        ready=any(c.text("type") == "Ready" and c.text("status") == "True" for c in status.children("conditions")),
+        claims=tuple(map(_claim, spec.children("resourceClaims"))),
+        generated_claims={
+            entry.text("name"): entry.text("resourceClaimName")
+            for entry in status.children("resourceClaimStatuses")
+            if "resourceClaimName" in entry
+        },
+        requests=_requests(spec),
+        node_selector=spec.pairs("nodeSelector"),
+        affinity=selectors.decode_nodes(node_affinity.child(required)) if required in node_affinity else None,
+        tolerations=tuple(map(selectors.decode_toleration, spec.children("tolerations"))),
+        priority=spec.integer("priority"),
+        scheduler=spec.text("schedulerName", "default-scheduler"),
+        service_account=spec.text("serviceAccountName"),
+        mirror="kubernetes.io/config.mirror" in reader.child("metadata").pairs("annotations"),
+    )
+    reader.finish("Pod", result.meta.key)
+    return result
+
+
+def _claim(reader: Reader) -> PodClaim:
+    claim = PodClaim(
+        name=reader.required("name"),
+        claim=reader.optional("resourceClaimName"),
+        template=reader.optional("resourceClaimTemplateName"),
+    )
+    if (claim.claim is None) == (claim.template is None):
+        reader.flaw("", "needs exactly one of resourceClaimName and resourceClaimTemplateName")
+    return claim
+
+
+def _requests(spec: Reader) -> Resources:
+    """Sum up a pod's requests as `k8s.io/component-helpers/resource` PodRequests does (v0.37.1).
+
+    Containers and sidecars (init containers that restart always) run together; any other init container runs alone
+    beside the sidecars before it. Pod-level requests and overhead are added on top of, or instead of, that.
+    """
+    running = _added(_container(container) for container in spec.children("containers"))
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in spec.children("initContainers"):
+        own = _container(container)
+        if container.text("restartPolicy") == "Always":
+            sidecars = _added((sidecars, own))
+            own = {}
+        peak = _largest(peak, _added((sidecars, own)))
+    total = _largest(_added((running, sidecars)), peak)
+    if "resources" in spec:
+        total |= nodes.decode_resources(spec.child("resources"), "requests")
+    return _added((total, nodes.decode_resources(spec, "overhead"), {"pods": 1}))
+
+
+def _container(container: Reader) -> dict[str, int]:
+    """Return requests; a limit without a request counts as the request, as the API server defaults it."""
+    resources = container.child("resources")
+    return nodes.decode_resources(resources, "limits") | nodes.decode_resources(resources, "requests")
+
+
+def _added(parts: Iterable[Resources]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for part in parts:
+        for resource, amount in part.items():
+            total[resource] = total.get(resource, 0) + amount
+    return total
+
+
+def _largest(left: Resources, right: Resources) -> dict[str, int]:
+    return {resource: max(left.get(resource, 0), right.get(resource, 0)) for resource in {*left, *right}}

@@ -1,0 +1,74 @@
+"""Kubernetes quantities, kept exactly.
+
+The grammar is that of `k8s.io/apimachinery/pkg/api/resource` (Quantity): a decimal number and one suffix, binary
+(Ki … Ei), decimal (n, u, m, none, k … E) or an exponent (e3, E3).
+"""
+
+import re
+from fractions import Fraction
+
+from admission.errors import AmountError
+
+BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
+DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+
+LIMIT = 10**38 - 1
+"""Largest amount that the ledger keeps: NUMERIC(38, 0)."""
+
+_QUANTITY = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:([eE][+-]?\d{1,3})|([KMGTPE]i|[numkMGTPE]?))", re.ASCII)
+
+
+def parse(text: str) -> Fraction:
+    """Return the exact value of a quantity, in units. Raises AmountError when the text is not a quantity."""
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise AmountError(f"{text!r} is not a Kubernetes quantity such as 8, 500m, 80Gi or 1e3")
+    sign, digits, exponent, suffix = match.groups()
+    value = Fraction(digits if "." not in digits else digits.strip(".") if digits.endswith(".") else digits)
+    if exponent:
+        value *= Fraction(10) ** int(exponent[1:])
+    elif suffix in BINARY:
+        value *= 1024 ** BINARY[suffix]
+    else:
+        value *= Fraction(10) ** DECIMAL[suffix or ""]
+    return -value if sign == "-" else value
+
+
+def parse_amount(text: str) -> int:
+    """Return a quantity that must be a whole number ≥ 0 of base units. Raises AmountError when it is not."""
+    value = parse(text)
+    if value.denominator != 1:
+        raise AmountError(f"{text!r} is not a whole number of the meter's base unit")
+    if value < 0:
+        raise AmountError(f"{text!r} is negative")
+    return checked(value.numerator)
+
+
+def parse_ceiling(text: str) -> int:
+    """Return a quantity rounded up to whole units, as Kubernetes' Quantity.Value() does."""
+    value = parse(text)
+    return -(-value.numerator // value.denominator)
+
+
+def parse_millis(text: str) -> int:
+    """Return a quantity in thousandths, rounded up, as Kubernetes counts CPU (Quantity.MilliValue())."""
+    value = parse(text) * 1000
+    return -(-value.numerator // value.denominator)
+
+
+def checked(amount: int) -> int:
+    """Return the amount, or raise AmountError when it is too large to be kept exactly."""
+    if abs(amount) > LIMIT:
+        raise AmountError(
+            f"an amount of {amount.bit_length()} bits is larger than the ledger keeps (38 decimal digits)"
+        )
+    return amount
+
+
+def render(amount: int) -> str:
+    """Write an amount as a canonical quantity: with the largest binary suffix that keeps it whole, from 1Ki on."""
+    if amount and amount % 1024 == 0:
+        for suffix, power in reversed(BINARY.items()):
+            if amount % 1024**power == 0:
+                return f"{amount // 1024**power}{suffix}"
+    return str(amount)

@@ -1,0 +1,151 @@
+"""Reading JSON with field paths: every decoder of this package uses it, so that all flaws of an object are found.
+
+A `Reader` stands on one mapping and knows its path. Each method reads one field, checks its type, notes a flaw where
+it is wrong and goes on with a harmless value; `Reader.finish` raises if any flaw was noted.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+
+from admission.errors import AmountError, Flaw, MalformedObjectError
+
+Json = Mapping[str, Any]
+T = TypeVar("T")
+
+
+class Reader:
+    """One mapping of an object being decoded, its path, and the flaws found so far in the whole object."""
+
+    __slots__ = ("_flaws", "_value", "path")
+
+    def __init__(self, value: Any, path: str = "", flaws: list[Flaw] | None = None) -> None:
+        self.path = path
+        self._flaws = [] if flaws is None else flaws
+        if value is not None and not isinstance(value, Mapping):
+            self.flaw("", f"is {_kind_of(value)}, an object is expected")
+            value = None
+        self._value: Json = value or {}
+
+    def __contains__(self, name: str) -> bool:
+        return self._value.get(name) is not None
+
+    def raw(self, name: str) -> Any:
+        """Return the field's JSON as it is; None when absent."""
+        return self._value.get(name)
+
+    def flaw(self, name: str, message: str) -> None:
+        """Note what is wrong with a field of this mapping."""
+        self._flaws.append(Flaw(self._at(name) or ".", message))
+
+    def child(self, name: str) -> "Reader":
+        """Return a reader of a nested object; of an empty one when the field is absent."""
+        return Reader(self._value.get(name), self._at(name), self._flaws)
+
+    def children(self, name: str) -> Iterator["Reader"]:
+        """Yield a reader for every object of a list; nothing when the field is absent."""
+        for index, item in enumerate(self._list(name)):
+            yield Reader(item, f"{self._at(name)}[{index}]", self._flaws)
+
+    def entries(self, name: str) -> Iterator[tuple[str, "Reader"]]:
+        """Yield key and reader for every object of a mapping."""
+        for key, item in self._mapping(name).items():
+            yield str(key), Reader(item, f"{self._at(name)}[{key}]", self._flaws)
+
+    def text(self, name: str, default: str = "") -> str:
+        return self._typed(name, str, "a string", default)
+
+    def required(self, name: str) -> str:
+        """Return a string that must be there and not be empty."""
+        value = self.text(name)
+        if not value and not any(flaw.field == self._at(name) for flaw in self._flaws):
+            self.flaw(name, "is required")
+        return value
+
+    def optional(self, name: str) -> str | None:
+        return self.text(name) if name in self else None
+
+    def integer(self, name: str, default: int = 0) -> int:
+        value = self._typed(name, int, "an integer", default)
+        if isinstance(value, bool):
+            self.flaw(name, "is a boolean, an integer is expected")
+            return default
+        return value
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        return self._typed(name, bool, "true or false", default)
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Return a list of strings; empty when absent."""
+        items = self._list(name)
+        if not all(isinstance(item, str) for item in items):
+            self.flaw(name, "must hold strings only")
+            return ()
+        return tuple(items)
+
+    def pairs(self, name: str) -> dict[str, str]:
+        """Return a mapping of strings to strings, as labels and annotations are; empty when absent."""
+        items = self._mapping(name)
+        if not all(isinstance(text, str) for pair in items.items() for text in pair):
+            self.flaw(name, "must map strings to strings")
+            return {}
+        return dict(items)
+
+    def parsed(self, name: str, parse: Callable[[str], T], default: T) -> T:
+        """Return a text or number through a parser that raises AmountError or ValueError."""
+        value = self._value.get(name)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            self.flaw(name, f"is {_kind_of(value)}, a string is expected")
+            return default
+        try:
+            return parse(str(value))
+        except (AmountError, ValueError) as error:
+            self.flaw(name, str(error))
+            return default
+
+    def time(self, name: str) -> datetime | None:
+        """Return an RFC 3339 time; None when absent."""
+        return self.parsed(name, datetime.fromisoformat, None)
+
+    def finish(self, kind: str, name: str) -> None:
+        """Raise MalformedObjectError if any flaw was noted anywhere in the object."""
+        if self._flaws:
+            raise MalformedObjectError(kind, name, tuple(self._flaws))
+
+    def _at(self, name: str) -> str:
+        return f"{self.path}.{name}" if self.path and name else self.path or name
+
+    def _typed(self, name: str, kind: type[T], wanted: str, default: T) -> T:
+        value = self._value.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, kind):
+            self.flaw(name, f"is {_kind_of(value)}, {wanted} is expected")
+            return default
+        return value
+
+    def _list(self, name: str) -> list[Any]:
+        return self._typed(name, list, "a list", [])
+
+    def _mapping(self, name: str) -> Json:
+        value = self._value.get(name)
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            self.flaw(name, f"is {_kind_of(value)}, an object is expected")
+            return {}
+        return value
+
+
+def _kind_of(value: Any) -> str:
+    names: dict[type, str] = {
+        str: "a string",
+        bool: "a boolean",
+        int: "an integer",
+        float: "a number",
+        list: "a list",
+        dict: "an object",
+    }
+    return names.get(type(value), f"of type {type(value).__name__}")

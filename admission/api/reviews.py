@@ -1,0 +1,114 @@
+"""AdmissionReview (admission.k8s.io/v1): what the API server asks, and what it is answered."""
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from admission.api.patches import Patch
+from admission.api.reading import Json, Reader
+from admission.api.reasons import Denial, DenyReason
+from admission.errors import MalformedObjectError
+
+API_VERSION = "admission.k8s.io/v1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Review:
+    """One request. obj and old are the objects as JSON, since a patch has to speak of the JSON as it was sent."""
+
+    uid: str
+    group: str
+    version: str
+    resource: str
+    kind: str
+    operation: str
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    username: str = ""
+    groups: tuple[str, ...] = ()
+    dry_run: bool = False
+    obj: Json | None = None
+    old: Json | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The answer to one request."""
+
+    denial: Denial | None = None
+    patch: Patch = ()
+    warnings: Sequence[str] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """For the API server's audit log."""
+
+
+ALLOWED = Verdict()
+
+
+def decode(body: Any) -> Review:
+    """Read an AdmissionReview. Raises MalformedObjectError, also when it is of another kind or version."""
+    reader = Reader(body)
+    if reader.text("kind") != "AdmissionReview" or reader.text("apiVersion") != API_VERSION:
+        reader.flaw("", f"is not an AdmissionReview of {API_VERSION}")
+    request = reader.child("request")
+    kind, resource, user = request.child("kind"), request.child("resource"), request.child("userInfo")
+    result = Review(
+        uid=request.required("uid"),
+        group=resource.text("group"),
+        version=resource.text("version"),
+        resource=resource.required("resource"),
+        kind=kind.text("kind"),
+        operation=request.required("operation"),
+        namespace=request.text("namespace"),
+        name=request.text("name"),
+        subresource=request.text("subResource"),
+        username=user.text("username"),
+        groups=user.texts("groups"),
+        dry_run=request.flag("dryRun"),
+        obj=_object(request, "object"),
+        old=_object(request, "oldObject"),
+    )
+    reader.finish("AdmissionReview", result.uid or "(no uid)")
+    return result
+
+
+def encode(uid: str, verdict: Verdict) -> dict[str, Any]:
+    """Write the response to the request with that uid."""
+    response: dict[str, Any] = {"uid": uid, "allowed": verdict.denial is None}
+    if verdict.denial is not None:
+        response["status"] = _status(verdict.denial)
+    elif verdict.patch:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(json.dumps(verdict.patch, separators=(",", ":")).encode()).decode()
+    if verdict.warnings:
+        response["warnings"] = list(verdict.warnings)
+    if verdict.annotations:
+        response["auditAnnotations"] = dict(verdict.annotations)
+    return {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response}
+
+
+def refuse_malformed(error: MalformedObjectError) -> Verdict:
+    """Return the denial of an object that cannot be read, with every flaw."""
+    return Verdict(denial=Denial(DenyReason.MALFORMED_REQUEST, str(error)))
+
+
+def _object(request: Reader, name: str) -> Json | None:
+    value = request.raw(name)
+    if value is not None and not isinstance(value, Mapping):
+        request.flaw(name, "is not an object")
+        return None
+    return value
+
+
+def _status(denial: Denial) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Status",
+        "status": "Failure",
+        "code": 403,
+        "reason": "Forbidden",
+        "message": f"muster: {denial.reason}: {denial.message}",
+    }

@@ -1,0 +1,153 @@
+"""Label selectors, node selectors and tolerations, as Kubernetes matches them.
+
+Sources: `k8s.io/apimachinery/pkg/labels`, `k8s.io/component-helpers/scheduling/corev1` (v0.37.1).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from admission.api.reading import Reader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement:
+    """One expression: key, operator (In, NotIn, Exists, DoesNotExist, Gt, Lt) and values."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether labels satisfy the expression; an absent key satisfies NotIn and DoesNotExist."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "In":
+                return value is not None and value in self.values
+            case "NotIn":
+                return value is None or value not in self.values
+            case "Exists":
+                return value is not None
+            case "DoesNotExist":
+                return value is None
+            case "Gt" | "Lt":
+                return self._compares(value)
+            case _:
+                return False
+
+    def _compares(self, value: str | None) -> bool:
+        if value is None or len(self.values) != 1:
+            return False
+        try:
+            left, right = int(value), int(self.values[0])
+        except ValueError:
+            return False
+        return left > right if self.operator == "Gt" else left < right
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelSelector:
+    """metav1.LabelSelector as a conjunction; without requirements it matches everything."""
+
+    requirements: tuple[Requirement, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        return all(requirement.matches(labels) for requirement in self.requirements)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTerm:
+    """One node selector term; without expressions and fields it matches nothing."""
+
+    expressions: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+    def matches(self, name: str, labels: Mapping[str, str]) -> bool:
+        if not self.expressions and not self.fields:
+            return False
+        fields = {"metadata.name": name}
+        return all(r.matches(labels) for r in self.expressions) and all(r.matches(fields) for r in self.fields)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSelector:
+    """v1.NodeSelector: a node matches when any term does."""
+
+    terms: tuple[NodeTerm, ...] = ()
+
+    def matches(self, name: str, labels: Mapping[str, str]) -> bool:
+        return any(term.matches(name, labels) for term in self.terms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taint:
+    """A taint of a node or a device. Only NoSchedule and NoExecute keep pods away."""
+
+    key: str
+    value: str = ""
+    effect: str
+
+    @property
+    def blocks(self) -> bool:
+        return self.effect in ("NoSchedule", "NoExecute")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toleration:
+    """A toleration of a pod or a request; an empty key or effect matches every one."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+    def tolerates(self, taint: Taint) -> bool:
+        if self.effect and self.effect != taint.effect:
+            return False
+        if self.key and self.key != taint.key:
+            return False
+        return self.operator == "Exists" or (self.operator in ("", "Equal") and self.value == taint.value)
+
+
+def first_untolerated(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...]) -> Taint | None:
+    """Return the first taint that keeps the pod or claim away, or None."""
+    for taint in taints:
+        if taint.blocks and not any(toleration.tolerates(taint) for toleration in tolerations):
+            return taint
+    return None
+
+
+def decode_labels(reader: Reader) -> LabelSelector:
+    """Read a metav1.LabelSelector."""
+    equal = [Requirement(key=k, operator="In", values=(v,)) for k, v in sorted(reader.pairs("matchLabels").items())]
+    return LabelSelector(requirements=(*equal, *map(_requirement, reader.children("matchExpressions"))))
+
+
+def decode_nodes(reader: Reader) -> NodeSelector:
+    """Read a v1.NodeSelector."""
+    terms = (
+        NodeTerm(
+            expressions=tuple(map(_requirement, term.children("matchExpressions"))),
+            fields=tuple(map(_requirement, term.children("matchFields"))),
+        )
+        for term in reader.children("nodeSelectorTerms")
+    )
+    return NodeSelector(terms=tuple(terms))
+
+
+def decode_taint(reader: Reader) -> Taint:
+    """Read a taint of a node or a device."""
+    return Taint(key=reader.text("key"), value=reader.text("value"), effect=reader.text("effect"))
+
+
+def decode_toleration(reader: Reader) -> Toleration:
+    """Read a toleration of a pod or of a device request."""
+    return Toleration(
+        key=reader.text("key"),
+        operator=reader.text("operator", "Equal"),
+        value=reader.text("value"),
+        effect=reader.text("effect"),
+    )
+
+
+def _requirement(reader: Reader) -> Requirement:
+    return Requirement(key=reader.required("key"), operator=reader.required("operator"), values=reader.texts("values"))

@@ -1,0 +1,36 @@
+"""One frozen view of the cluster: a decision reads it and nothing else, so it cannot contradict itself."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from admission.api.claims import Claim, ClaimTemplate
+from admission.api.devices import DeviceClass, Slice
+from admission.api.gangs import Gang
+from admission.api.meters import Meter
+from admission.api.names import MeterName, NodeName, QueueName, Uid
+from admission.api.nodes import Namespace, Node
+from admission.api.pods import Pod
+from admission.api.queues import Queue
+from admission.api.workloads import Job
+from admission.errors import MalformedObjectError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Everything that a cycle may read. Namespaced objects are keyed `namespace/name`, jobs and pods by UID.
+
+    malformed: objects that could not be read, by (kind, key); they take no part in decisions and are reported.
+    """
+
+    nodes: Mapping[NodeName, Node] = field(default_factory=dict)
+    namespaces: Mapping[str, Namespace] = field(default_factory=dict)
+    slices: Mapping[str, Slice] = field(default_factory=dict)
+    classes: Mapping[str, DeviceClass] = field(default_factory=dict)
+    claims: Mapping[str, Claim] = field(default_factory=dict)
+    templates: Mapping[str, ClaimTemplate] = field(default_factory=dict)
+    pods: Mapping[Uid, Pod] = field(default_factory=dict)
+    jobs: Mapping[Uid, Job] = field(default_factory=dict)
+    queues: Mapping[QueueName, Queue] = field(default_factory=dict)
+    meters: Mapping[MeterName, Meter] = field(default_factory=dict)
+    gangs: Mapping[str, Gang] = field(default_factory=dict)
+    malformed: Mapping[tuple[str, str], MalformedObjectError] = field(default_factory=dict)

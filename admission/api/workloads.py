@@ -1,0 +1,45 @@
+"""What makes pods: batch Jobs for now. Sizes of gangs come from here, never from a pod's label alone."""
+
+from dataclasses import dataclass
+
+from admission.api import meta
+from admission.api.meta import Meta
+from admission.api.reading import Json, Reader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A batch/v1 Job. template: the pod template as JSON, to expand the Job into its pods offline."""
+
+    meta: Meta
+    parallelism: int = 1
+    completions: int | None = None
+    suspended: bool = False
+    indexed: bool = False
+    finished: bool = False
+    succeeded: int = 0
+    template: Json
+
+    @property
+    def together(self) -> int:
+        """Return how many pods run at the same time while nothing has succeeded."""
+        return self.parallelism if self.completions is None else min(self.parallelism, self.completions)
+
+
+def decode(obj: Json) -> Job:
+    """Read a Job."""
+    reader = Reader(obj)
+    spec, status = reader.child("spec"), reader.child("status")
+    ended = ("Complete", "Failed")
+    result = Job(
+        meta=meta.decode(reader),
+        parallelism=spec.integer("parallelism", 1),
+        completions=spec.integer("completions") if "completions" in spec else None,
+        suspended=spec.flag("suspend"),
+        indexed=spec.text("completionMode") == "Indexed",
+        finished=any(c.text("type") in ended and c.text("status") == "True" for c in status.children("conditions")),
+        succeeded=status.integer("succeeded"),
+        template=spec.raw("template") or {},
+    )
+    reader.finish("Job", result.meta.key)
+    return result

@@ -1,0 +1,83 @@
+"""Errors, named by what the reader has to do next.
+
+A refusal (a hold, a denial) is a value, never an exception. What is raised here is unexpected: bad input that must be
+mended, a dependency that must be waited for, or a state that a person has to look at.
+"""
+
+from dataclasses import dataclass
+
+
+class MusterError(Exception):
+    """Everything that Muster raises on purpose."""
+
+
+class MendError(MusterError):
+    """The input or the installation is wrong; trying again changes nothing. The text names object, field and mend."""
+
+
+class RetryError(MusterError):
+    """A dependency is away or busy; the same call may succeed later."""
+
+
+class PageError(MusterError):
+    """A promise is broken or cannot be kept; a person has to look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """One thing wrong with one field of one object.
+
+    field: the path as Kubernetes writes it, `spec.quotas[0].nominal`; message: what is wrong and what would be right.
+    """
+
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+class MalformedObjectError(MendError):
+    """A Kubernetes object that cannot be read; carries every flaw found, not only the first."""
+
+    def __init__(self, kind: str, name: str, flaws: tuple[Flaw, ...]) -> None:
+        self.kind = kind
+        self.name = name
+        self.flaws = flaws
+        super().__init__(f"{kind} {name}: " + "; ".join(map(str, flaws)))
+
+
+class AmountError(MendError):
+    """An amount that is not a whole number of the meter's base unit, or too large to keep exactly."""
+
+
+class LedgerAwayError(RetryError):
+    """The ledger's database does not answer."""
+
+
+class DeposedError(MusterError):
+    """Another leader has written with a later epoch; this process must stop deciding."""
+
+
+class LedgerCorruptError(PageError):
+    """The ledger's chain or a balance does not verify."""
+
+
+class LedgerVersionError(MendError):
+    """The ledger's schema is not the one that this program was built for."""
+
+
+class ClusterAwayError(RetryError):
+    """The Kubernetes API server does not answer."""
+
+
+class ConflictError(RetryError):
+    """The object changed since it was read."""
+
+
+class GoneError(MusterError):
+    """The object is no longer there."""
+
+
+class ForbiddenError(MendError):
+    """Kubernetes refuses the call; the text names the missing permission."""
