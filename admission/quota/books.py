@@ -1,0 +1,395 @@
+"""The rules of the books: which entry a movement makes, and what is open after it.
+
+The flow builds entries here and posts them to a ledger; the ledger keeps the same projection in its tables. Every entry
+sums to zero for each queue and meter. So at any time a queue's reserved and used amounts are the charges of its open
+holdings, and its free amount is what the grants left over.
+"""
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import NamedTuple, Self
+
+from admission.api import quantities
+from admission.api.entries import Bucket, Entry, Holding, Kind, Placement, Posting, RequestDevice, Seat
+from admission.api.names import GangUid, MeterName, QueueName, Uid
+from admission.errors import ConflictError, PageError
+
+
+class Account(NamedTuple):
+    """What a balance is of."""
+
+    queue: QueueName
+    meter: MeterName
+    bucket: Bucket
+
+
+class Allocated(NamedTuple):
+    """What a claim was really given, and what that costs."""
+
+    devices: Sequence[RequestDevice]
+    charge: Mapping[MeterName, int]
+
+
+class Use(NamedTuple):
+    """What a queue has taken of a meter, in its base unit."""
+
+    reserved: int
+    used: int
+
+
+# Movements. A key names the movement, not the attempt: an entry that is posted again after a lost answer is the same
+# movement. It includes the time of the reservation, since a claim or a gated pod may be reserved, given back and
+# reserved again under the same UIDs.
+
+
+def grant(queue: QueueName, meter: MeterName, delta: int, *, at: datetime, actor: str) -> Entry:
+    """Change a queue's nominal quota by delta base units."""
+    return Entry(
+        kind=Kind.GRANT,
+        key=_key(Kind.GRANT, queue, meter, delta, _instant(at)),
+        at=at,
+        actor=actor,
+        reason=f"nominal quota of {meter} changed by {delta:+d}",
+        queue=queue,
+        postings=_lines(queue, meter, {Bucket.ENTITLEMENT: -delta, Bucket.FREE: delta}),
+    )
+
+
+def reserve(  # noqa: PLR0913 - a reservation says all of this, by name
+    *,
+    gang_uid: GangUid,
+    gang: str,
+    queue: QueueName,
+    seats: Iterable[Seat],
+    holdings: Iterable[Holding],
+    at: datetime,
+    actor: str,
+    reason: str,
+    on_behalf_of: str,
+) -> Entry:
+    """Grant a plan, or the part of it that pods who came late need. The holdings are those not reserved before."""
+    seats = tuple(sorted(seats, key=lambda seat: seat.pod_uid))
+    holdings = tuple(sorted(holdings, key=lambda holding: holding.claim_uid))
+    pods = [seat.pod_uid for seat in seats]
+    claims = [holding.claim_uid for holding in holdings]
+    return Entry(
+        kind=Kind.RESERVE,
+        key=_key(Kind.RESERVE, gang_uid, pods, claims, _instant(at)),
+        at=at,
+        actor=actor,
+        reason=reason,
+        queue=queue,
+        on_behalf_of=on_behalf_of,
+        gang_uid=gang_uid,
+        gang=gang,
+        postings=_moves(queue, holdings, Bucket.FREE, Bucket.RESERVED),
+        seats=seats,
+        holdings=holdings,
+    )
+
+
+def settle(placement: Placement, allocated: Mapping[Uid, Allocated], *, at: datetime, actor: str) -> Entry | None:
+    """Replace the plan of unsettled claims by what they were really given; None when none of them is unsettled."""
+    planned = [holding for uid in sorted(allocated) if (holding := _unsettled(placement, uid))]
+    if not planned:
+        return None
+    real = tuple(_settled(holding, allocated[holding.claim_uid]) for holding in planned)
+    content = [(holding.claim_uid, sorted(map(str, holding.devices))) for holding in real]
+    return Entry(
+        kind=Kind.SETTLE,
+        key=_key(Kind.SETTLE, placement.gang_uid, _instant(placement.reserved_at), content),
+        at=at,
+        actor=actor,
+        reason="the claims were allocated",
+        queue=placement.queue,
+        on_behalf_of=placement.gang,
+        gang_uid=placement.gang_uid,
+        gang=placement.gang,
+        postings=tuple(
+            line
+            for plan, given in zip(planned, real, strict=True)
+            for meter in sorted(plan.charge.keys() | given.charge.keys())
+            for line in _settlement(placement.queue, plan, given, meter)
+        ),
+        holdings=real,
+    )
+
+
+def release(  # noqa: PLR0913 - the same
+    placement: Placement,
+    *,
+    pods: Collection[Uid] = (),
+    claims: Collection[Uid] = (),
+    at: datetime,
+    actor: str,
+    reason: str,
+) -> Entry | None:
+    """Close seats of pods that are gone and holdings of claims that are gone; None when none of them is open."""
+    closed_seats = sorted(placement.seats.keys() & set(pods))
+    closed_holdings = sorted(placement.holdings.keys() & set(claims))
+    if not closed_seats and not closed_holdings:
+        return None
+    return _closing(Kind.RELEASE, placement, closed_seats, closed_holdings, at=at, actor=actor, reason=reason)
+
+
+def evict(placement: Placement, *, at: datetime, actor: str, reason: str) -> Entry:
+    """Take a gang back: all seats and unsettled holdings close. What is allocated stays charged until its release."""
+    unsettled = sorted(uid for uid, holding in placement.holdings.items() if not holding.settled)
+    return _closing(Kind.EVICT, placement, sorted(placement.seats), unsettled, at=at, actor=actor, reason=reason)
+
+
+def _closing(  # noqa: PLR0913 - the same
+    kind: Kind, placement: Placement, pods: list[Uid], claims: list[Uid], *, at: datetime, actor: str, reason: str
+) -> Entry:
+    holdings = [placement.holdings[uid] for uid in claims]
+    return Entry(
+        kind=kind,
+        key=_key(kind, placement.gang_uid, _instant(placement.reserved_at), pods, claims),
+        at=at,
+        actor=actor,
+        reason=reason,
+        queue=placement.queue,
+        on_behalf_of=placement.gang,
+        gang_uid=placement.gang_uid,
+        gang=placement.gang,
+        postings=(
+            *_moves(placement.queue, (h for h in holdings if not h.settled), Bucket.RESERVED, Bucket.FREE),
+            *_moves(placement.queue, (h for h in holdings if h.settled), Bucket.USED, Bucket.FREE),
+        ),
+        closes=(*pods, *claims),
+    )
+
+
+def _unsettled(placement: Placement, claim: Uid) -> Holding | None:
+    holding = placement.holdings.get(claim)
+    return None if holding is None or holding.settled else holding
+
+
+def _settled(planned: Holding, given: Allocated) -> Holding:
+    return replace(planned, devices=tuple(given[0]), charge=dict(given[1]), settled=True)
+
+
+def _settlement(queue: QueueName, planned: Holding, given: Holding, meter: MeterName) -> tuple[Posting, ...]:
+    before, after = planned.charge.get(meter, 0), given.charge.get(meter, 0)
+    amounts = {Bucket.RESERVED: -before, Bucket.USED: after, Bucket.FREE: before - after}
+    return _lines(queue, meter, amounts, claim=planned.claim_uid)
+
+
+def _moves(queue: QueueName, holdings: Iterable[Holding], source: Bucket, target: Bucket) -> tuple[Posting, ...]:
+    return tuple(
+        line
+        for holding in holdings
+        for meter, amount in sorted(holding.charge.items())
+        for line in _lines(queue, meter, {source: -amount, target: amount}, claim=holding.claim_uid)
+    )
+
+
+def _lines(
+    queue: QueueName, meter: MeterName, amounts: Mapping[Bucket, int], *, claim: Uid = Uid("")
+) -> tuple[Posting, ...]:
+    """Return one line for each amount that is not zero. Raises AmountError when one cannot be kept exactly."""
+    return tuple(
+        Posting(queue=queue, meter=meter, bucket=bucket, amount=quantities.checked(amount), claim=claim)
+        for bucket, amount in amounts.items()
+        if amount
+    )
+
+
+def _key(kind: Kind, *parts: object) -> str:
+    return f"{kind}:{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:40]}"
+
+
+def _instant(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+# The projection.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Book:
+    """What is open after some entries: placements by gang, balances by account (those that are not zero).
+
+    owners: the gang that a pod's seat or a claim's holding belongs to, by the pod's or claim's UID.
+    """
+
+    placements: Mapping[GangUid, Placement] = field(default_factory=dict)
+    balances: Mapping[Account, int] = field(default_factory=dict)
+    owners: Mapping[Uid, GangUid] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, placements: Iterable[Placement], balances: Mapping[Account, int]) -> Self:
+        """Return the book with these placements open."""
+        opened = {placement.gang_uid: placement for placement in placements}
+        return cls(
+            placements=opened,
+            balances={account: amount for account, amount in balances.items() if amount},
+            owners={uid: gang for gang, open_ in opened.items() for uid in (*open_.seats, *open_.holdings)},
+        )
+
+    @classmethod
+    def replay(cls, entries: Iterable[Entry]) -> "Book":
+        """Return what is open after all entries, in their order."""
+        draft = Draft(cls())
+        for entry in entries:
+            draft.apply(entry)
+        return draft.book()
+
+    def apply(self, entry: Entry) -> "Book":
+        """Return the book after one more entry. Raises ConflictError when the entry was made for another book."""
+        draft = Draft(self)
+        draft.apply(entry)
+        return draft.book()
+
+    def balance(self, queue: QueueName, meter: MeterName, bucket: Bucket) -> int:
+        """Return what stands on an account, in the meter's base unit."""
+        return self.balances.get(Account(queue, meter, bucket), 0)
+
+    def nominal(self, queue: QueueName, meter: MeterName) -> int:
+        """Return the quota granted so far; what `grant` changes."""
+        return -self.balance(queue, meter, Bucket.ENTITLEMENT)
+
+    def usage(self) -> dict[QueueName, dict[MeterName, Use]]:
+        """Return what each queue has reserved and used of each meter that it has something of."""
+        usage: dict[QueueName, dict[MeterName, Use]] = {}
+        for (queue, meter, bucket), amount in self.balances.items():
+            if bucket is Bucket.RESERVED or bucket is Bucket.USED:
+                before = usage.setdefault(queue, {}).get(meter, Use(0, 0))
+                usage[queue][meter] = before._replace(**{bucket.value: amount})
+        return usage
+
+
+class Draft:
+    """A book being written: many entries cost one copy. An entry that is refused leaves it unusable."""
+
+    def __init__(self, book: Book) -> None:
+        self._placements = dict(book.placements)
+        self._balances = dict(book.balances)
+        self._owners = dict(book.owners)
+
+    def book(self) -> Book:
+        """Return what was written; the draft must not be used afterwards."""
+        return Book(placements=self._placements, balances=self._balances, owners=self._owners)
+
+    def apply(self, entry: Entry) -> None:
+        """Write one entry. Raises as `check`, and ConflictError when what it closes or settles is not open so."""
+        check(entry)
+        for posting in entry.postings:
+            self._add(posting)
+        if entry.closes or entry.seats or entry.holdings:
+            self._place(entry)
+
+    def _add(self, posting: Posting) -> None:
+        account = Account(posting.queue, posting.meter, posting.bucket)
+        amount = quantities.checked(self._balances.get(account, 0) + posting.amount)
+        if amount:
+            self._balances[account] = amount
+        else:
+            self._balances.pop(account, None)
+
+    def _place(self, entry: Entry) -> None:
+        """Close first, then open or settle: an adjustment may replace what is open."""
+        placement = self._placements.pop(entry.gang_uid, None) or _nothing(entry)
+
+        placement = self._closed(placement, entry)
+        if entry.kind is Kind.SETTLE:
+            placement = _settled_by(placement, entry)
+        elif entry.seats or entry.holdings:
+            placement = self._opened(placement, entry)
+
+        if placement.seats or placement.holdings:
+            self._placements[entry.gang_uid] = placement
+
+    def _closed(self, placement: Placement, entry: Entry) -> Placement:
+        seats, holdings = dict(placement.seats), dict(placement.holdings)
+        for uid in entry.closes:
+            if seats.pop(uid, None) is None and holdings.pop(uid, None) is None:
+                raise ConflictError(f"entry {entry.key} closes {uid}, which gang {entry.gang} does not have open")
+            del self._owners[uid]
+        return replace(placement, seats=seats, holdings=holdings) if seats or holdings else _nothing(entry)
+
+    def _opened(self, placement: Placement, entry: Entry) -> Placement:
+        if placement.queue != entry.queue:
+            raise ConflictError(f"gang {entry.gang} is placed in queue {placement.queue}, not in {entry.queue}")
+        seats = {seat.pod_uid: seat for seat in entry.seats}
+        holdings = {holding.claim_uid: holding for holding in entry.holdings}
+        for uid in (*seats, *holdings):
+            if uid in self._owners:
+                raise ConflictError(f"entry {entry.key} opens {uid}, which is open for gang {self._owners[uid]}")
+            self._owners[uid] = entry.gang_uid
+        # The latest reservation counts: pods that come late have their own time to start.
+        return replace(
+            placement,
+            reserved_at=entry.at,
+            seats={**placement.seats, **seats},
+            holdings={**placement.holdings, **holdings},
+        )
+
+
+def _nothing(entry: Entry) -> Placement:
+    return Placement(gang_uid=entry.gang_uid, gang=entry.gang, queue=entry.queue, reserved_at=entry.at)
+
+
+def _settled_by(placement: Placement, entry: Entry) -> Placement:
+    for holding in entry.holdings:
+        if _unsettled(placement, holding.claim_uid) is None:
+            raise ConflictError(f"entry {entry.key} settles claim {holding.claim}, which does not wait for it")
+    return replace(placement, holdings={**placement.holdings, **{held.claim_uid: held for held in entry.holdings}})
+
+
+def check(entry: Entry) -> None:
+    """Refuse an entry that no book may hold. Raises PageError, or AmountError for an amount that is too large."""
+    if flaw := _flaw(entry):
+        raise PageError(f"entry {entry.key or '(without a key)'} of queue {entry.queue}: {flaw}")
+
+
+def _flaw(entry: Entry) -> str | None:
+    if not entry.key:
+        return "an entry needs a key"
+    if entry.at.utcoffset() is None:
+        return "its time has no time zone"
+    return _unbalanced(entry) or _misplaced(entry)
+
+
+def _unbalanced(entry: Entry) -> str | None:
+    sums: defaultdict[tuple[QueueName, MeterName], int] = defaultdict(int)
+    for posting in entry.postings:
+        if posting.amount == 0:
+            return f"a line of {posting.meter} has no amount"
+        sums[posting.queue, posting.meter] += quantities.checked(posting.amount)
+    for (queue, meter), total in sums.items():
+        if total:
+            return f"the lines of queue {queue} and meter {meter} sum to {total}, not to 0"
+    return None
+
+
+_OPENING = {Kind.RESERVE, Kind.ADJUST}
+_WITH_HOLDINGS = {Kind.RESERVE, Kind.ADJUST, Kind.SETTLE}
+_CLOSING = {Kind.RELEASE, Kind.EVICT, Kind.ADJUST}
+
+
+def _misplaced(entry: Entry) -> str | None:
+    opened = [*(seat.pod_uid for seat in entry.seats), *(holding.claim_uid for holding in entry.holdings)]
+    if (opened or entry.closes) and not entry.gang_uid:
+        return "seats and holdings belong to a gang, and it names none"
+    if len(set(opened)) < len(opened) or len(set(entry.closes)) < len(entry.closes):
+        return "it names a pod or claim twice"
+    if (
+        (entry.seats and entry.kind not in _OPENING)
+        or (entry.holdings and entry.kind not in _WITH_HOLDINGS)
+        or (entry.closes and entry.kind not in _CLOSING)
+    ):
+        return f"a {entry.kind} entry does not open or close that"
+    return next(filter(None, (_wrong(entry.kind, holding) for holding in entry.holdings)), None)
+
+
+def _wrong(kind: Kind, holding: Holding) -> str | None:
+    if kind is not Kind.ADJUST and holding.settled is not (kind is Kind.SETTLE):
+        return f"claim {holding.claim} has the wrong form for a {kind} entry"
+    if any(quantities.checked(amount) < 0 for amount in holding.charge.values()):
+        return f"claim {holding.claim} has a negative charge"
+    return None
