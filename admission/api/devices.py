@@ -88,7 +88,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceClass:
-    """A DeviceClass. `selectors` are CEL texts in order; `config` is kept as JSON, for allocations that Muster writes."""
+    """A DeviceClass. selectors: CEL texts in order; config: JSON, for allocations that Muster writes."""
 
     meta: Meta
     selectors: tuple[str, ...] = ()

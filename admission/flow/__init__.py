@@ -1,0 +1,1 @@
+"""Gather, decide, commit: use cases over ports. No library of the shell is named here."""

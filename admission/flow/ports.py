@@ -1,0 +1,79 @@
+"""What the use cases need from the outside: small Protocols, each with a real adapter and a twin in memory.
+
+Real: `cluster` (View, Pods, Reports), `ledger` (Ledger). In memory: `flow.memory`, for `muster simulate` and tests.
+"""
+
+from typing import Protocol
+
+from admission.api.entries import Entry, Posted
+from admission.api.gangs import GangReport
+from admission.api.names import NodeName
+from admission.api.pods import Pod
+from admission.api.reports import ConditionReport, Notice, QueueReport
+from admission.api.snapshot import Snapshot
+from admission.quota.books import Book
+
+
+class View(Protocol):
+    """The cluster as it was last seen, in memory."""
+
+    @property
+    def synced(self) -> bool:
+        """Whether every kind has been listed; nothing is decided before."""
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """Freeze what is known now. Cheap: no I/O."""
+        ...
+
+
+class Pods(Protocol):
+    """Changes of pods."""
+
+    async def open_gate(self, pod: Pod, node: NodeName | None) -> None:
+        """Remove Muster's gate and pin the pod to a node (None: leave it free), in one write.
+
+        Harmless when the gate is gone already. Raises GoneError when the pod is no longer there, ForbiddenError,
+        MendError when the API server finds the change invalid, RetryError when it may succeed later.
+        """
+        ...
+
+    async def evict(self, pod: Pod, reason: str) -> None:
+        """Delete the pod, provided it is still the same one. Harmless when it is gone."""
+        ...
+
+
+class Reports(Protocol):
+    """What people see: status of Muster's objects, and Events."""
+
+    async def gang(self, report: GangReport) -> None:
+        """Create or update a Gang object and its status."""
+        ...
+
+    async def queue(self, report: QueueReport) -> None:
+        """Update a Queue's status."""
+        ...
+
+    async def conditions(self, report: ConditionReport) -> None:
+        """Update the conditions of a Meter or ClaimPolicy."""
+        ...
+
+    async def notify(self, notice: Notice) -> None:
+        """Publish an Event. Repetitions may be dropped."""
+        ...
+
+
+class Ledger(Protocol):
+    """The books. Every write carries the leader's epoch."""
+
+    async def load(self) -> Book:
+        """Return what is open, and every balance."""
+        ...
+
+    async def fence(self, epoch: int) -> None:
+        """Refuse all writers of an earlier epoch from now on. Raises DeposedError when a later one has written."""
+        ...
+
+    async def post(self, entry: Entry, *, epoch: int) -> Posted:
+        """Record one entry, once. Raises DeposedError, LedgerAwayError."""
+        ...
