@@ -1,0 +1,82 @@
+"""The four CustomResourceDefinitions of Muster, as plain mappings ready to be written as YAML or sent to the API."""
+
+from admission.api import names
+from admission.api.schemas import claim_policy, fields, gang, meter, queue
+from admission.api.schemas.fields import Schema
+
+CATEGORY = "muster"
+"""`kubectl get muster` lists the objects of all four kinds."""
+
+
+def all_definitions() -> dict[str, Schema]:
+    """Return every CustomResourceDefinition by its plural name."""
+    return {
+        "queues": _definition("Queue", "queues", "mq", queue.schema(), queue.COLUMNS, selectable=queue.SELECTABLE),
+        "meters": _definition("Meter", "meters", "mm", meter.schema(), meter.COLUMNS),
+        "claimpolicies": _definition(
+            "ClaimPolicy", "claimpolicies", "mcp", claim_policy.schema(), claim_policy.COLUMNS
+        ),
+        "gangs": _definition(
+            "Gang", "gangs", "mg", gang.schema(), gang.COLUMNS, scope="Namespaced", selectable=gang.SELECTABLE
+        ),
+    }
+
+
+def schema_of(definition: Schema) -> Schema:
+    """Return the schema of the only version of a CustomResourceDefinition."""
+    schema: Schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return schema
+
+
+def _definition(  # noqa: PLR0913 - the parts of a definition
+    kind: str,
+    plural: str,
+    short: str,
+    schema: Schema,
+    columns: tuple[Schema, ...],
+    *,
+    scope: str = "Cluster",
+    selectable: tuple[str, ...] = (),
+) -> Schema:
+    version: Schema = {
+        "name": names.VERSION,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": list(columns),
+        "schema": {"openAPIV3Schema": _whole(kind, schema)},
+    }
+    if selectable:
+        version["selectableFields"] = [{"jsonPath": path} for path in selectable]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{plural}.{names.GROUP}",
+            "labels": {"app.kubernetes.io/name": "muster", "app.kubernetes.io/component": "crds"},
+        },
+        "spec": {
+            "group": names.GROUP,
+            "names": {
+                "kind": kind,
+                "listKind": f"{kind}List",
+                "plural": plural,
+                "singular": kind.lower(),
+                "shortNames": [short],
+                "categories": [CATEGORY],
+            },
+            "scope": scope,
+            "versions": [version],
+        },
+    }
+
+
+def _whole(kind: str, schema: Schema) -> Schema:
+    """Add the fields that every object has to the schema of one kind."""
+    common = {
+        "apiVersion": fields.text(f"The version of the object's schema: {names.API_VERSION}."),
+        "kind": fields.text(f"The kind of the object: {kind}."),
+        # The API server knows what metadata holds and refuses a description of its parts.
+        "metadata": {"description": "The object's name, labels and annotations.", "type": "object"},
+    }
+    return schema | {"properties": common | schema["properties"]}

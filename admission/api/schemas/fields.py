@@ -1,0 +1,196 @@
+"""Building blocks of structural schemas: every function returns a new mapping in the shape that a CRD holds.
+
+The description comes first and is never optional: `kubectl explain` is the manual that people have at hand. Constraints
+are named as in JSON Schema. Strings, lists and maps are always bounded: the API server estimates the cost of a
+validation rule from these bounds and refuses a CRD whose rules might be dear.
+"""
+
+from typing import Any
+
+Schema = dict[str, Any]
+
+NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+QUALIFIED = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+CAMEL_CASE = r"^[A-Z][A-Za-z0-9]*$"
+DURATION = r"^([0-9]{1,5}(\.[0-9]{1,3})?(h|m|s|ms)){1,4}$"
+
+WHOLE = r"^[+-]?([0-9]{1,38}([kMGTPE]|[KMGTPE]i|[eE][0-9]{1,2})?|[0-9]{1,19}\.[0-9]{1,18}([kMGTPE]|[KMGTPE]i))$"
+"""A quantity without the suffixes below one, and with decimals only before a suffix: what may be a whole number."""
+
+QUANTITY = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?$"
+
+DECIMAL = r"^[0-9]{1,9}(\.[0-9]{1,9})?m?$"
+
+LONGEST_NAME = 63
+"""Queues and meters are named in labels of pods, in metrics and in the ledger; the label is the narrowest."""
+
+LONGEST_AMOUNT = 40
+
+
+def rule(expression: str, message: str, **more: Any) -> Schema:
+    """Return a CEL rule; the message says what to change, and `fieldPath` may point at the field to change."""
+    return {"rule": one_line(expression), "message": one_line(message), **more}
+
+
+def ruled(block: Schema, *rules: Schema) -> Schema:
+    """Return a schema with CEL rules added."""
+    return block | {"x-kubernetes-validations": list(rules)} if rules else block
+
+
+def text(description: str, **constraints: Any) -> Schema:
+    return _block("string", description, {"maxLength": 253, **constraints})
+
+
+def integer(description: str, **constraints: Any) -> Schema:
+    """Return a whole number; 32 bits unless `format` says otherwise."""
+    return _block("integer", description, {"format": "int32", **constraints})
+
+
+def flag(description: str, **constraints: Any) -> Schema:
+    return _block("boolean", description, constraints)
+
+
+def choice(description: str, *members: str, **constraints: Any) -> Schema:
+    """Return one of several words; members and default may be of a StrEnum."""
+    plain = {key: str(value) if key == "default" else value for key, value in constraints.items()}
+    return _block("string", description, {"enum": [str(member) for member in members], **plain})
+
+
+def record(
+    description: str,
+    properties: dict[str, Schema],
+    *,
+    required: tuple[str, ...] = (),
+    rules: tuple[Schema, ...] = (),
+    **constraints: Any,
+) -> Schema:
+    """Return an object with known fields."""
+    block = _block("object", description, constraints)
+    if properties:
+        block["properties"] = properties
+    if required:
+        block["required"] = list(required)
+    return ruled(block, *rules)
+
+
+def sequence(  # noqa: PLR0913 - a list has as many parts
+    description: str,
+    item: Schema,
+    *,
+    most: int,
+    keys: tuple[str, ...] = (),
+    unique: bool = False,
+    rules: tuple[Schema, ...] = (),
+    **constraints: Any,
+) -> Schema:
+    """Return a list of at most `most` items: merged by `keys`, or a set when `unique`, or replaced as a whole."""
+    block = _block("array", description, {"maxItems": most, **constraints, "items": item})
+    block["x-kubernetes-list-type"] = "map" if keys else "set" if unique else "atomic"
+    if keys:
+        block["x-kubernetes-list-map-keys"] = list(keys)
+    return ruled(block, *rules)
+
+
+def mapping(description: str, value: Schema, *, most: int) -> Schema:
+    """Return an object with at most `most` keys that the author chooses."""
+    return _block("object", description, {"maxProperties": most, "additionalProperties": value})
+
+
+def open_record(description: str, properties: dict[str, Schema], **constraints: Any) -> Schema:
+    """Return an object that keeps fields that the schema does not know, for what another API defines."""
+    return record(description, properties, **constraints) | {"x-kubernetes-preserve-unknown-fields": True}
+
+
+def name(description: str, **constraints: Any) -> Schema:
+    """Return the name of a queue or a meter."""
+    return text(description, minLength=1, maxLength=LONGEST_NAME, pattern=NAME, **constraints)
+
+
+def object_name(description: str, **constraints: Any) -> Schema:
+    """Return the name of any other Kubernetes object."""
+    return text(description, minLength=1, pattern=NAME, **constraints)
+
+
+def qualified_name(description: str, **constraints: Any) -> Schema:
+    """Return a name with an optional domain, such as `memory` or `gpu.example.com/memory`."""
+    return text(description, minLength=1, maxLength=317, pattern=QUALIFIED, **constraints)
+
+
+def cel(description: str, **constraints: Any) -> Schema:
+    """Return a CEL expression, as long as DRA allows one to be (10 KiB)."""
+    return text(description, minLength=1, maxLength=10240, **constraints)
+
+
+def duration(description: str, **constraints: Any) -> Schema:
+    """Return a span of time that is longer than nothing, in the notation of Go."""
+    block = text(description, minLength=2, maxLength=32, pattern=DURATION, **constraints)
+    return ruled(
+        block, rule("duration(self) > duration('0s')", "must be longer than 0s, for example 90s, 30m or 1h30m")
+    )
+
+
+def time(description: str, **constraints: Any) -> Schema:
+    """Return a point in time, RFC 3339."""
+    return _block("string", description, {"format": "date-time", **constraints})
+
+
+def amount(description: str, *, above_zero: bool = False, **constraints: Any) -> Schema:
+    """Return a whole amount of a meter's base unit; a number is taken as well as its text."""
+    least = (
+        rule(
+            "type(self) == int ? self > 0 : quantity(self).isGreaterThan(quantity('0'))",
+            "must be more than 0; to give nothing, leave the entry out",
+        )
+        if above_zero
+        else rule(
+            "type(self) == int ? self >= 0 : !self.startsWith('-')",
+            "must not be negative; write 0 for none",
+        )
+    )
+    return ruled(_int_or_string(description, WHOLE, constraints), least)
+
+
+def decimal(description: str, **constraints: Any) -> Schema:
+    """Return a number ≥ 0 that need not be whole, such as 2, "0.5" or "500m"."""
+    return _int_or_string(description, DECIMAL, {"minimum": 0, **constraints})
+
+
+def amount_seen(description: str) -> Schema:
+    """Return an amount that Muster writes into a status: always text, so that no reader loses digits."""
+    return text(description, maxLength=LONGEST_AMOUNT, pattern=WHOLE)
+
+
+def column(name: str, kind: str, path: str, description: str, *, wide: bool = False) -> Schema:
+    """Return a column of `kubectl get`; a wide one shows with `-o wide` only."""
+    return {
+        "name": name,
+        "type": kind,
+        "jsonPath": path,
+        "description": one_line(description),
+        "priority": 1 if wide else 0,
+    }
+
+
+def age() -> Schema:
+    return column("Age", "date", ".metadata.creationTimestamp", "Time since the object was made.")
+
+
+def one_line(words: str) -> str:
+    """Return text without the line breaks and indentation of its source."""
+    return " ".join(words.split())
+
+
+def _int_or_string(description: str, pattern: str, constraints: dict[str, Any]) -> Schema:
+    # Such a schema has no `type` of its own: the API server adds one of the two while it validates.
+    return {
+        "description": one_line(description),
+        "x-kubernetes-int-or-string": True,
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "maxLength": LONGEST_AMOUNT,
+        "pattern": pattern,
+        **constraints,
+    }
+
+
+def _block(kind: str, description: str, constraints: dict[str, Any]) -> Schema:
+    return {"description": one_line(description), "type": kind, **constraints}

@@ -1,0 +1,193 @@
+"""The schema of Gang: the pods that must start together, and why they wait or where they go."""
+
+from admission.api.gangs import Phase
+from admission.api.queues import PlacementMode
+from admission.api.reasons import HoldReason
+from admission.api.schemas import fields, kubernetes
+from admission.api.schemas.fields import Schema
+
+COLUMNS = (
+    fields.column("Queue", "string", ".spec.queue", "The queue that it waits in."),
+    fields.column("Size", "integer", ".spec.size", "How many pods it has."),
+    fields.column("Phase", "string", ".status.phase", "How far it has come."),
+    fields.column("Reason", "string", ".status.hold.reason", "Why it waits."),
+    fields.column("Position", "integer", ".status.position", "Its place in the queue."),
+    fields.column("Priority", "integer", ".spec.priority", "Its priority.", wide=True),
+    fields.column("Placement", "string", ".status.placement", "Who picks its devices.", wide=True),
+    fields.column("Evictions", "integer", ".status.evictions", "How often it was taken back.", wide=True),
+    fields.column("Start", "date", ".status.startEstimate", "When it may start.", wide=True),
+    fields.column("Message", "string", ".status.hold.message", "Why it waits, in words.", wide=True),
+    fields.age(),
+)
+
+SELECTABLE = (".spec.queue", ".status.phase")
+
+LARGEST = 10_000
+"""Pods in one gang."""
+
+
+_USED = tuple(mode for mode in PlacementMode if mode is not PlacementMode.AUTO)
+
+
+def schema() -> Schema:
+    """Return the schema of a whole Gang."""
+    return fields.record(
+        """A Gang is the pods that must start together. Muster makes one for every group of pods that it recognises; one
+        may also be written by hand, and pods join it by the label muster.dev/gang.""",
+        {"spec": _spec(), "status": _status()},
+        required=("spec",),
+    )
+
+
+def _spec() -> Schema:
+    return fields.record(
+        "Which pods, in which queue.",
+        {
+            "queue": fields.ruled(
+                fields.name(
+                    "The Queue that the gang waits in and is charged to. It cannot change. Example: research-vision."
+                ),
+                fields.rule(
+                    "self == oldSelf", "a gang stays in its queue: delete it, and create it again in the other queue"
+                ),
+            ),
+            "size": fields.integer(
+                "How many pods the gang has when it is complete. Example: 4.", minimum=1, maximum=LARGEST
+            ),
+            "minCount": fields.integer(
+                """How many pods are enough to start; the rest is added as it fits. Absent: all of them. Example: 2.""",
+                minimum=1,
+                maximum=LARGEST,
+            ),
+            "priority": fields.integer(
+                "Its rank in the queue; the highest starts first, and the oldest among equals. Default: 0.", default=0
+            ),
+            "runtime": fields.duration(
+                """How long the gang will run at most, for backfill and budgets. Absent: the queue's defaultRuntime.
+                Example: 4h."""
+            ),
+            "placement": fields.choice(
+                """Who picks the devices, as in the queue. Absent: as the queue says. Example: Pin.""",
+                *PlacementMode,
+            ),
+            "workload": _workload(),
+        },
+        required=("queue", "size"),
+        rules=(
+            fields.rule(
+                "!has(self.minCount) || self.minCount <= self.size",
+                "minCount must not be more than size: lower the one or raise the other",
+                fieldPath=".minCount",
+            ),
+        ),
+    )
+
+
+def _workload() -> Schema:
+    return fields.record(
+        "The object that makes the pods, in the gang's namespace. Muster fills it in when it recognises the gang.",
+        {
+            "apiVersion": fields.text("The object's API group and version. Example: batch/v1.", minLength=1),
+            "kind": fields.text("The object's kind. Example: Job.", minLength=1, maxLength=63),
+            "name": fields.object_name("The object's name. Example: train."),
+            "uid": fields.text("The object's metadata.uid, which tells it from later ones of its name.", maxLength=64),
+        },
+        required=("apiVersion", "kind", "name"),
+    )
+
+
+def _status() -> Schema:
+    return fields.record(
+        "How far the gang has come, as Muster last saw it. Written by Muster only.",
+        {
+            "observedGeneration": kubernetes.generation(),
+            "phase": fields.choice(
+                """How far the gang has come. Pending: it waits and holds nothing. Reserved: its plan is granted and in
+                the ledger. Admitted: its gates are open. Running: its pods run. Finished: its pods are done and its
+                devices returned. Evicted: it is being taken back, to wait again.""",
+                *Phase,
+            ),
+            "conditions": kubernetes.conditions(
+                "Admitted: the gates of all its pods are open. Running: all its pods run. Finished: all are done."
+            ),
+            "pods": fields.integer("How many pods of the gang exist; Muster waits until they are size.", minimum=0),
+            "position": fields.integer(
+                "Its place among the waiting gangs of its queue; 1 is next. Absent unless it waits.", minimum=1
+            ),
+            "hold": _hold(),
+            "plan": fields.sequence(
+                "Where each pod goes and which devices its claims get. Absent while it waits.",
+                _planned_pod(),
+                most=LARGEST,
+            ),
+            "charges": fields.mapping(
+                'What the gang costs, as meter → quantity in the meter\'s base unit. Example: {gpus: "8"}.',
+                fields.amount_seen("An amount of the meter."),
+                most=128,
+            ),
+            "placement": fields.choice("Who picked the devices.", *_USED),
+            "placementReason": fields.text("Why this placement was used, in words.", maxLength=1024),
+            "evictions": fields.integer("How often the gang was admitted and taken back.", minimum=0),
+            "startEstimate": fields.time(
+                "When the gang may start, reckoned from the runtimes of what is ahead of it. Absent: unknown."
+            ),
+            "queuedSince": fields.time("Since when the gang is complete and waits."),
+            "nextTry": fields.time("When a gang that did not start in time is tried again."),
+        },
+    )
+
+
+def _hold() -> Schema:
+    # The reason is no enum here: a newer Muster must be able to write its reason while older CRDs are installed.
+    reasons = ", ".join(HoldReason)
+    return fields.record(
+        "Why the gang waits. Absent unless it waits.",
+        {
+            "reason": fields.text(
+                f"The reason as one word for programs, one of {reasons}.",
+                minLength=1,
+                maxLength=64,
+                pattern=fields.CAMEL_CASE,
+            ),
+            "message": fields.text("The reason as a sentence for people, with the numbers.", maxLength=4096),
+            "details": fields.open_record(
+                """The numbers and names behind the reason, as a map for programs. Its keys depend on the reason.
+                Example: {meter: gpus, left: "2", needed: "8"}.""",
+                {},
+            ),
+            "since": fields.time("Since when the gang waits for this reason."),
+        },
+        required=("reason", "message"),
+    )
+
+
+def _planned_pod() -> Schema:
+    device = fields.record(
+        "One device.",
+        {
+            "request": fields.text(
+                "The claim's request that it serves, or request/subrequest for an alternative of it.", maxLength=127
+            ),
+            "driver": fields.text("The driver of the device. Example: gpu.example.com.", minLength=1),
+            "pool": fields.text("The pool of the device. Example: node-1.", minLength=1),
+            "device": fields.text("The name of the device in its pool. Example: gpu-0.", minLength=1),
+        },
+        required=("request", "driver", "pool", "device"),
+    )
+    claim = fields.record(
+        "One claim of the pod.",
+        {
+            "claim": fields.text("The ResourceClaim's name.", minLength=1),
+            "devices": fields.sequence("The devices that it gets.", device, most=32),
+        },
+        required=("claim",),
+    )
+    return fields.record(
+        "The plan of one pod.",
+        {
+            "pod": fields.text("The pod's name.", minLength=1),
+            "node": fields.text("The node that it goes to."),
+            "claims": fields.sequence("The pod's claims.", claim, most=64),
+        },
+        required=("pod",),
+    )

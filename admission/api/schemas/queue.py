@@ -1,0 +1,361 @@
+"""The schema of Queue: a team's entitlement, its order and its limits."""
+
+from admission.api.queues import PlacementMode, QueueingStrategy, StopPolicy, UnmeteredClasses
+from admission.api.schemas import fields, kubernetes
+from admission.api.schemas.fields import Schema
+
+COLUMNS = (
+    fields.column("Parent", "string", ".spec.parent", "The queue above; empty for a root."),
+    fields.column("Pending", "integer", ".status.gangs.pending", "Gangs that wait."),
+    fields.column("Admitted", "integer", ".status.gangs.admitted", "Gangs let in whose pods do not all run yet."),
+    fields.column("Running", "integer", ".status.gangs.running", "Gangs that run."),
+    fields.column("Active", "string", ".status.conditions[?(@.type=='Active')].status", "Whether it can admit gangs."),
+    fields.column("Strategy", "string", ".spec.queueingStrategy", "The order inside the queue.", wide=True),
+    fields.column("Stop", "string", ".spec.stopPolicy", "Whether the queue is stopped.", wide=True),
+    fields.column(
+        "Message",
+        "string",
+        ".status.conditions[?(@.type=='Active')].message",
+        "Why the queue is active or not.",
+        wide=True,
+    ),
+    fields.age(),
+)
+
+SELECTABLE = (".spec.parent",)
+
+
+def schema() -> Schema:
+    """Return the schema of a whole Queue."""
+    return fields.record(
+        """A Queue is a team's entitlement to devices. Queues form a tree: a parent pools what its children do not use,
+        and the children may borrow from the pool. Pods enter a leaf by the label muster.dev/queue.""",
+        {"spec": _spec(), "status": _status()},
+        required=("spec",),
+        rules=(
+            fields.rule(
+                "!has(self.spec.parent) || self.spec.parent != self.metadata.name",
+                "a queue cannot be its own parent: name another queue, or leave parent out to make this one a root",
+                fieldPath=".spec.parent",
+            ),
+            fields.rule(
+                f"self.metadata.name.size() <= {fields.LONGEST_NAME}",
+                f"a queue's name is the value of a label on pods: use at most {fields.LONGEST_NAME} characters",
+            ),
+        ),
+    )
+
+
+def _spec() -> Schema:
+    return fields.record(
+        "What the queue may use, whose pods may enter, and in which order they start.",
+        _entry() | _entitlement() | _order() | _starting() | _running(),
+        rules=(
+            fields.rule(
+                "!self.default || has(self.namespaceSelector)",
+                "default: true needs a namespaceSelector that says for which namespaces; {} selects every namespace",
+                fieldPath=".namespaceSelector",
+            ),
+            fields.rule(
+                """!has(self.maxRuntime) || !has(self.defaultRuntime) ||
+                duration(self.defaultRuntime) <= duration(self.maxRuntime)""",
+                "defaultRuntime must not be longer than maxRuntime: shorten the one or raise the other",
+                fieldPath=".defaultRuntime",
+            ),
+        ),
+    )
+
+
+def _entry() -> dict[str, Schema]:
+    return {
+        "parent": fields.name(
+            """The queue above this one; absent makes it the root of a tree. A parent that does not exist, a cycle, or
+            more than 16 levels make the queue inactive. Example: research."""
+        ),
+        "namespaceSelector": kubernetes.label_selector(
+            """The namespaces whose pods may enter, by the labels of the namespace. Absent: none, as for a queue that
+            only pools for its children. Empty ({}): every namespace. Example: {matchLabels: {team: vision}}."""
+        ),
+        "default": fields.flag(
+            """Whether pods of the selected namespaces that name no queue enter this one. If several queues say so for
+            the same namespace, such pods have to name theirs. Default: false.""",
+            default=False,
+        ),
+    }
+
+
+def _entitlement() -> dict[str, Schema]:
+    return {
+        "quotas": fields.sequence(
+            """What the queue is entitled to, one entry per meter. A meter that neither the queue nor an ancestor
+            mentions is 0, not unlimited.""",
+            _quota(),
+            most=64,
+            keys=("meter",),
+        ),
+        "budgets": _budgets(),
+        "unmeteredClasses": fields.choice(
+            """What happens to claims for a device class that no Meter counts. Refuse denies their pods at the door and
+            names the class; Allow lets them use it for nothing. Default: Refuse.""",
+            *UnmeteredClasses,
+            default=UnmeteredClasses.REFUSE,
+        ),
+    }
+
+
+def _order() -> dict[str, Schema]:
+    return {
+        "queueingStrategy": fields.choice(
+            """What happens behind a gang that does not fit now. BestEffortFIFO lets later gangs pass when they do not
+            delay it; StrictFIFO lets nothing pass. Default: BestEffortFIFO.""",
+            *QueueingStrategy,
+            default=QueueingStrategy.BEST_EFFORT_FIFO,
+        ),
+        "fairSharing": _fair_sharing(),
+        "preemption": _preemption(),
+        "stopPolicy": fields.choice(
+            """Stops the queue and the queues below it. Hold admits nothing more; HoldAndDrain evicts what was admitted
+            as well; None does neither. Default: None.""",
+            *StopPolicy,
+            default=StopPolicy.NONE,
+        ),
+    }
+
+
+def _starting() -> dict[str, Schema]:
+    return {
+        "startTimeout": fields.duration(
+            """How long an admitted gang may take until all its pods run. After that it is evicted as a whole, its quota
+            is returned, and it waits again. Default: 5m.""",
+            default="5m",
+        ),
+        "requeue": _requeue(),
+        "placement": fields.choice(
+            """Who picks the devices. Auto: Allocate where kube-scheduler is kept off the devices, else Pin. Allocate:
+            Muster, for the whole gang at once. Pin: Muster picks the nodes, kube-scheduler the devices there. Count:
+            quota only, nothing is planned. Default: Auto.""",
+            *PlacementMode,
+            default=PlacementMode.AUTO,
+        ),
+    }
+
+
+def _running() -> dict[str, Schema]:
+    return {
+        "maxRuntime": fields.duration(
+            """The longest muster.dev/runtime that a gang may state here; longer ones are refused. Absent: no limit.
+            Example: 72h."""
+        ),
+        "defaultRuntime": fields.duration(
+            """The runtime of gangs that state none; backfill and budgets reckon with it. Absent: unknown, so such a
+            gang never backfills, and a budget reckons with one hour. Example: 4h."""
+        ),
+    }
+
+
+def _quota() -> Schema:
+    return fields.record(
+        "The entitlement on one meter.",
+        {
+            "meter": fields.name("The Meter. Example: gpus."),
+            "nominal": fields.amount(
+                """What the queue may always use, as a quantity in the meter's base unit. What it leaves idle may be
+                borrowed by other queues of its tree. Examples: 8, "640Gi"."""
+            ),
+            "borrowingLimit": fields.amount(
+                """The most that the queue may use beyond nominal, when others of its tree leave it idle. Absent: no
+                limit. "0": nothing. Example: 4."""
+            ),
+            "lendingLimit": fields.amount(
+                """The most of nominal that others may borrow while the queue leaves it idle. Absent: all of it. "0":
+                nothing, it stays reserved. Example: 2."""
+            ),
+        },
+        required=("meter", "nominal"),
+    )
+
+
+def _budgets() -> Schema:
+    return fields.sequence(
+        """Meter-hours that the queue may spend over time, as the ledger counts them. Several budgets may limit one
+        meter, for example a day and a month; a gang needs room in all of them.""",
+        _budget(),
+        most=16,
+        rules=(
+            fields.rule(
+                """self.all(a, !has(a.period) ||
+                self.exists_one(b, has(b.period) && b.period == a.period && b.meter == a.meter))""",
+                "a meter has at most one budget for each period: join the entries of the same meter and period",
+            ),
+        ),
+    )
+
+
+def _budget() -> Schema:
+    return fields.record(
+        "Meter-hours that may be spent within a period that comes again, or once between start and end.",
+        {
+            "meter": fields.name("The Meter. Example: gpus."),
+            "hours": fields.amount(
+                """Meter-hours, as a quantity: 1000 on a meter of GPUs is one GPU for 1000 hours, or 100 GPUs for 10.
+                Examples: 5000, "80Ti".""",
+                above_zero=True,
+            ),
+            "period": fields.choice(
+                """The period after which the budget is full again, by the calendar: a Week begins on Monday, a Quarter
+                in January, April, July and October. Either period, or start and end. Example: Month.""",
+                *("Day", "Week", "Month", "Quarter", "Year"),
+            ),
+            "start": fields.time("When a budget without a period begins, inclusive. Example: 2026-10-01T00:00:00Z."),
+            "end": fields.time("When a budget without a period ends, exclusive. Example: 2027-04-01T00:00:00Z."),
+            "timeZone": fields.text(
+                """The IANA time zone whose midnight begins a period. Start and end carry their own. Default: UTC.
+                Example: Europe/Berlin.""",
+                default="UTC",
+                minLength=1,
+                maxLength=64,
+                pattern=r"^[A-Za-z0-9_+/-]+$",
+            ),
+            "onExhausted": fields.choice(
+                """What happens to a gang that the remaining budget cannot pay for. Hold keeps it waiting; Warn admits
+                it and says so in a condition. Default: Hold.""",
+                *("Hold", "Warn"),
+                default="Hold",
+            ),
+        },
+        required=("meter", "hours"),
+        rules=(
+            fields.rule(
+                "has(self.period) ? !has(self.start) && !has(self.end) : has(self.start) && has(self.end)",
+                "a budget has either a period or both start and end: remove the one or complete the other",
+            ),
+            fields.rule(
+                "!has(self.start) || !has(self.end) || self.start < self.end",
+                "end must be later than start",
+                fieldPath=".end",
+            ),
+        ),
+    )
+
+
+def _fair_sharing() -> Schema:
+    return fields.record(
+        """How the queue ranks against others when several have gangs that fit: the one with the smallest share of the
+        most used meter, over time and by weight, goes first.""",
+        {
+            "weight": fields.decimal(
+                """The queue's importance: twice the weight is entitled to twice the use. 0 comes after all others.
+                Examples: "2", "0.5". Default: "1".""",
+                default="1",
+            ),
+            "halfLife": fields.duration(
+                """The time after which past use counts half. Absent: only present use counts. Example: 168h, a
+                week."""
+            ),
+        },
+        default={},
+    )
+
+
+def _preemption() -> Schema:
+    return fields.record(
+        """Whether gangs that run may be evicted to make room. Only whole gangs are, the fewest and youngest that make
+        the plan feasible, and only after the plan was proved.""",
+        {
+            "withinQueue": fields.choice(
+                """Which gangs of this queue may be evicted for a gang of this queue. LowerPriority: those of lower
+                priority. Default: Never.""",
+                *("Never", "LowerPriority"),
+                default="Never",
+            ),
+            "reclaim": fields.choice(
+                """Which gangs of queues that borrow from this one may be evicted to take its nominal quota back.
+                LowerPriority: those of lower priority. Any: all of them. Default: Never.""",
+                *("Never", "LowerPriority", "Any"),
+                default="Never",
+            ),
+        },
+        default={},
+    )
+
+
+def _requeue() -> Schema:
+    return fields.record(
+        "When a gang that did not start in time is tried again: after base, then twice as long each time, up to max.",
+        {
+            "base": fields.duration("The first wait. Default: 1m.", default="1m"),
+            "max": fields.duration("The longest wait. Default: 1h.", default="1h"),
+            "limit": fields.integer(
+                "How often it is tried again before it is held for good. Absent: without end. Example: 5.", minimum=0
+            ),
+        },
+        default={},
+        rules=(
+            fields.rule(
+                "duration(self.base) <= duration(self.max)",
+                "base must not be longer than max: shorten the one or raise the other",
+                fieldPath=".base",
+            ),
+        ),
+    )
+
+
+def _status() -> Schema:
+    return fields.record(
+        "What the queue uses, as Muster last saw it. Written by Muster only.",
+        {
+            "observedGeneration": kubernetes.generation(),
+            "conditions": kubernetes.conditions(
+                "Active: gangs can be admitted; when False, the reason says whether the queue is stopped, its parent "
+                "is missing, or the tree has a cycle or is too deep."
+            ),
+            "meters": fields.sequence("Use against quota, one entry per meter.", _use(), most=128, keys=("meter",)),
+            "budgets": fields.sequence("The budgets and what was spent of them.", _spent(), most=16),
+            "gangs": fields.record(
+                "How many gangs of this queue are in each phase; finished ones are not counted.",
+                {
+                    "pending": _gangs("that wait"),
+                    "reserved": _gangs("with a reservation in the ledger whose gates are not open yet"),
+                    "admitted": _gangs("whose gates are open and whose pods do not all run yet"),
+                    "running": _gangs("whose pods all run"),
+                    "evicted": _gangs("that were taken back and still hold devices"),
+                },
+            ),
+        },
+    )
+
+
+def _use() -> Schema:
+    return fields.record(
+        "Use of one meter by this queue and those below it, as quantities in the meter's base unit.",
+        {
+            "meter": fields.name("The Meter."),
+            "nominal": fields.amount_seen("The entitlement, as the quota says."),
+            "reserved": fields.amount_seen("Granted to gangs whose claims are not allocated yet."),
+            "used": fields.amount_seen("Allocated to gangs."),
+            "borrowed": fields.amount_seen("What reserved and used exceed nominal by."),
+            "lent": fields.amount_seen("The part of nominal that other queues use."),
+            "pending": fields.amount_seen("What the waiting gangs ask for, as far as it is known before planning."),
+        },
+        required=("meter",),
+    )
+
+
+def _spent() -> Schema:
+    return fields.record(
+        "One budget in its present period, in meter-hours.",
+        {
+            "meter": fields.name("The Meter."),
+            "hours": fields.amount_seen("The whole budget."),
+            "spent": fields.amount_seen("What was spent since start, rounded up."),
+            "left": fields.amount_seen("What may still be spent before end; 0 when it is overspent."),
+            "period": fields.text("The kind of period; absent for a fixed start and end.", maxLength=16),
+            "start": fields.time("When the present period began."),
+            "end": fields.time("When it ends."),
+        },
+        required=("meter",),
+    )
+
+
+def _gangs(which: str) -> Schema:
+    return fields.integer(f"Gangs {which}.", minimum=0)
