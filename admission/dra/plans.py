@@ -1,0 +1,87 @@
+"""What the planner is asked and what it answers."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from admission.api.claims import Claim
+from admission.api.gangs import Charge, PlannedPod
+from admission.api.names import Uid
+from admission.api.pods import Pod
+from admission.api.reasons import Detail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodDemand:
+    """A pod to be placed, and its claims in the order of spec.resourceClaims.
+
+    Claims that are allocated already are among them: they bind the pod to the nodes where they may be used. Pods that
+    share a claim name the same claim (same UID; same key where there is no UID).
+    """
+
+    pod: Pod
+    claims: tuple[Claim, ...] = ()
+
+
+class Shortfall(Protocol):
+    """Why a charge is not affordable. `quota.available.Shortage` is one."""
+
+    @property
+    def message(self) -> str: ...
+
+    @property
+    def details(self) -> Mapping[str, Detail]: ...
+
+
+Affordable = Callable[[Charge], Shortfall | None]
+"""Judges the charge of a gang, or of the part of it that is placed so far. A larger charge never fits where a smaller
+one does not."""
+
+
+def anything(charge: Charge) -> None:  # noqa: ARG001 - an Affordable
+    """Afford every charge."""
+
+
+class Kind(StrEnum):
+    """Why there is no plan."""
+
+    INFEASIBLE = "Infeasible"
+    """No order and no choice of nodes places all pods: proved by search. `diagnose` tells Busy from it."""
+    BUSY = "Busy"
+    """The same, but the gang would fit if nothing were in use."""
+    OVER_QUOTA = "OverQuota"
+    """The gang fits the cluster, but no plan is affordable."""
+    STEPS_ENDED = "StepsEnded"
+    """The search ended without proof."""
+    NOT_SIMULATED = "NotSimulated"
+    """A claim, or a device that it might get, uses what Muster does not simulate; named in the message."""
+    FATAL = "Fatal"
+    """kube-scheduler would give up on the pod: a selector fails, a claim asks for more than 32 devices."""
+    POOL_INCOMPLETE = "PoolIncomplete"
+    """No plan, but slices are missing of a pool on a node where the pod might go."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Node and devices for every pod, in the order in which the gates must open.
+
+    A shared claim stands at the first pod that uses it. charges: what each newly allocated claim costs, by its UID (its
+    key where it has none); charge: their sum.
+    """
+
+    pods: tuple[PlannedPod, ...]
+    charge: Charge = field(default_factory=dict)
+    charges: Mapping[Uid, Charge] = field(default_factory=dict)
+    steps: int = 0
+    """How much of the budget the search took."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoPlan:
+    """Why the gang cannot be placed: code, a sentence for people, and the numbers behind it."""
+
+    kind: Kind
+    message: str
+    details: Mapping[str, Detail] = field(default_factory=dict)
+    steps: int = 0
