@@ -1,0 +1,61 @@
+"""Column types that keep amounts and times exactly, on SQLite and on PostgreSQL."""
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import TIMESTAMP, CheckConstraint, Dialect, Numeric, String
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+
+class ExactInteger(TypeDecorator[int]):
+    """An integer of up to 38 digits: NUMERIC(38, 0) on PostgreSQL, decimal text on SQLite.
+
+    SQLite's INTEGER ends at 2^63 and its NUMERIC turns larger numbers into floating point. Only Python does arithmetic
+    on these columns, so text is enough; `whole` guards what it may be.
+    """
+
+    impl = String(39)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return dialect.type_descriptor(Numeric(38, 0) if dialect.name == "postgresql" else String(39))
+
+    def process_bind_param(self, value: int | None, dialect: Dialect) -> Any:
+        if value is None:
+            return None
+        return Decimal(value) if dialect.name == "postgresql" else str(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> int | None:  # noqa: ARG002 - the signature is given
+        return None if value is None else int(value)
+
+
+class Instant(TypeDecorator[datetime]):
+    """A moment to the microsecond, in UTC: TIMESTAMP WITH TIME ZONE on PostgreSQL, ISO text that sorts on SQLite."""
+
+    impl = String(32)
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return dialect.type_descriptor(TIMESTAMP(timezone=True) if dialect.name == "postgresql" else String(32))
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
+        if value is None:
+            return None
+        utc = value.astimezone(UTC)
+        return utc if dialect.name == "postgresql" else utc.isoformat(timespec="microseconds")
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - the same
+        if value is None:
+            return None
+        return (value if isinstance(value, datetime) else datetime.fromisoformat(value)).astimezone(UTC)
+
+
+def whole(column: str) -> CheckConstraint:
+    """Refuse, on SQLite, text that is not the canonical form of an integer of up to 38 digits."""
+    digits = f"ltrim({column}, '-')"
+    return CheckConstraint(
+        f"typeof({column}) = 'text' AND length({digits}) BETWEEN 1 AND 38 AND {digits} NOT GLOB '*[^0-9]*'"
+        f" AND ({column} = '0' OR {column} GLOB '[1-9]*' OR {column} GLOB '-[1-9]*')",
+        name=f"{column}_is_whole",
+    ).ddl_if(dialect="sqlite")

@@ -1,0 +1,88 @@
+"""Seats and holdings as text: one canonical form, for the rows and for the hashes.
+
+Canonical JSON: ASCII, keys sorted, no blanks. Amounts are decimal strings, since many readers of JSON round numbers
+beyond 2^53.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from admission.api.devices import DeviceId
+from admission.api.entries import Holding, RequestDevice, Seat
+from admission.api.names import MeterName, NodeName, Uid
+
+
+def text(value: Any) -> str:
+    """Return the canonical JSON of a value."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def of_seats(seats: Iterable[Seat]) -> list[Any]:
+    return [{"claims": list(s.claims), "node": s.node, "pod": s.pod, "pod_uid": s.pod_uid} for s in seats]
+
+
+def of_holdings(holdings: Iterable[Holding]) -> list[Any]:
+    return [
+        {
+            "charge": of_charge(holding.charge),
+            "claim": holding.claim,
+            "claim_uid": holding.claim_uid,
+            "devices": of_devices(holding.devices),
+            "settled": holding.settled,
+        }
+        for holding in holdings
+    ]
+
+
+def of_charge(charge: Mapping[MeterName, int]) -> dict[str, str]:
+    return {meter: str(amount) for meter, amount in charge.items()}
+
+
+def of_devices(devices: Iterable[RequestDevice]) -> list[list[str]]:
+    return [[device.request, *device.device] for device in devices]
+
+
+def seats(encoded: str) -> tuple[Seat, ...]:
+    return tuple(
+        Seat(
+            pod_uid=Uid(seat["pod_uid"]),
+            pod=seat["pod"],
+            node=NodeName(seat["node"]),
+            claims=tuple(Uid(claim) for claim in seat["claims"]),
+        )
+        for seat in json.loads(encoded)
+    )
+
+
+def holdings(encoded: str) -> tuple[Holding, ...]:
+    return tuple(
+        Holding(
+            claim_uid=Uid(holding["claim_uid"]),
+            claim=holding["claim"],
+            devices=_devices(holding["devices"]),
+            charge=_charge(holding["charge"]),
+            settled=holding["settled"],
+        )
+        for holding in json.loads(encoded)
+    )
+
+
+def uids(encoded: str) -> tuple[Uid, ...]:
+    return tuple(Uid(uid) for uid in json.loads(encoded))
+
+
+def devices(encoded: str) -> tuple[RequestDevice, ...]:
+    return _devices(json.loads(encoded))
+
+
+def charge(encoded: str) -> dict[MeterName, int]:
+    return _charge(json.loads(encoded))
+
+
+def _devices(items: Iterable[list[str]]) -> tuple[RequestDevice, ...]:
+    return tuple(RequestDevice(request=request, device=DeviceId(*device)) for request, *device in items)
+
+
+def _charge(items: Mapping[str, str]) -> dict[MeterName, int]:
+    return {MeterName(meter): int(amount) for meter, amount in items.items()}

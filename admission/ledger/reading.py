@@ -1,0 +1,173 @@
+"""From rows to values: the head of a chain, records of the books, and the projection."""
+
+import itertools
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sqlalchemy import Row, RowMapping, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from admission.api.entries import Bucket, Entry, Holding, Kind, Placement, Posting, Seat
+from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.errors import LedgerCorruptError
+from admission.ledger import encoding
+from admission.ledger.tables import balances, clusters, open_gangs, open_holdings, open_seats, postings, transactions
+from admission.quota.books import Account, Book
+
+
+class Head(NamedTuple):
+    """The end of a cluster's chain."""
+
+    cluster: str
+    epoch: int
+    sequence: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """An entry at its place in the chain."""
+
+    sequence: int
+    epoch: int
+    previous: str
+    digest: str
+    entry: Entry
+
+
+async def head(connection: AsyncConnection, cluster: str) -> Head | None:
+    """Return the end of a cluster's chain; None when nothing was written for it."""
+    row = (await connection.execute(select(clusters).where(clusters.c.cluster == cluster))).one_or_none()
+    return None if row is None else Head(*row)
+
+
+async def by_key(connection: AsyncConnection, cluster: str, key: str) -> Record | None:
+    """Return the record with an idempotency key."""
+    found = select(transactions).where(transactions.c.cluster == cluster, transactions.c.key == key)
+    row = (await connection.execute(found)).mappings().one_or_none()
+    if row is None:
+        return None
+    lines = select(postings).where(postings.c.cluster == cluster, postings.c.sequence == row["sequence"])
+    return _record(row, (await connection.execute(lines.order_by(postings.c.line))).mappings().all())
+
+
+async def records(connection: AsyncConnection, cluster: str, *, after: int, limit: int) -> list[Record]:
+    """Return the records that follow a sequence, in their order. Raises ValueError when one cannot be read as one."""
+    follow = select(transactions).where(transactions.c.cluster == cluster, transactions.c.sequence > after)
+    rows = (await connection.execute(follow.order_by(transactions.c.sequence).limit(limit))).mappings().all()
+    if not rows:
+        return []
+    lines = (
+        select(postings)
+        .where(postings.c.cluster == cluster, postings.c.sequence > after)
+        .where(postings.c.sequence <= rows[-1]["sequence"])
+        .order_by(postings.c.sequence, postings.c.line)
+    )
+    found = (await connection.execute(lines)).mappings().all()
+    by_sequence = {key: list(group) for key, group in itertools.groupby(found, lambda line: line["sequence"])}
+    return [_record(row, by_sequence.get(row["sequence"], [])) for row in rows]
+
+
+def _record(row: RowMapping, lines: Sequence[RowMapping]) -> Record:
+    try:
+        entry = _entry(row, lines)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"transaction {row['sequence']} does not have the form of an entry: {error!r}") from error
+    return Record(
+        sequence=row["sequence"], epoch=row["epoch"], previous=row["previous"], digest=row["digest"], entry=entry
+    )
+
+
+def _entry(row: RowMapping, lines: Sequence[RowMapping]) -> Entry:
+    return Entry(
+        kind=Kind(row["kind"]),
+        key=row["key"],
+        at=row["at"],
+        actor=row["actor"],
+        reason=row["reason"],
+        queue=QueueName(row["queue"]),
+        on_behalf_of=row["on_behalf_of"],
+        gang_uid=GangUid(row["gang_uid"]),
+        gang=row["gang"],
+        postings=tuple(_posting(line) for line in lines),
+        seats=encoding.seats(row["seats"]),
+        holdings=encoding.holdings(row["holdings"]),
+        closes=encoding.uids(row["closes"]),
+    )
+
+
+def _posting(line: RowMapping) -> Posting:
+    return Posting(
+        queue=QueueName(line["queue"]),
+        meter=MeterName(line["meter"]),
+        bucket=Bucket(line["bucket"]),
+        amount=line["amount"],
+        claim=Uid(line["claim"]),
+    )
+
+
+async def balances_of(connection: AsyncConnection, cluster: str, accounts: Collection[Account]) -> dict[Account, int]:
+    """Return the balances of accounts that have one."""
+    near = (
+        select(balances)
+        .where(balances.c.cluster == cluster)
+        .where(balances.c.queue.in_(sorted({account.queue for account in accounts})))
+        .where(balances.c.meter.in_(sorted({account.meter for account in accounts})))
+    )
+    found = dict(map(_balance, await connection.execute(near)))
+    return {account: amount for account, amount in found.items() if account in accounts}
+
+
+async def book(connection: AsyncConnection, cluster: str) -> Book:
+    """Return the projection. Raises LedgerCorruptError when its rows do not belong together."""
+    try:
+        stored = await connection.stream(select(balances).where(balances.c.cluster == cluster))
+        amounts = dict([_balance(row) async for row in stored])
+        return Book.of((await _placements(connection, cluster)).values(), amounts)
+    except (KeyError, TypeError, ValueError) as error:
+        raise LedgerCorruptError(
+            f"what the ledger keeps open for cluster {cluster} cannot be read ({error!r}): run `muster ledger verify`"
+        ) from error
+
+
+async def _placements(connection: AsyncConnection, cluster: str) -> dict[GangUid, Placement]:
+    seats: dict[GangUid, dict[Uid, Seat]] = {}
+    holdings: dict[GangUid, dict[Uid, Holding]] = {}
+    async for row in await connection.stream(select(open_seats).where(open_seats.c.cluster == cluster)):
+        seats.setdefault(GangUid(row.gang_uid), {})[Uid(row.pod_uid)] = _seat(row)
+    async for row in await connection.stream(select(open_holdings).where(open_holdings.c.cluster == cluster)):
+        holdings.setdefault(GangUid(row.gang_uid), {})[Uid(row.claim_uid)] = _holding(row)
+
+    placements: dict[GangUid, Placement] = {}
+    async for row in await connection.stream(select(open_gangs).where(open_gangs.c.cluster == cluster)):
+        uid = GangUid(row.gang_uid)
+        placements[uid] = Placement(
+            gang_uid=uid,
+            gang=row.gang,
+            queue=QueueName(row.queue),
+            reserved_at=row.reserved_at,
+            seats=seats.pop(uid, {}),
+            holdings=holdings.pop(uid, {}),
+        )
+    if astray := sorted(seats.keys() | holdings.keys()):
+        raise ValueError(f"seats or holdings of gang {astray[0]}, which is not open")
+    return placements
+
+
+def _balance(row: Row[Any]) -> tuple[Account, int]:
+    return Account(QueueName(row.queue), MeterName(row.meter), Bucket(row.bucket)), row.amount
+
+
+def _seat(row: Row[Any]) -> Seat:
+    return Seat(pod_uid=Uid(row.pod_uid), pod=row.pod, node=NodeName(row.node), claims=encoding.uids(row.claims))
+
+
+def _holding(row: Row[Any]) -> Holding:
+    return Holding(
+        claim_uid=Uid(row.claim_uid),
+        claim=row.claim,
+        devices=encoding.devices(row.devices),
+        charge=encoding.charge(row.charge),
+        settled=row.settled,
+    )

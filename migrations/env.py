@@ -1,0 +1,23 @@
+"""Run by alembic for every command; `admission.ledger.migrating` gives it a connection in an open SQL transaction."""
+
+from alembic import context
+from sqlalchemy import text
+
+from admission.ledger import tables
+
+LOCK = 0x6D757374657200
+"""Key of PostgreSQL's advisory lock: "muster"."""
+
+connection = context.config.attributes["connection"]
+
+if connection.dialect.name == "postgresql":
+    connection.execute(text("SET LOCAL lock_timeout = '10s'"))
+    connection.execute(text("SET LOCAL statement_timeout = '15min'"))
+    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
+
+context.configure(
+    connection=connection, target_metadata=tables.metadata, compare_type=True, transaction_per_migration=False
+)
+
+with context.begin_transaction():
+    context.run_migrations()
