@@ -76,7 +76,7 @@ def _whole(kind: str, schema: Schema) -> Schema:
     common = {
         "apiVersion": fields.text(f"The version of the object's schema: {names.API_VERSION}."),
         "kind": fields.text(f"The kind of the object: {kind}."),
-        # The API server knows what metadata holds and refuses a description of its parts.
-        "metadata": {"description": "The object's name, labels and annotations.", "type": "object"},
+        # The API server brings the schema of metadata with it, and refuses another one, even a description.
+        "metadata": {"type": "object"},
     }
     return schema | {"properties": common | schema["properties"]}

@@ -15,7 +15,8 @@ COLUMNS = (
     fields.column("Priority", "integer", ".spec.priority", "Its priority.", wide=True),
     fields.column("Placement", "string", ".status.placement", "Who picks its devices.", wide=True),
     fields.column("Evictions", "integer", ".status.evictions", "How often it was taken back.", wide=True),
-    fields.column("Start", "date", ".status.startEstimate", "When it may start.", wide=True),
+    # No date: kubectl shows dates as ages, and one that lies ahead as "<invalid>".
+    fields.column("Start", "string", ".status.startEstimate", "When it may start.", wide=True),
     fields.column("Message", "string", ".status.hold.message", "Why it waits, in words.", wide=True),
     fields.age(),
 )

@@ -66,7 +66,7 @@ def conditions(*described: str) -> Schema:
             ),
             "message": fields.text("Why, as a sentence for people.", maxLength=32768),
             "lastTransitionTime": fields.time("When status last changed."),
-            "observedGeneration": generation("metadata.generation of the object that this was said about."),
+            "observedGeneration": generation("The metadata.generation of the object that this was said about."),
         },
         required=("type", "status", "reason", "message", "lastTransitionTime"),
     )
@@ -76,8 +76,8 @@ def conditions(*described: str) -> Schema:
 
 
 def generation(
-    description: str = "metadata.generation that this status was computed from; an older one means that Muster has "
-    "not seen the latest change yet.",
+    description: str = "The metadata.generation that this status was computed from; an older one means that Muster "
+    "has not seen the latest change yet.",
 ) -> Schema:
     return fields.integer(description, format="int64", minimum=0)
 

@@ -292,7 +292,8 @@ def _requeue() -> Schema:
         default={},
         rules=(
             fields.rule(
-                "duration(self.base) <= duration(self.max)",
+                # The API server judges the default {} before it fills in the defaults inside.
+                "!has(self.base) || !has(self.max) || duration(self.base) <= duration(self.max)",
                 "base must not be longer than max: shorten the one or raise the other",
                 fieldPath=".base",
             ),

@@ -1,0 +1,300 @@
+"""Muster's CRDs in a real API server: it takes them without a word, explains them, and enforces their CEL rules."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from admission.api.schemas import definitions
+from tests.controlplane import ApiError, ControlPlane
+from tests.controlplane.namespaces import Namespace
+from tests.unit import crds
+from tests.unit.crds import a_budget, a_gang, a_meter, a_policy, a_queue, a_quota
+
+pytestmark = pytest.mark.e2e
+
+CRDS = Path(__file__).parents[2] / "config" / "crds"
+DEFINITIONS = definitions.all_definitions()
+PLURALS = {definition["spec"]["names"]["kind"]: plural for plural, definition in DEFINITIONS.items()}
+EXAMPLES = crds.examples()
+
+
+@pytest.fixture(scope="module")
+def cluster(control_plane: ControlPlane) -> ControlPlane:
+    """Return the control plane with the CRDs of config/crds installed."""
+    kubectl(control_plane, "apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
+    kubectl(control_plane, "wait", "--for=condition=Established", "--timeout=30s", *crd_names())
+    return control_plane
+
+
+@pytest.fixture
+def queue(cluster: ControlPlane) -> Iterator[str]:
+    """Return the name of a queue that nobody enters, with a status."""
+    client, path = cluster.client(), "/apis/muster.dev/v1alpha1/queues"
+    client.create(path, a_queue(parent="root-of-it") | {"metadata": {"name": "columns"}})
+    active = {
+        "type": "Active",
+        "status": "False",
+        "reason": "ParentMissing",
+        "message": "no queue root-of-it",
+        "lastTransitionTime": "2026-11-21T00:00:00Z",
+    }
+    status = {"conditions": [active], "gangs": {"pending": 3, "admitted": 2, "running": 1}}
+    client.merge_patch(f"{path}/columns/status", {"status": status})
+    yield "columns"
+    client.delete(f"{path}/columns")
+
+
+def kubectl(cluster: ControlPlane, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run kubectl and keep what it says beside its output: warnings of the API server appear there."""
+    return subprocess.run(
+        [*cluster.kubectl_command, *words],
+        env=cluster.kubectl_environment(cluster.kubeconfig),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+
+def crd_names() -> list[str]:
+    return [f"crd/{plural}.muster.dev" for plural in DEFINITIONS]
+
+
+def path_of(obj: Any, namespace: Namespace) -> str:
+    within = f"namespaces/{namespace.name}/" if obj["kind"] == "Gang" else ""
+    return f"/apis/muster.dev/v1alpha1/{within}{PLURALS[obj['kind']]}"
+
+
+def tried(cluster: ControlPlane, obj: Any, namespace: Namespace) -> Any:
+    """Return the object as the API server would store it. Raises ApiError when it refuses, also for unknown fields."""
+    metadata = {key: value for key, value in obj["metadata"].items() if key != "namespace"}
+    return cluster.client().create(
+        f"{path_of(obj, namespace)}?dryRun=All&fieldValidation=Strict", obj | {"metadata": metadata}
+    )
+
+
+def test_the_api_server_takes_the_crds_without_a_warning(cluster: ControlPlane) -> None:
+    done = kubectl(cluster, "apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
+
+    assert done.stdout.count("serverside-applied") == len(DEFINITIONS)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("plural", DEFINITIONS)
+def test_the_crds_are_established_and_structural(cluster: ControlPlane, plural: str) -> None:
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.muster.dev"
+    conditions = {c["type"]: c["status"] for c in cluster.client().get(path)["status"]["conditions"]}
+
+    assert conditions["Established"] == "True"
+    assert conditions["NamesAccepted"] == "True"
+    assert "NonStructuralSchema" not in conditions
+
+
+EXPLAINED = {
+    "queue.spec.quotas.nominal": "What the queue may always use",
+    "mq.spec.budgets.period": "ENUM: Day Week Month Quarter Year",
+    "meters.spec.sources.capacity.name": "gpu.example.com/memory",
+    "mcp.spec.templates.spec.devices.requests.exactly.count": "How many devices",
+    "gang.status.hold.reason": "QuotaExceeded",
+}
+
+
+@pytest.mark.parametrize(("field", "words"), EXPLAINED.items())
+def test_kubectl_explains_the_fields(cluster: ControlPlane, field: str, words: str) -> None:
+    assert words in " ".join(kubectl(cluster, "explain", field).stdout.split())
+
+
+def test_kubectl_lists_all_kinds_by_category(cluster: ControlPlane) -> None:
+    listed = kubectl(cluster, "api-resources", "--categories=muster", "--no-headers").stdout.splitlines()
+
+    assert {line.split()[1] for line in listed} == {"mq", "mm", "mcp", "mg"}
+
+
+@pytest.mark.parametrize("obj", EXAMPLES.values(), ids=EXAMPLES)
+def test_the_examples_are_taken(cluster: ControlPlane, namespace: Namespace, obj: Any) -> None:
+    assert tried(cluster, obj, namespace)["spec"] == crds.defaulted(obj)["spec"]
+
+
+def test_the_examples_of_kubernetes_own_kinds_are_taken(cluster: ControlPlane, namespace: Namespace) -> None:
+    paths = {
+        "ResourceClaimTemplate": f"/apis/resource.k8s.io/v1/namespaces/{namespace.name}/resourceclaimtemplates",
+        "Job": f"/apis/batch/v1/namespaces/{namespace.name}/jobs",
+    }
+    objects = list(yaml.safe_load_all((crds.EXAMPLES / "50-job.yaml").read_text()))
+    for template in EXAMPLES["ClaimPolicy research"]["spec"]["templates"]:
+        name, spec = template["name"], {"spec": template["spec"]}
+        kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
+        objects.append({**kind, "metadata": {"name": name}, "spec": spec})
+
+    for obj in objects:
+        obj["metadata"]["namespace"] = namespace.name
+        assert cluster.client().create(f"{paths[obj['kind']]}?dryRun=All&fieldValidation=Strict", obj)
+
+
+def test_defaults_are_filled_in(cluster: ControlPlane, namespace: Namespace) -> None:
+    stored = tried(cluster, a_queue(requeue={"base": "5m"}), namespace)
+
+    assert stored["spec"] == {
+        "default": False,
+        "fairSharing": {"weight": "1"},
+        "placement": "Auto",
+        "preemption": {"reclaim": "Never", "withinQueue": "Never"},
+        "queueingStrategy": "BestEffortFIFO",
+        "requeue": {"base": "5m", "max": "1h"},
+        "startTimeout": "5m",
+        "stopPolicy": "None",
+        "unmeteredClasses": "Refuse",
+    }
+
+
+TAKEN = {
+    "amounts as numbers": a_quota(nominal=8, borrowingLimit=0),
+    "amounts as text": a_quota(nominal="640Gi", lendingLimit="0"),
+    "a budget of a period": a_budget(period="Month", hours="50k"),
+    "a budget of a span": a_budget(start="2026-10-01T00:00:00Z", end="2026-10-01T00:00:00-01:00"),
+    "a day's and a month's budget": a_queue(
+        budgets=[{"meter": "gpus", "hours": 24, "period": "Day"}, {"meter": "gpus", "hours": 99, "period": "Month"}]
+    ),
+    "fields of a claim that are newer than Muster": a_policy(
+        templates=[{"name": "t", "spec": {"devices": {"requests": [{"name": "r", "newer": {"a": 1}}], "newer": []}}}]
+    ),
+    "a gang of all its pods": a_gang(size=2, minCount=2),
+    "a gang of the longest names": a_gang(queue="q" * 63),
+}
+
+
+@pytest.mark.parametrize("obj", TAKEN.values(), ids=TAKEN)
+def test_what_is_good_is_stored_as_it_is_written(cluster: ControlPlane, namespace: Namespace, obj: Any) -> None:
+    assert tried(cluster, obj, namespace)["spec"] == crds.defaulted(obj)["spec"]
+
+
+LABELS = [{"key": "team", "operator": "In"}]
+REFUSED = {
+    "a queue that is its own parent": (a_queue(parent="q"), "a queue cannot be its own parent"),
+    "a queue with too long a name": (a_queue() | {"metadata": {"name": "q" * 64}}, "use at most 63 characters"),
+    "a default queue of no namespaces": (a_queue(default=True), "default: true needs a namespaceSelector"),
+    "a selector without values": (
+        a_queue(namespaceSelector={"matchExpressions": LABELS}),
+        "In and NotIn need at least one entry in values",
+    ),
+    "a negative quota": (a_quota(nominal=-1), "must not be negative; write 0 for none"),
+    "a negative limit to borrow": (a_quota(borrowingLimit="-1"), "must not be negative; write 0 for none"),
+    "a negative limit to lend": (a_quota(lendingLimit="-1Gi"), "must not be negative; write 0 for none"),
+    "two quotas of one meter": (a_queue(quotas=[{"meter": "a", "nominal": 1}] * 2), "Duplicate value"),
+    "a quota that is not whole": (a_quota(nominal="0.5"), "spec.quotas[0].nominal"),
+    "a budget without a time": (a_budget(), "either a period or both start and end"),
+    "a budget with both": (a_budget(period="Day", end="2026-10-01T00:00:00Z"), "either a period or both start and end"),
+    "a budget without an end": (a_budget(start="2026-10-01T00:00:00Z"), "either a period or both start and end"),
+    "a budget that ends first": (
+        a_budget(start="2026-10-01T00:00:00Z", end="2026-10-01T00:00:00+01:00"),
+        "end must be later than start",
+    ),
+    "a budget of nothing": (a_budget(period="Day", hours=0), "must be more than 0; to give nothing"),
+    "a budget of nothing, as text": (a_budget(period="Day", hours="0Gi"), "must be more than 0; to give nothing"),
+    "a negative budget": (a_budget(period="Day", hours="-5"), "must be more than 0; to give nothing"),
+    "two budgets of one period": (
+        a_queue(budgets=[{"meter": "gpus", "hours": 1, "period": "Day"}] * 2),
+        "at most one budget for each period",
+    ),
+    "no time to start": (a_queue(startTimeout="0s"), "must be longer than 0s, for example 90s"),
+    "a longer first wait than the longest": (a_queue(requeue={"base": "2h"}), "base must not be longer than max"),
+    "a longer default than the maximum": (
+        a_queue(maxRuntime="1h", defaultRuntime="61m"),
+        "defaultRuntime must not be longer than maxRuntime",
+    ),
+    "a meter of nothing": (a_meter() | {"spec": {}}, "a meter without sources counts nothing"),
+    "a meter with too long a name": (
+        a_meter(count={}) | {"metadata": {"name": "m" * 64}},
+        "use at most 63 characters",
+    ),
+    "a source that counts in no way": (a_meter(), "give one of claims, count, capacity, counter, expression"),
+    "a source that counts in two ways": (a_meter(claims={}, count={}), "a source counts in exactly one way"),
+    "a default of nothing": (a_policy(defaults=[{"deviceClasses": ["gpu"]}]), "give at least one of deviceClassName"),
+    "an alias of nothing": (a_policy(defaults=[{"deviceClassName": "gpu"}]), "name the aliases in deviceClasses"),
+    "two templates of one name": (
+        a_policy(templates=[{"name": "t", "spec": {"devices": {"requests": []}}}] * 2),
+        "Duplicate value",
+    ),
+    "a request of two kinds": (
+        a_policy(
+            templates=[
+                {"name": "t", "spec": {"devices": {"requests": [{"name": "r", "exactly": {}, "firstAvailable": []}]}}}
+            ]
+        ),
+        "a request has either exactly or firstAvailable",
+    ),
+    "a gang whose part is larger": (a_gang(size=2, minCount=3), "minCount must not be more than size"),
+    "a field that does not exist": (a_gang(sise=3), 'unknown field "spec.sise"'),
+}
+
+
+@pytest.mark.parametrize(("obj", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_is_bad_is_refused_with_the_mend(
+    cluster: ControlPlane, namespace: Namespace, obj: Any, message: str
+) -> None:
+    with pytest.raises(ApiError) as refused:
+        tried(cluster, obj, namespace)
+
+    assert message in refused.value.message
+    assert "no such key" not in refused.value.message
+    assert "no such overload" not in refused.value.message
+
+
+def test_every_rule_refuses_something_here() -> None:
+    """A rule that no case reaches may never have worked."""
+    messages = " ".join(message for _, message in REFUSED.values()) + "a gang stays in its queue"
+
+    for schema in crds.SCHEMAS.values():
+        for path, part in crds.walk(schema):
+            for rule in part.get("x-kubernetes-validations", ()):
+                assert any(words in messages for words in _parts(rule["message"])), f"{path}: {rule['message']}"
+
+
+def _parts(message: str) -> list[str]:
+    """Return the runs of four words of a message."""
+    words = message.split()
+    return [" ".join(words[at : at + 4]) for at in range(len(words) - 3)]
+
+
+def test_a_gang_stays_in_its_queue(cluster: ControlPlane, namespace: Namespace) -> None:
+    client, path = cluster.client(), path_of(a_gang(), namespace)
+    client.create(path, a_gang())
+
+    client.merge_patch(f"{path}/g", {"spec": {"size": 3, "workload": {"apiVersion": "v1", "kind": "Pod", "name": "p"}}})
+    with pytest.raises(ApiError, match="a gang stays in its queue: delete it"):
+        client.merge_patch(f"{path}/g", {"spec": {"queue": "other"}})
+
+
+def test_the_status_of_a_gang_keeps_its_details(cluster: ControlPlane, namespace: Namespace) -> None:
+    client, path = cluster.client(), path_of(a_gang(), namespace)
+    client.create(path, a_gang())
+    details = {"meter": "gpus", "left": "2", "needed": "8", "who": ["a", "b"], "complete": True}
+    devices = [{"request": "gpu/h100", "driver": "gpu.example.com", "pool": "node-1", "device": "gpu-0"}]
+    status = {
+        "phase": "Pending",
+        "position": 2,
+        "hold": {"reason": "QuotaExceeded", "message": "2 left", "details": details, "since": "2026-11-21T00:00:00Z"},
+        "plan": [{"pod": "g-0", "node": "node-1", "claims": [{"claim": "g-0-gpu", "devices": devices}]}],
+        "charges": {"gpus": "8", "memory": "640Gi"},
+    }
+
+    client.merge_patch(f"{path}/g/status", {"status": status})
+
+    assert client.get(f"{path}/g")["status"] == status
+    row = kubectl(
+        cluster, "get", "mg", "-n", namespace.name, "--field-selector=spec.queue=q,status.phase=Pending"
+    ).stdout
+    assert row.splitlines()[0].split() == ["NAME", "QUEUE", "SIZE", "PHASE", "REASON", "POSITION", "AGE"]
+    assert row.splitlines()[1].split()[:-1] == ["g", "q", "1", "Pending", "QuotaExceeded", "2"]
+
+
+def test_the_columns_of_a_queue(cluster: ControlPlane, queue: str) -> None:
+    rows = kubectl(cluster, "get", "mq", queue).stdout.splitlines()
+    wide = kubectl(cluster, "get", "mq", queue, "-o", "wide").stdout
+
+    assert rows[0].split() == ["NAME", "PARENT", "PENDING", "ADMITTED", "RUNNING", "ACTIVE", "AGE"]
+    assert rows[1].split()[:-1] == ["columns", "root-of-it", "3", "2", "1", "False"]
+    assert "no queue root-of-it" in wide
