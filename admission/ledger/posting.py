@@ -7,7 +7,7 @@ the commit, so what follows needs no lock of its own; who loses sees no row chan
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, FromClause, and_, delete, exists, insert, update
+from sqlalchemy import Column, ColumnElement, FromClause, and_, bindparam, delete, exists, insert, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -161,21 +161,25 @@ async def _balance(connection: AsyncConnection, cluster: str, entry: Entry) -> N
     if not changes:
         return
     before = await reading.balances_of(connection, cluster, changes)
-    after = {account: quantities.checked(before.get(account, 0) + change) for account, change in changes.items()}
-    for account in sorted(before):
-        await connection.execute(
-            update(balances)
-            .where(balances.c.cluster == cluster, balances.c.queue == account.queue)
-            .where(balances.c.meter == account.meter, balances.c.bucket == account.bucket.value)
-            .values(amount=after[account])
-        )
-    new = [
-        {"cluster": cluster, "queue": queue, "meter": meter, "bucket": bucket.value, "amount": amount}
-        for (queue, meter, bucket), amount in sorted(after.items())
-        if (queue, meter, bucket) not in before
-    ]
-    if new:
-        await connection.execute(insert(balances), new)
+    rows: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
+    for account, change in sorted(changes.items()):
+        amount = quantities.checked(before.get(account, 0) + change)
+        of = {"of_cluster": cluster, **{f"of_{name}": str(value) for name, value in account._asdict().items()}}
+        rows[account in before].append({**of, "is_now": amount})
+    for statement, some in ((_REBALANCE, rows[True]), (_FIRST_BALANCE, rows[False])):
+        if some:
+            await connection.execute(statement, some)
+
+
+_ACCOUNT = ("cluster", "queue", "meter", "bucket")
+_REBALANCE = (
+    update(balances)
+    .where(*(balances.c[name] == bindparam(f"of_{name}") for name in _ACCOUNT))
+    .values(amount=bindparam("is_now"))
+)
+_FIRST_BALANCE = insert(balances).values(
+    {**{name: bindparam(f"of_{name}") for name in _ACCOUNT}, "amount": bindparam("is_now")}
+)
 
 
 async def _close(connection: AsyncConnection, cluster: str, entry: Entry) -> None:
