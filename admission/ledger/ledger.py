@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Self
 
 from sqlalchemy import URL, text
@@ -10,9 +11,12 @@ from sqlalchemy.exc import OperationalError, ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from admission.api.entries import Entry, Posted
+from admission.api.names import QueueName
 from admission.errors import LedgerAwayError, LedgerVersionError
-from admission.ledger import migrating, posting, reading, sessions
+from admission.ledger import migrating, posting, reading, reporting, sessions, verifying
+from admission.ledger.reporting import StatementLine
 from admission.ledger.tables import REVISION
+from admission.ledger.verifying import Verification
 from admission.quota.books import Book
 
 _ATTEMPTS = 10
@@ -75,6 +79,18 @@ class SqlLedger:
             except posting.OvertakenError:
                 continue
         raise self._overtaken()
+
+    async def verify(self) -> Verification:
+        """Replay the books from the first row; return how far they are right and the first finding, if any."""
+        with sessions.translated(self._url):
+            async with sessions.reading(self._engine) as connection:
+                return await verifying.verify(connection, self._cluster)
+
+    async def statement(self, queue: QueueName | None, start: datetime, end: datetime) -> list[StatementLine]:
+        """Return what moved on a queue, or on all, from start on and before end, with running balances."""
+        with sessions.translated(self._url):
+            async with sessions.reading(self._engine) as connection:
+                return await reporting.statement(connection, self._cluster, queue, start, end)
 
     @asynccontextmanager
     async def _writing(self) -> AsyncIterator[AsyncConnection]:
