@@ -93,7 +93,7 @@ def _default() -> Schema:
             ),
             "when": fields.cel(
                 """A CEL expression that is true for the requests that get the defaults, over the same variables as
-                rules. Absent: all of the classes. Example: namespace.metadata.labels['tier'] == 'interactive'."""
+                rules. Absent: all of the classes. Example: claim.metadata.namespace == 'vision'."""
             ),
             "deviceClassName": fields.object_name(
                 """The class that replaces an alias: a class that the request names and that deviceClasses lists.
