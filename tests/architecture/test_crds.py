@@ -1,4 +1,4 @@
-"""`config/crds` holds what `admission/api/schemas` says. `MUSTER_REGENERATE=1 uv run pytest <this file>` rewrites it."""
+"""`config/crds` is what `admission/api/schemas` says. `MUSTER_REGENERATE=1 uv run pytest <this file>` rewrites it."""
 
 import os
 from pathlib import Path
