@@ -1,0 +1,176 @@
+"""Calls at run time: which overload takes these values.
+
+The checker has left the overloads that fit the static types. Operators that judge their operands themselves are
+called straight; where one overload fits, its classes are tested; where several do, all of the name are tried.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from admission.dra.cel import environments, equality, failures, loops, values
+from admission.dra.cel.frames import Frame, Run
+from admission.dra.cel.library import sorting
+from admission.dra.cel.signatures import Implementation, Overload
+
+_SELF_JUDGING = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"})
+_PRIMITIVES = frozenset({bool, int, values.Uint, float, str})
+_KEYS = frozenset({bool, int, values.Uint, float, str, values.Quantity, type(None), values.Duration, values.Timestamp})
+
+
+def compile_call(
+    overloads: Sequence[Overload],
+    environment: environments.Environment,
+    runs: Sequence[Run],
+    constants: Sequence[Any],
+) -> Run:
+    """Return the closure of a call of one function."""
+    first = overloads[0]
+    if first.name in ("or", "orValue") and first.member:
+        return _lazy_or(*runs, whole=first.name == "or")
+    if first.name == "_==_":
+        return _equality(*runs, constants[1])
+    if first.name in _SELF_JUDGING:
+        return _binary(first.run, *runs)
+    if first.name == "@in":
+        return _membership(*runs, constants[1])
+    prepared = first.prepare(constants) if first.prepare else None
+    if prepared is not None:
+        return _guarded(first, prepared, runs)
+    if len(overloads) == 1:
+        return _guarded(first, first.run, runs)
+    return _dispatched([o for o in environment.functions[first.name] if _alike(o, first)], runs)
+
+
+def checked_key(key: Any) -> Any:
+    """Return a value as the key of a written map. Raises EvaluationError when it can be none."""
+    if type(key) in _KEYS:
+        return values.key_of(key)
+    equality.check_hashable(key)
+    raise failures.EvaluationError("unsupported key type")
+
+
+def sort_by(source: Run, slots: loops.Slots, body: Run) -> Run:
+    """Compile `sortBy`: the list in the order of what the body gives."""
+    keys = loops.collect(source, slots, None, body)
+
+    def run(frame: Frame) -> tuple[Any, ...]:
+        elements = source(frame)
+        return sorting.by_keys(elements, keys(frame))
+
+    return run
+
+
+def _alike(overload: Overload, other: Overload) -> bool:
+    return overload.member is other.member and len(overload.parameters) == len(other.parameters)
+
+
+def _binary(run: Implementation, left: Run, right: Run) -> Run:
+    return lambda frame: run(left(frame), right(frame))
+
+
+def _equality(left: Run, right: Run, constant: Any) -> Run:
+    """Compare, at once when the left has the kind of the constant on the right."""
+    kind = type(constant)
+    if kind not in (str, bool, int):
+        return _binary(equality.equal, left, right)
+
+    def run(frame: Frame) -> bool:
+        value = left(frame)
+        if type(value) is kind:
+            return bool(value == constant)
+        return equality.equal(value, constant)
+
+    return run
+
+
+def _membership(needle: Run, container: Run, constant: Any) -> Run:
+    if type(constant) is not tuple or not all(type(element) in _PRIMITIVES for element in constant):
+        return _binary(equality.contains, needle, container)
+    texts = frozenset(element for element in constant if type(element) is str)
+
+    def run(frame: Frame) -> bool:
+        value = needle(frame)
+        if type(value) is str:
+            return value in texts
+        return equality.contains_literal(value, constant)
+
+    return run
+
+
+def _lazy_or(optional: Run, other: Run, *, whole: bool) -> Run:
+    def run(frame: Frame) -> Any:
+        value = optional(frame)
+        if type(value) is not values.Optional:
+            raise failures.no_such_overload()
+        if value.present:
+            return value if whole else value.value
+        result = other(frame)
+        if whole and type(result) is not values.Optional:
+            raise failures.no_such_overload()
+        return result
+
+    return run
+
+
+def _guarded(overload: Overload, run: Implementation, runs: Sequence[Run]) -> Run:
+    """Call one overload when the values are of its kinds."""
+    name, classes = overload.name, overload.classes
+    if len(runs) == 1 and classes[0] is not None:
+        return _guarded_unary(name, run, runs[0], classes[0])
+    if len(runs) == 2 and classes[0] is not None and classes[1] is not None:
+        return _guarded_binary(name, run, (runs[0], classes[0]), (runs[1], classes[1]))
+
+    def call(frame: Frame) -> Any:
+        arguments = [argument(frame) for argument in runs]
+        if not _takes(classes, arguments):
+            raise failures.no_such_overload(name)
+        return run(*arguments)
+
+    return call
+
+
+def _guarded_unary(name: str, run: Implementation, argument: Run, classes: frozenset[type]) -> Run:
+    def call(frame: Frame) -> Any:
+        value = argument(frame)
+        if type(value) not in classes:
+            raise failures.no_such_overload(name)
+        return run(value)
+
+    return call
+
+
+def _guarded_binary(
+    name: str, run: Implementation, first: tuple[Run, frozenset[type]], second: tuple[Run, frozenset[type]]
+) -> Run:
+    left, left_classes = first
+    right, right_classes = second
+
+    def call(frame: Frame) -> Any:
+        one, other = left(frame), right(frame)
+        if type(one) not in left_classes or type(other) not in right_classes:
+            raise failures.no_such_overload(name)
+        return run(one, other)
+
+    return call
+
+
+def _dispatched(overloads: Sequence[Overload], runs: Sequence[Run]) -> Run:
+    name = overloads[0].name
+
+    def call(frame: Frame) -> Any:
+        arguments = [argument(frame) for argument in runs]
+        for overload in overloads:
+            if _takes(overload.classes, arguments):
+                return overload.run(*arguments)
+        raise failures.no_such_overload(name)
+
+    return call
+
+
+def _takes(classes: Sequence[frozenset[type] | None], arguments: Sequence[Any]) -> bool:
+    for kinds, argument in zip(classes, arguments, strict=True):
+        if kinds is not None and type(argument) not in kinds:
+            return False
+    return True
+
+

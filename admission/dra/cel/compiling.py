@@ -1,0 +1,318 @@
+"""Checked nodes → closures over native values: the exact tier, right in every case and the reference of any other.
+
+A closure takes the frame of one evaluation and returns a value or raises EvaluationError; it keeps nothing, so a
+program may run in several threads at once.
+"""
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from admission.dra.cel import calls, checking, environments, failures, folding, frames, loops, nodes, reading, values
+from admission.dra.cel.frames import Frame, Run
+
+_UNSET = object()
+
+
+def compile_checked(
+    root: nodes.Node, checked: checking.Checked, environment: environments.Environment
+) -> tuple[Run, int]:
+    """Return the program and the length of its frame. Raises RefusalError where cel-go evaluates early and fails."""
+    compiler = _Compiler(checked, environment)
+    slots = {name: frames.FIRST_VARIABLE + place for place, name in enumerate(environment.variables)}
+    run = compiler.compile(root, {name: _reader(slot) for name, slot in slots.items()})
+    return run, compiler.places
+
+
+class _Failed:
+    """A binding whose value failed: kept, so that reading it again costs nothing."""
+
+    def __init__(self, error: failures.EvaluationError) -> None:
+        self.error = error
+
+
+Scope = Mapping[str, Run]
+
+
+class _Compiler:
+    def __init__(self, checked: checking.Checked, environment: environments.Environment) -> None:
+        self.checked = checked
+        self.environment = environment
+        self.places = frames.FIRST_VARIABLE + len(environment.variables)
+        self.constants: dict[int, Any] = {}
+
+    def place(self) -> int:
+        self.places += 1
+        return self.places - 1
+
+    def compile(self, node: nodes.Node, scope: Scope) -> Run:  # noqa: C901, PLR0911 - one line a node
+        """Return the node's closure."""
+        match node:
+            case nodes.Literal():
+                return self.constant(node, node.value)
+            case nodes.Identifier():
+                if node.name in scope:
+                    return scope[node.name]
+                return self.constant(node, _type_value(self.checked.named[id(node)]))
+            case nodes.Select():
+                return self._select(node, scope)
+            case nodes.Has():
+                operand, name = self.compile(node.operand, scope), node.field
+                return lambda frame: reading.has_field(operand(frame), name)
+            case nodes.Index():
+                return self._index(node, scope)
+            case nodes.Call():
+                return self._call(node, scope)
+            case nodes.Logic():
+                terms = [self.compile(term, scope) for term in node.terms]
+                return _conjunction(terms) if node.conjunction else _disjunction(terms)
+            case nodes.Conditional():
+                parts = (node.condition, node.then, node.otherwise)
+                return _conditional(*(self.compile(part, scope) for part in parts))
+            case nodes.ListLiteral():
+                return self._list(node, scope)
+            case nodes.MapLiteral():
+                return self._map(node, scope)
+            case nodes.Comprehension():
+                return self._comprehension(node, scope)
+            case nodes.Bind():
+                return self._bind(node, scope)
+            case nodes.OptionalMap():
+                return self._optional_map(node, scope)
+        raise AssertionError(node)
+
+    def constant(self, node: nodes.Node, value: Any) -> Run:
+        """Remember that a node has the same value always."""
+        self.constants[id(node)] = value
+        return lambda _: value
+
+    def constant_of(self, node: nodes.Node) -> Any:
+        return self.constants.get(id(node), folding.NOT_CONSTANT)
+
+    def _select(self, node: nodes.Select, scope: Scope) -> Run:
+        if id(node) in self.checked.named:
+            return self.constant(node, _type_value(self.checked.named[id(node)]))
+        name = node.field
+        operand = self.compile(node.operand, scope)
+        if node.optional:
+            return lambda frame: reading.optional_field(operand(frame), name)
+        return _field_reader(operand, name)
+
+    def _index(self, node: nodes.Index, scope: Scope) -> Run:
+        operand = self.compile(node.operand, scope)
+        key = self.compile(node.key, scope)
+        if node.optional:
+            return lambda frame: reading.optional_index(operand(frame), key(frame))
+        literal = self.constant_of(node.key)
+        if type(literal) is str:
+            return _field_reader(operand, literal)
+        return lambda frame: reading.index(operand(frame), key(frame))
+
+    def _call(self, node: nodes.Call, scope: Scope) -> Run:
+        parts = list(node.arguments)
+        if node.receiver is not None and id(node) not in self.checked.plain:
+            parts.insert(0, node.receiver)
+        runs = [self.compile(part, scope) for part in parts]
+        constants = [self.constant_of(part) for part in parts]
+        overloads = self.checked.calls[id(node)]
+        folded = folding.fold(node, overloads, constants)
+        if folded is not folding.NOT_CONSTANT:
+            return self.constant(node, folded)
+        return calls.compile_call(overloads, self.environment, runs, constants)
+
+    def _list(self, node: nodes.ListLiteral, scope: Scope) -> Run:
+        runs = [self.compile(entry.value, scope) for entry in node.elements]
+        constants = [self.constant_of(entry.value) for entry in node.elements]
+        optional = [entry.optional for entry in node.elements]
+        if any(optional):
+            parts = list(zip(runs, optional, strict=True))
+            return lambda frame: tuple(_present(parts, frame))
+        if folding.NOT_CONSTANT not in map(_marker, constants):
+            return self.constant(node, tuple(constants))
+        return lambda frame: tuple([run(frame) for run in runs])
+
+    def _map(self, node: nodes.MapLiteral, scope: Scope) -> Run:
+        parts = [
+            (self.compile(entry.key, scope), self.compile(entry.value, scope), entry.optional)
+            for entry in node.entries
+            if entry.key is not None
+        ]
+
+        def run(frame: Frame) -> dict[Any, Any]:
+            result = {}
+            for key_run, value_run, optional in parts:
+                key, value = key_run(frame), value_run(frame)
+                if optional:
+                    value = _optional(value)
+                    if not value.present:
+                        continue
+                    value = value.value
+                result[calls.checked_key(key)] = value
+            return result
+
+        return run
+
+    def _comprehension(self, node: nodes.Comprehension, scope: Scope) -> Run:
+        source = self.compile(node.range, scope)
+        first = self.place()
+        second = None if node.second is None else self.place()
+        inner = {**scope, node.first: _reader(first)}
+        if node.second is not None and second is not None:
+            inner[node.second] = _reader(second)
+        condition = None if node.condition is None else self.compile(node.condition, inner)
+        body = self.compile(node.body, inner)
+        slots = (first, second)
+        match node.macro:
+            case "all" | "exists":
+                return loops.decide(source, slots, body, conjunction=node.macro == "all")
+            case "exists_one":
+                return loops.count_one(source, slots, body)
+            case "filter":
+                return loops.collect(source, slots, body, _reader(first))
+            case "map" | "transformList":
+                return loops.collect(source, slots, condition, body)
+            case "transformMap":
+                return loops.collect_map(source, slots, condition, body)
+            case "transformMapEntry":
+                return loops.collect_entries(source, slots, condition, body)
+            case _:
+                return calls.sort_by(source, slots, body)
+
+    def _bind(self, node: nodes.Bind, scope: Scope) -> Run:
+        value = self.compile(node.value, scope)
+        slot = self.place()
+        body = self.compile(node.body, {**scope, node.name: _lazy_reader(slot, value)})
+
+        def run(frame: Frame) -> Any:
+            frame[slot] = _UNSET
+            return body(frame)
+
+        return run
+
+    def _optional_map(self, node: nodes.OptionalMap, scope: Scope) -> Run:
+        operand = self.compile(node.operand, scope)
+        slot = self.place()
+        body = self.compile(node.body, {**scope, node.name: _reader(slot)})
+        flat = node.flat
+
+        def run(frame: Frame) -> values.Optional:
+            optional = _optional(operand(frame))
+            if not optional.present:
+                return values.NONE
+            frame[slot] = optional.value
+            return _optional(body(frame)) if flat else values.some(body(frame))
+
+        return run
+
+
+def _reader(slot: int) -> Run:
+    return operator.itemgetter(slot)
+
+
+def _lazy_reader(slot: int, value: Run) -> Run:
+    def run(frame: Frame) -> Any:
+        found = frame[slot]
+        if found is _UNSET:
+            try:
+                found = value(frame)
+            except failures.AbortError:
+                raise
+            except failures.EvaluationError as error:
+                found = _Failed(error)
+            frame[slot] = found
+        if type(found) is _Failed:
+            raise found.error
+        return found
+
+    return run
+
+
+def _field_reader(operand: Run, name: str) -> Run:
+    def run(frame: Frame) -> Any:
+        value = operand(frame)
+        if type(value) in values.MAPS:
+            try:
+                return value[name]
+            except KeyError:
+                raise failures.no_such_key(name) from None
+        return reading.field(value, name)
+
+    return run
+
+
+def _type_value(kind: Any) -> values.TypeValue:
+    return values.TypeValue(values.TYPE_NAMES.get(kind.name, kind.name))
+
+
+def _marker(constant: Any) -> Any:
+    return constant if constant is folding.NOT_CONSTANT else None
+
+
+def _optional(value: Any) -> values.Optional:
+    if type(value) is not values.Optional:
+        raise failures.no_such_overload()
+    return value
+
+
+def _present(parts: Sequence[tuple[Run, bool]], frame: Frame) -> list[Any]:
+    result = []
+    for run, optional in parts:
+        value = run(frame)
+        if optional:
+            value = _optional(value)
+            if value.present:
+                result.append(value.value)
+        else:
+            result.append(value)
+    return result
+
+
+def _conjunction(terms: Sequence[Run]) -> Run:
+    def run(frame: Frame) -> bool:
+        error: failures.EvaluationError | None = None
+        for term in terms:
+            try:
+                value = term(frame)
+            except failures.AbortError:
+                raise
+            except failures.EvaluationError as raised:
+                error = error or raised
+                continue
+            if value is False:
+                return False
+            if value is not True:
+                error = error or failures.no_such_overload()
+        if error is not None:
+            raise error
+        return True
+
+    return run
+
+
+def _disjunction(terms: Sequence[Run]) -> Run:
+    def run(frame: Frame) -> bool:
+        error: failures.EvaluationError | None = None
+        for term in terms:
+            try:
+                value = term(frame)
+            except failures.AbortError:
+                raise
+            except failures.EvaluationError as raised:
+                error = error or raised
+                continue
+            if value is True:
+                return True
+            if value is not False:
+                error = error or failures.no_such_overload()
+        if error is not None:
+            raise error
+        return False
+
+    return run
+
+
+def _conditional(condition: Run, then: Run, otherwise: Run) -> Run:
+    def run(frame: Frame) -> Any:
+        return then(frame) if loops.truth(condition(frame)) else otherwise(frame)
+
+    return run

@@ -1,0 +1,122 @@
+"""What a text may refer to: variables, object types, type names and functions.
+
+A device selector sees `device`; a ClaimPolicy's rule other variables. Functions differ by the release and mode of
+Kubernetes' compiler that is answered for.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from admission.dra.cel import kinds, values
+from admission.dra.cel.kinds import Kind
+from admission.dra.cel.library import catalog
+from admission.dra.cel.signatures import Overload
+
+DEVICE = Kind("kubernetes.DRADevice")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """Which compiler of Kubernetes is answered for (k8s.io/dynamic-resource-allocation/cel, 1.36 and 1.37).
+
+    release: the minor version; stored: the scheduler's environment, else the stricter one in which the API server
+    validates new objects; lists: the gate DRAListTypeAttributes; consumable: the gate DRAConsumableCapacity.
+    """
+
+    release: int = 36
+    stored: bool = True
+    lists: bool = False
+    consumable: bool = True
+
+
+DEFAULT = Profile()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """The names that a text may use.
+
+    objects: fields of object types, by the type's name; unsupported: functions that Kubernetes has and Muster lacks.
+    """
+
+    variables: Mapping[str, Kind]
+    objects: Mapping[str, Mapping[str, Kind]]
+    functions: Mapping[str, tuple[Overload, ...]]
+    types: Mapping[str, Kind]
+    unsupported: frozenset[str]
+    unknown_result: Kind = kinds.ANY
+    """The type besides the wanted one that a text may have; its value is tested at run time."""
+
+    def unknown(self, function: str) -> str:
+        """Word the refusal of a function that is not there."""
+        message = f"undeclared reference to '{function}' (in container '')"
+        if function in self.unsupported:
+            return f"{message}: a function of Kubernetes that Muster does not know"
+        return message
+
+
+def of_device(profile: Profile) -> Environment:
+    """Return the environment of device selectors, meters' selectors and prices."""
+    attribute = kinds.DYN if profile.lists or (profile.release >= 37 and profile.stored) else kinds.ANY
+    fields = {
+        "driver": kinds.STRING,
+        "attributes": kinds.map_of(kinds.STRING, kinds.map_of(kinds.STRING, attribute)),
+        "capacity": kinds.map_of(kinds.STRING, kinds.map_of(kinds.STRING, kinds.QUANTITY)),
+    }
+    if profile.stored or profile.consumable:
+        fields["allowMultipleAllocations"] = kinds.BOOL
+    return of_variables({"device": DEVICE}, {DEVICE.name: fields}, attribute, includes=profile.stored or profile.lists)
+
+
+def of_variables(
+    variables: Mapping[str, Kind],
+    objects: Mapping[str, Mapping[str, Kind]],
+    unknown_result: Kind = kinds.DYN,
+    *,
+    includes: bool = True,
+) -> Environment:
+    """Return an environment of the given variables and their object types."""
+    functions = dict(catalog.FUNCTIONS)
+    if not includes:
+        functions.pop("includes", None)
+    return Environment(
+        variables=MappingProxyType(dict(variables)),
+        objects=MappingProxyType(dict(objects)),
+        functions=MappingProxyType(functions),
+        types=_TYPES,
+        unsupported=catalog.UNSUPPORTED,
+        unknown_result=unknown_result,
+    )
+
+
+_TYPES: Mapping[str, Kind] = MappingProxyType(
+    {
+        **{kind.name: kind for kind in (kinds.BOOL, kinds.INT, kinds.UINT, kinds.DOUBLE, kinds.STRING, kinds.BYTES)},
+        "null_type": kinds.NULL,
+        "list": kinds.list_of(kinds.DYN),
+        "map": kinds.map_of(kinds.DYN, kinds.DYN),
+        "type": kinds.type_of(kinds.DYN),
+        "optional_type": kinds.optional_of(kinds.DYN),
+        "net.IP": kinds.IP,
+        "net.CIDR": kinds.CIDR,
+        "google.protobuf.Duration": kinds.DURATION,
+        "google.protobuf.Timestamp": kinds.TIMESTAMP,
+    }
+)
+
+
+def literal_kind(value: object) -> Kind:
+    """Return the type of a literal's value."""
+    return _LITERALS[type(value)]
+
+
+_LITERALS = {
+    bool: kinds.BOOL,
+    int: kinds.INT,
+    values.Uint: kinds.UINT,
+    float: kinds.DOUBLE,
+    str: kinds.STRING,
+    bytes: kinds.BYTES,
+    type(None): kinds.NULL,
+}

@@ -1,0 +1,58 @@
+"""The grammar: celpy's, with the parts of cel-go's that it lacks.
+
+celpy 0.5.0 has no optional selection and index (`a.?b`, `a[?b]`), no optional elements and no trailing commas. Its
+grammar is extended by replacing parts of its text, each of which must occur exactly once; hence celpy is pinned.
+"""
+
+import functools
+from importlib import resources
+
+import lark
+
+from admission.dra.cel import building, lexing
+
+_REPLACEMENTS = {
+    "member         : member_dot | member_dot_arg | member_index | member_object | primary": (
+        "member : member_dot | member_dot_arg | member_index | member_object | primary"
+        " | member_opt_dot | member_opt_index"
+    ),
+    'member_index   : member "[" expr "]"': (
+        'member_index : member "[" expr "]"\n'
+        'member_opt_dot : member "." "?" IDENT\n'
+        'member_opt_index : member "[" "?" expr "]"'
+    ),
+    'list_lit       : "[" [exprlist] "]"': (
+        'list_lit : "[" [elements] [","] "]"\n'
+        'elements : element | elements "," element\n'
+        'element : expr | "?" expr'
+    ),
+    'map_lit        : "{" [mapinits] "}"': 'map_lit : "{" [mapinits] [","] "}"',
+    'mapinits       : expr ":" expr ("," expr ":" expr)*': (
+        'mapinits : entry | mapinits "," entry\n'
+        'entry : element ":" expr'
+    ),
+}
+
+
+def text() -> str:
+    """Return the extended grammar."""
+    source = resources.files("celpy").joinpath("cel.lark").read_text(encoding="utf-8")
+    for old, new in _REPLACEMENTS.items():
+        if source.count(old) != 1:
+            raise AssertionError(f"celpy's grammar is not the one that was read: {old!r}")
+        source = source.replace(old, new)
+    return source
+
+
+@functools.cache
+def parser() -> lark.Lark:
+    """Return the parser, built once (some 100 ms): call it at start-up, away from the event loop."""
+    return lark.Lark(
+        text(),
+        parser="lalr",
+        start="expr",
+        lexer=lexing.Tokens,
+        transformer=building.Builder(),
+        keep_all_tokens=True,
+        maybe_placeholders=False,
+    )

@@ -1,0 +1,23 @@
+"""All functions that Muster knows, by name, and those of Kubernetes that it knows it lacks."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from admission.dra.cel import arithmetics
+from admission.dra.cel.library import operators, optionals, quantities, versions
+from admission.dra.cel.signatures import Overload
+
+_LIBRARIES = (operators, arithmetics, optionals, quantities, versions)
+
+
+def _by_name() -> dict[str, tuple[Overload, ...]]:
+    result: dict[str, tuple[Overload, ...]] = {}
+    for library in _LIBRARIES:
+        for overload in library.OVERLOADS:
+            result[overload.name] = (*result.get(overload.name, ()), overload)
+    return result
+
+
+FUNCTIONS: Mapping[str, tuple[Overload, ...]] = MappingProxyType(_by_name())
+
+UNSUPPORTED: frozenset[str] = frozenset()

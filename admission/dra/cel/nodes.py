@@ -1,0 +1,164 @@
+"""The abstract syntax of CEL, as the parser builds it.
+
+Macros are nodes of their own (Has, Comprehension, Bind, OptionalMap), not rewritten to folds as in cel-go: they are
+few, and their meaning is easier to check and to compile whole. `at` is the offset in the text where cel-go places
+the node's errors: the operator, the dot, the opening bracket.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, kw_only=True)
+class Node:
+    """Any expression. depth and height: its nesting, and its operators in a row, for cel-go's limits of recursion."""
+
+    at: int
+    depth: int = 0
+    height: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Literal(Node):
+    value: object
+
+
+@dataclass(slots=True, kw_only=True)
+class Identifier(Node):
+    name: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Select(Node):
+    """`operand.field`, or `operand.?field` when optional."""
+
+    operand: Node
+    field: str
+    optional: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Index(Node):
+    """`operand[key]`, or `operand[?key]` when optional."""
+
+    operand: Node
+    key: Node
+    optional: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Call(Node):
+    """A call of a function or an operator (`_+_`), with a receiver when it is written as a method."""
+
+    function: str
+    receiver: Node | None
+    arguments: Sequence[Node]
+
+
+@dataclass(slots=True, kw_only=True)
+class Logic(Node):
+    """A chain of `&&` or of `||`, flat: legal texts chain more terms than Python may nest."""
+
+    conjunction: bool
+    terms: list[Node]
+    closed: bool = False
+    """In parentheses: a further term belongs to another chain."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Conditional(Node):
+    condition: Node
+    then: Node
+    otherwise: Node
+
+
+@dataclass(slots=True, kw_only=True)
+class Entry:
+    """An element of a list (key is None) or an entry of a map; optional when written with a question mark."""
+
+    key: Node | None
+    value: Node
+    optional: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class ListLiteral(Node):
+    elements: list[Entry]
+
+
+@dataclass(slots=True, kw_only=True)
+class MapLiteral(Node):
+    entries: list[Entry]
+
+
+@dataclass(slots=True, kw_only=True)
+class Message(Node):
+    """`Type{…}`, kept only to be refused by name."""
+
+    name: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Has(Node):
+    """`has(operand.field)`."""
+
+    operand: Node
+    field: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Comprehension(Node):
+    """`range.macro(first, [second,] [condition,] body)`; macro names which one."""
+
+    macro: str
+    range: Node
+    first: str
+    second: str | None
+    condition: Node | None
+    body: Node
+
+
+@dataclass(slots=True, kw_only=True)
+class Bind(Node):
+    """`cel.bind(name, value, body)`: the value is computed when first read."""
+
+    name: str
+    value: Node
+    body: Node
+
+
+@dataclass(slots=True, kw_only=True)
+class OptionalMap(Node):
+    """`operand.optMap(name, body)`; flat: `optFlatMap`, whose body is itself an optional."""
+
+    operand: Node
+    name: str
+    body: Node
+    flat: bool
+
+
+def children(node: Node) -> list[Node]:
+    """Return the node's direct parts."""
+    match node:
+        case Select() | Has():
+            return [node.operand]
+        case Index():
+            return [node.operand, node.key]
+        case Call():
+            return [*([node.receiver] if node.receiver else []), *node.arguments]
+        case Logic():
+            return node.terms
+        case Conditional():
+            return [node.condition, node.then, node.otherwise]
+        case ListLiteral():
+            return [entry.value for entry in node.elements]
+        case MapLiteral():
+            return [part for entry in node.entries for part in (entry.key, entry.value) if part is not None]
+        case Comprehension():
+            return [part for part in (node.range, node.condition, node.body) if part is not None]
+        case Bind():
+            return [node.value, node.body]
+        case OptionalMap():
+            return [node.operand, node.body]
+        case _:
+            return []

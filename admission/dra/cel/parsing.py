@@ -1,0 +1,29 @@
+"""Text → nodes."""
+
+import lark
+
+from admission.dra.cel import failures, grammar, nodes
+
+MAX_CODE_POINTS = 100_000
+"""The longest text that cel-go parses (parser.ExpressionSizeCodePointLimit)."""
+
+
+def parse(text: str) -> nodes.Node:
+    """Return the text's expression. Raises RefusalError when it is none."""
+    if len(text) > MAX_CODE_POINTS:
+        raise failures.RefusalError(-1, f"expression code point size exceeds limit: {len(text)}")
+    try:
+        return grammar.parser().parse(text)  # type: ignore[return-value]
+    except lark.exceptions.VisitError as error:
+        if isinstance(error.orig_exc, failures.RefusalError):
+            raise error.orig_exc from None
+        raise
+    except lark.UnexpectedToken as error:
+        raise _syntax_error(text, error) from None
+
+
+def _syntax_error(text: str, error: lark.UnexpectedToken) -> failures.RefusalError:
+    token = error.token
+    if token.type == "$END":
+        return failures.RefusalError(len(text), "Syntax error: the expression ends too early")
+    return failures.RefusalError(token.start_pos or 0, f"Syntax error: unexpected {str(token)[:40]!r}")

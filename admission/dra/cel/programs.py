@@ -1,0 +1,155 @@
+"""Programs of device selectors, meters' selectors and prices: compiled once, evaluated on many devices.
+
+`compile_device` and `device_value` are pure, so callers may cache what they return.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+
+from admission.api import devices
+from admission.dra.cel import budgets, checking, compiling, environments, failures, frames, kinds, parsing, values
+from admission.dra.cel.library import quantities, versions
+
+CompileError = failures.CompileError
+EvaluationError = failures.EvaluationError
+
+
+class Result(StrEnum):
+    """What a text must evaluate to."""
+
+    BOOL = "bool"
+    """A selector's answer."""
+
+    INT = "int"
+    """A price."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceValue:
+    """A device as expressions see it: the map that `device` means."""
+
+    device: values.Names
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableDevice:
+    """A device on which every expression fails, even `true`: one of its attributes has no value that is known."""
+
+    message: str
+
+    def error(self) -> EvaluationError:
+        """Return what evaluating anything on the device raises."""
+        return EvaluationError(self.message)
+
+
+class Program:
+    """A text that compiled. Holds no state: evaluating is safe in several threads."""
+
+    __slots__ = ("_places", "_run", "result", "text")
+
+    def __init__(self, text: str, result: Result, run: frames.Run, places: int) -> None:
+        self.text = text
+        self.result = result
+        self._run = run
+        self._places = places
+
+    def evaluate(self, device: DeviceValue) -> bool | int:
+        """Return the text's value on a device: a bool, or an int for a price. Raises EvaluationError."""
+        frame: frames.Frame = [None] * self._places
+        frame[frames.STEPS] = budgets.STEPS
+        frame[frames.FIRST_VARIABLE] = device.device
+        try:
+            value = self._run(frame)
+        except RecursionError:
+            raise EvaluationError("the expression nests too deeply to be evaluated") from None
+        if type(value) is _RESULTS[self.result]:
+            return value  # type: ignore[no-any-return]
+        raise EvaluationError(
+            f"CEL result of type {values.type_name(value)} could not be converted to {self.result.value}"
+        )
+
+
+_RESULTS = {Result.BOOL: bool, Result.INT: int}
+
+
+def compile_device(
+    text: str, *, result: Result = Result.BOOL, profile: environments.Profile = environments.DEFAULT
+) -> Program | CompileError:
+    """Compile an expression over `device`. Never raises because of the text."""
+    environment = environments.of_device(profile)
+    try:
+        root = parsing.parse(text)
+        checked = checking.check(root, environment)
+        _check_result(checked.kind(root), result, environment)
+        run, places = compiling.compile_checked(root, checked, environment)
+    except failures.RefusalError as refusal:
+        return failures.compile_error(text, refusal)
+    except RecursionError:
+        return failures.compile_error(text, failures.RefusalError(-1, "max recursion depth exceeded"))
+    return Program(text, result, run, places)
+
+
+def _check_result(kind: kinds.Kind, result: Result, environment: environments.Environment) -> None:
+    if kind.name in (result.value, environment.unknown_result.name):
+        return
+    raise failures.RefusalError(-1, f"must evaluate to {result.value} or the unknown type, not {kind}")
+
+
+def device_value(driver: str, device: devices.Device, *, lists: bool = False) -> DeviceValue | UnreadableDevice:
+    """Return a device as expressions see it; built once per device and version of its slice.
+
+    lists: whether attributes may be lists, the gate DRAListTypeAttributes (1.37: always).
+    Source: k8s.io/dynamic-resource-allocation cel/compile.go, DeviceMatches (v0.36).
+    """
+    attributes = values.Domains()
+    for name, value in device.attributes.items():
+        try:
+            known = _attribute(value, lists=lists)
+        except EvaluationError as error:
+            return UnreadableDevice(f"attribute {name}: {error}")
+        _put(attributes, name, driver, known)
+    capacity = values.Domains()
+    for name, amount in device.capacity.items():
+        _put(capacity, name, driver, _quantity(amount.value))
+    return assembled(driver, attributes, capacity, allows_multiple=device.allows_multiple)
+
+
+def assembled(
+    driver: str, attributes: values.Domains, capacity: values.Domains, *, allows_multiple: bool
+) -> DeviceValue:
+    """Put a device's parts together."""
+    return DeviceValue(
+        values.Names(
+            driver=driver,
+            attributes=attributes,
+            capacity=capacity,
+            allowMultipleAllocations=allows_multiple,
+        )
+    )
+
+
+def _put(domains: values.Domains, name: str, driver: str, value: object) -> None:
+    domain, slash, plain = name.partition("/")
+    if not slash:
+        domain, plain = driver, name
+    if domain not in domains:
+        domains[domain] = values.Names()
+    domains[domain][plain] = value
+
+
+def _attribute(value: devices.AttributeValue | None, *, lists: bool) -> object:
+    if type(value) in (str, int, bool):
+        return value
+    if isinstance(value, devices.Version):
+        try:
+            return versions.parse(value)
+        except EvaluationError as error:
+            raise EvaluationError(f"parse semantic version: {error}") from None
+    if isinstance(value, tuple) and lists:
+        return tuple(_attribute(element, lists=False) for element in value)
+    raise EvaluationError("unsupported attribute value")
+
+
+def _quantity(amount: Fraction) -> values.Quantity:
+    return quantities.of_amount(amount)

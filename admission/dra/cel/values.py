@@ -1,0 +1,186 @@
+"""Values of CEL as native Python values, and classes for the kinds that Python lacks.
+
+bool, int, double, string, bytes and null are Python's bool, int, float, str, bytes and None; a list is a tuple, a map
+a dict. Kinds are told apart by `type(value)`: bool is no int here, nor is Uint.
+"""
+
+import ipaddress
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+class Uint(int):
+    """An unsigned integer of 64 bits."""
+
+    __slots__ = ()
+
+
+class Truth:
+    """A bool as the key of a map: Python's True would be the key 1."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, *, value: bool) -> None:
+        self.value = value
+
+
+TRUE = Truth(value=True)
+FALSE = Truth(value=False)
+
+
+class Domains(dict[Any, Any]):
+    """The outer map of attributes and capacities: any domain may be read, an unknown one is empty."""
+
+    __slots__ = ()
+
+    def __missing__(self, key: object) -> "Names":
+        return EMPTY
+
+
+class Names(dict[str, Any]):
+    """The inner map of a domain: only strings are keys, and looking up anything else finds nothing."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Optional:
+    """An optional value; present tells one that holds null from none."""
+
+    value: Any
+    present: bool
+
+
+NONE = Optional(None, present=False)
+
+
+def some(value: Any) -> Optional:
+    return Optional(value, present=True)
+
+
+@dataclass(frozen=True, slots=True)
+class TypeValue:
+    """What `type(x)` returns and a type's name means."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Duration:
+    nanoseconds: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Timestamp:
+    """An instant, in nanoseconds since 1970 in UTC."""
+
+    nanoseconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """An amount in units of 10⁻⁹, to which Kubernetes rounds.
+
+    scale: the power of ten of the 64-bit form in which apimachinery keeps most amounts, None in its slow form, an
+    arbitrary-precision decimal, which is never an integer to it. computed: the result of add or sub, which cel-go
+    finds equal only on the left of `==`.
+    """
+
+    nanos: int
+    scale: int | None
+    computed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Semver:
+    """A version. order: compares as semver 2.0 says, build metadata left out."""
+
+    order: tuple[Any, ...]
+    numbers: tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class IP:
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+@dataclass(frozen=True, slots=True)
+class CIDR:
+    """A network; address keeps the bits behind the prefix."""
+
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address
+    prefix: int
+
+
+@dataclass(frozen=True, slots=True)
+class URL:
+    """An absolute URL or path. text: as Go writes it again, by which URLs are equal."""
+
+    text: str
+    scheme: str
+    host: str
+    path: str
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFormat:
+    """A format of strings; validate returns what is wrong with one."""
+
+    name: str
+    validate: Callable[[str], list[str]]
+
+
+EMPTY = Names()
+MAPS = frozenset({dict, Names, Domains})
+
+
+def key_of(value: Any) -> Any:
+    """Return how a value is looked up in a dict: bools apart from numbers, which Python compares by value as CEL."""
+    if value is True:
+        return TRUE
+    if value is False:
+        return FALSE
+    return value
+
+
+def from_key(key: Any) -> Any:
+    return key.value if type(key) is Truth else key
+
+
+TYPE_NAMES = {
+    "null": "null_type",
+    "duration": "google.protobuf.Duration",
+    "timestamp": "google.protobuf.Timestamp",
+}
+"""How CEL names the types that signatures write shorter."""
+
+_TYPES = {
+    bool: "bool",
+    int: "int",
+    Uint: "uint",
+    float: "double",
+    str: "string",
+    bytes: "bytes",
+    type(None): "null_type",
+    tuple: "list",
+    dict: "map",
+    Names: "map",
+    Domains: "map",
+    Optional: "optional_type",
+    TypeValue: "type",
+    Duration: "google.protobuf.Duration",
+    Timestamp: "google.protobuf.Timestamp",
+    Quantity: "kubernetes.Quantity",
+    Semver: "kubernetes.Semver",
+    IP: "net.IP",
+    CIDR: "net.CIDR",
+    URL: "kubernetes.URL",
+    NamedFormat: "kubernetes.NamedFormat",
+}
+
+
+def type_name(value: Any) -> str:
+    """Name the type of a value."""
+    return _TYPES[type(value)]
