@@ -10,7 +10,7 @@ from admission.api.entries import RequestDevice
 from admission.api.meta import Meta, Owner
 from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.api.reading import Json, Reader
-from admission.api.reasons import Hold
+from admission.api.reasons import Denial, Hold
 
 
 class Phase(StrEnum):
@@ -79,7 +79,8 @@ class GangReport:
     phase: Phase
     pods: int = 0
     """Pods of the gang that exist."""
-    hold: Hold | None = None
+    hold: Hold | Denial | None = None
+    """Why it waits; a denial where it can never start as it is."""
     position: int | None = None
     plan: tuple[PlannedPod, ...] = ()
     charges: Charge = field(default_factory=dict)

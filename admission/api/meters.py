@@ -82,7 +82,7 @@ def _source(reader: Reader) -> Source:
     if len(given) != 1:
         reader.flaw("", f"needs exactly one of {', '.join(Measure)}, has {', '.join(given) or 'none'}")
     measure = given[0] if given else Measure.COUNT
-    settings = reader.child(measure) if measure is not Measure.EXPRESSION else Reader(None)
+    settings = reader.child(measure)
     named = measure in (Measure.CAPACITY, Measure.COUNTER)
     return Source(
         classes=reader.texts("deviceClasses"),
@@ -90,5 +90,5 @@ def _source(reader: Reader) -> Source:
         selector=reader.optional("selector"),
         name=settings.required("name") if named else "",
         counter_set=settings.optional("counterSet") if measure is Measure.COUNTER else None,
-        expression=reader.required("expression") if measure is Measure.EXPRESSION else "",
+        expression=settings.required("cel") if measure is Measure.EXPRESSION else "",
     )

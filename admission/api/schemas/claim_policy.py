@@ -176,7 +176,7 @@ def _rule() -> Schema:
         "One condition on requests.",
         {
             "cel": fields.cel(
-                """A CEL expression that is true for what is allowed, over request, claim, pod, namespace, user and
+                """A CEL expression that is true for what is allowed, over request, claim, pod, namespaceObject, user and
                 queue. It is checked for each request of a claim. Example: request.exactly.count <= 8."""
             ),
             "message": fields.text(

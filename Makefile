@@ -1,0 +1,73 @@
+# Everything that a person or CI does with this repository. A bare machine needs Python 3.11+ (with venv), make, and for
+# the real control plane Go 1.26+; all else is fetched from the package registries and kept in $(MUSTER_CACHE).
+
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+export MUSTER_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/muster
+UV_VERSION := 0.13.9
+UV := $(or $(shell command -v uv 2>/dev/null),$(MUSTER_CACHE)/tools/uv-$(UV_VERSION)/bin/uv)
+PYTHON ?= python3
+RUN := $(UV) run --frozen
+
+.PHONY: help
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: deps ## the main job on a real Kubernetes: a gang is held, then admitted and bound; the ledger's statement
+	@$(RUN) python -m tests.demo
+
+.PHONY: test
+test: deps controlplane ## every test: unit, property, conformance, integration, and end to end on the real control plane
+	$(RUN) pytest --cov --cov-report=term:skip-covered -m "not e2e" -q
+	$(RUN) pytest -m e2e -q
+
+.PHONY: check
+check: env ## fast feedback: format, lint, types, layers, unit tests
+	$(RUN) ruff format --check .
+	$(RUN) ruff check .
+	$(RUN) lint-imports
+	$(RUN) mypy
+	$(RUN) pytest tests/unit tests/architecture -q
+
+.PHONY: fmt
+fmt: env ## format, and mend what ruff can mend
+	$(RUN) ruff format .
+	$(RUN) ruff check --fix .
+
+.PHONY: bench
+bench: env ## measure, side by side in one run; JSON in bench-results/ and tables
+	$(RUN) python -m tests.bench
+
+.PHONY: crds
+crds: env ## write config/crds again from their definition in Python
+	MUSTER_REGENERATE=1 $(RUN) pytest -q tests/architecture/test_crds.py
+
+.PHONY: controlplane
+controlplane: env ## build the real control plane, once per version
+	@$(RUN) python -m tests.controlplane build
+
+.PHONY: deps
+deps: env ## system packages that tests need (none yet), and the environment
+
+.PHONY: env
+env: .venv/.synced ## uv and the locked virtual environment
+
+.PHONY: hooks
+hooks: env ## check every commit as `make check` does
+	$(RUN) pre-commit install
+
+.venv/.synced: pyproject.toml uv.lock | $(UV)
+	@$(UV) sync --frozen --quiet
+	@touch $@
+
+$(MUSTER_CACHE)/tools/uv-$(UV_VERSION)/bin/uv:
+	@echo "fetching uv $(UV_VERSION)"
+	@$(PYTHON) -m venv $(MUSTER_CACHE)/tools/uv-$(UV_VERSION)
+	@$(MUSTER_CACHE)/tools/uv-$(UV_VERSION)/bin/pip install --quiet uv==$(UV_VERSION)
+
+.PHONY: clean
+clean: ## remove what was made here (not the cache)
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis htmlcov dist bench-results .coverage*

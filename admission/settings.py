@@ -1,0 +1,123 @@
+"""Settings: every value that an operator may choose, with its meaning and default.
+
+They are read from a YAML file (`muster serve --config FILE`), over the defaults below; options of the command line go
+before both. Only `app` and `cli` read them; everything else gets what it needs as arguments.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from admission.errors import MendError
+
+
+class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class Webhook(_Section):
+    """The HTTPS server that the API server asks."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: int = 0
+    """Port to listen on; 0 takes a free one."""
+    url: str | None = None
+    """Base URL under which the API server reaches it, `https://host:port`; by default that of host and port."""
+    service: str | None = None
+    """`namespace/name:port` of a Service that the API server reaches it by, instead of a URL."""
+    names: tuple[str, ...] = ()
+    """Further DNS names and addresses for its certificate."""
+    register: bool = True
+    """Whether the controller writes the webhook configurations; off when Helm or others do."""
+
+
+class Metrics(_Section):
+    """Plain HTTP for Prometheus and probes."""
+
+    host: str = "127.0.0.1"
+    port: int | None = None
+    """None: metrics are served by the webhook's server alone."""
+
+
+class Ledger(_Section):
+    """The books."""
+
+    url: str = "sqlite+aiosqlite:///muster.sqlite3"
+    """SQLAlchemy URL of the database."""
+    cluster: str = "default"
+    """The name of this cluster in it; several clusters may share one database."""
+    migrate: bool = True
+    """Whether `serve` brings the schema up to date before it starts."""
+
+
+class Lease(_Section):
+    """The leader's lease (coordination.k8s.io)."""
+
+    namespace: str = "muster-system"
+    name: str = "muster-controller"
+    duration: float = 15.0
+    """Seconds after which a silent leader is replaced."""
+    renew_deadline: float = 10.0
+    """Seconds after which a leader that cannot renew stops by itself; less than `duration`."""
+    retry: float = 2.0
+    """Seconds between two tries."""
+
+
+class Controller(_Section):
+    """The leader's loop."""
+
+    resync: float = 15.0
+    """Seconds after which a cycle runs though nothing has changed."""
+    debounce: float = 0.05
+    """Seconds to wait for more changes before a cycle."""
+    steps: int = 50_000
+    """Bound of the planner's search, per gang and question."""
+    writes: int = 32
+    """Pods that are changed at the same time."""
+
+
+class Settings(_Section):
+    """All of them."""
+
+    roles: tuple[str, ...] = ("webhook", "controller")
+    """What this process does."""
+    kubeconfig: str | None = None
+    """None: $KUBECONFIG, else the service account of the pod, else ~/.kube/config."""
+    install_crds: bool = True
+    """Whether `serve` applies Muster's CRDs at its start."""
+    log_level: str = "info"
+    log_format: str = "auto"
+    """`json`, `text`, or `auto`: text on a terminal, JSON elsewhere."""
+    webhook: Webhook = Webhook()
+    metrics: Metrics = Metrics()
+    ledger: Ledger = Ledger()
+    lease: Lease = Lease()
+    controller: Controller = Controller()
+
+
+ROLES = frozenset({"webhook", "controller"})
+
+
+def read(values: Mapping[str, Any]) -> Settings:
+    """Return settings from a parsed YAML mapping. Raises MendError naming the setting that is wrong."""
+    try:
+        settings = msgspec.convert(values, Settings)
+    except msgspec.ValidationError as error:
+        raise MendError(f"settings: {error}") from error
+    unknown = sorted(set(settings.roles) - ROLES)
+    if unknown or not settings.roles:
+        raise MendError(f"settings: roles: {', '.join(unknown) or '(none)'}: choose from {', '.join(sorted(ROLES))}")
+    if not 0 < settings.lease.retry < settings.lease.renew_deadline < settings.lease.duration:
+        raise MendError("settings: lease: retry < renew_deadline < duration must hold, all above 0")
+    return settings
+
+
+def with_options(settings: Settings, section: str | None = None, **options: Any) -> Settings:
+    """Return settings with the options that are not None put over them, at the top or in one section."""
+    given = {name: value for name, value in options.items() if value is not None}
+    if section is None:
+        return msgspec.structs.replace(settings, **given)
+    inner = msgspec.structs.replace(getattr(settings, section), **given)
+    return msgspec.structs.replace(settings, **{section: inner})
