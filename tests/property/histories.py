@@ -1,0 +1,103 @@
+"""Histories of a cluster: random entries, each made by the rules for the book that the ones before it left."""
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import strategies as st
+
+from admission.api.devices import DeviceId
+from admission.api.entries import Entry, Holding, Placement, RequestDevice, Seat
+from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.quota import books
+from admission.quota.books import Book
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+QUEUES = [QueueName("team-a"), QueueName("team-b")]
+METERS = [MeterName("gpu"), MeterName("memory")]
+ACTOR = "muster/0"
+
+amounts = st.integers(0, 4) | st.integers(2**62, 2**66) | st.just(10**36)
+charges = st.dictionaries(st.sampled_from(METERS), amounts)
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
+
+
+def devices(count: int) -> tuple[RequestDevice, ...]:
+    return tuple(RequestDevice(request="r", device=DeviceId("gpu.example", "pool", f"gpu-{n}")) for n in range(count))
+
+
+@st.composite
+def histories(draw: st.DrawFn, *, max_size: int = 12) -> list[Entry]:
+    """Return entries in an order in which a controller could have posted them."""
+    book, entries = Book(), list[Entry]()
+    for number in range(draw(st.integers(0, max_size))):
+        entry = draw(_next(book, number))
+        if entry is not None:
+            book = book.apply(entry)
+            entries.append(entry)
+    return entries
+
+
+@st.composite
+def _next(draw: st.DrawFn, book: Book, number: int) -> Entry | None:
+    at = START + timedelta(microseconds=number * draw(st.integers(1, 10**9)))
+    moves = ["grant", "reserve"] + ["reserve late", "settle", "release", "evict"] * bool(book.placements)
+    move = draw(st.sampled_from(moves))
+    if move == "grant":
+        return books.grant(
+            draw(st.sampled_from(QUEUES)),
+            draw(st.sampled_from(METERS)),
+            draw(st.integers(-(2**70), 2**70)),
+            at=at,
+            actor=ACTOR,
+        )
+    if move == "reserve":
+        return draw(reservations(number, at))
+    placement = book.placements[draw(st.sampled_from(sorted(book.placements)))]
+    return draw(_movements(move, placement, number, at))
+
+
+@st.composite
+def reservations(draw: st.DrawFn, number: int, at: datetime, placement: Placement | None = None) -> Entry:
+    """Return the reservation of a new gang, or of late pods of one that is placed."""
+    holdings = [
+        Holding(
+            claim_uid=Uid(f"claim-{number}-{claim}"),
+            claim=f"ns/claim-{number}-{claim}",
+            devices=devices(draw(st.integers(0, 2))),
+            charge=draw(charges),
+        )
+        for claim in range(draw(st.integers(0, 3)))
+    ]
+    seats = [
+        Seat(
+            pod_uid=Uid(f"pod-{number}-{pod}"),
+            pod=f"ns/pod-{number}-{pod}",
+            node=NodeName("node"),
+            claims=tuple(holding.claim_uid for holding in holdings if draw(st.booleans())),
+        )
+        for pod in range(draw(st.integers(1, 3)))
+    ]
+    return books.reserve(
+        gang_uid=placement.gang_uid if placement else GangUid(f"gang-{number}"),
+        gang=placement.gang if placement else f"ns/gang-{number}",
+        queue=placement.queue if placement else draw(st.sampled_from(QUEUES)),
+        seats=seats,
+        holdings=holdings,
+        at=at,
+        actor=ACTOR,
+        reason=draw(texts),
+        on_behalf_of=draw(texts),
+    )
+
+
+@st.composite
+def _movements(draw: st.DrawFn, move: str, placement: Placement, number: int, at: datetime) -> Entry | None:
+    claims = [uid for uid in sorted(placement.holdings) if draw(st.booleans())]
+    if move == "settle":
+        real = {uid: books.Allocated(devices(draw(st.integers(0, 3))), draw(charges)) for uid in claims}
+        return books.settle(placement, real, at=at, actor=ACTOR)
+    if move == "release":
+        pods = [uid for uid in sorted(placement.seats) if draw(st.booleans())]
+        return books.release(placement, pods=pods, claims=claims, at=at, actor=ACTOR, reason=draw(texts))
+    if move == "evict":
+        return books.evict(placement, at=at, actor=ACTOR, reason=draw(texts))
+    return draw(reservations(number, at, placement))

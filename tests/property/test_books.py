@@ -1,0 +1,130 @@
+"""Laws of the books."""
+
+from collections import Counter, defaultdict
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from admission.api.entries import Bucket, Entry, Holding
+from admission.api.names import GangUid, MeterName, QueueName, Uid
+from admission.quota import books
+from admission.quota.books import Book
+from tests.property.histories import ACTOR, START, charges, devices, histories, reservations
+
+LATER = START + timedelta(days=1)
+
+
+@given(histories())
+def test_replay_is_the_fold_of_apply(history: list[Entry]) -> None:
+    book = Book()
+    for entry in history:
+        book = book.apply(entry)
+
+    assert Book.replay(history) == book
+    assert Book.of(book.placements.values(), book.balances) == book
+
+
+@given(histories())
+def test_every_entry_sums_to_zero_and_has_no_empty_line(history: list[Entry]) -> None:
+    for entry in history:
+        sums: Counter[tuple[QueueName, MeterName]] = Counter()
+        for line in entry.postings:
+            sums[line.queue, line.meter] += line.amount
+            assert line.amount
+        assert not any(sums.values())
+
+
+@given(histories())
+def test_every_movement_has_a_key_of_its_own(history: list[Entry]) -> None:
+    keys = Counter(entry.key for entry in history if entry.kind != "evict" or entry.closes)
+    assert set(keys.values()) <= {1}
+
+
+@given(histories())
+def test_what_is_reserved_and_used_is_what_the_open_holdings_cost(history: list[Entry]) -> None:
+    book = Book.replay(history)
+    due: defaultdict[tuple[QueueName, MeterName, bool], int] = defaultdict(int)
+    for placement in book.placements.values():
+        for holding in placement.holdings.values():
+            for meter, amount in holding.charge.items():
+                due[placement.queue, meter, holding.settled] += amount
+
+    for queue, meters in book.usage().items():
+        for meter, use in meters.items():
+            assert use == (due.pop((queue, meter, False), 0), due.pop((queue, meter, True), 0))
+    assert not any(due.values())
+
+
+@given(histories(), st.data())
+def test_reserve_then_evict_changes_nothing(history: list[Entry], data: st.DataObject) -> None:
+    before = Book.replay(history)
+    reserved = before.apply(reserve := data.draw(reservations(999, LATER)))
+
+    after = reserved.apply(books.evict(reserved.placements[reserve.gang_uid], at=LATER, actor=ACTOR, reason="late"))
+
+    assert after == before
+
+
+@given(histories(), st.data())
+def test_reserve_settle_and_release_change_nothing(history: list[Entry], data: st.DataObject) -> None:
+    before = Book.replay(history)
+    book = before.apply(reserve := data.draw(reservations(999, LATER)))
+    real = {uid: books.Allocated(devices(1), data.draw(charges)) for uid in book.placements[reserve.gang_uid].holdings}
+
+    settled = books.settle(book.placements[reserve.gang_uid], real, at=LATER, actor=ACTOR)
+    book = book.apply(settled) if settled else book
+    placement = book.placements[reserve.gang_uid]
+    assert placement.settled
+    released = books.release(
+        placement, pods=list(placement.seats), claims=list(placement.holdings), at=LATER, actor=ACTOR, reason="done"
+    )
+
+    assert released is not None
+    assert book.apply(released) == before
+
+
+@given(histories(), st.data())
+def test_what_an_entry_does_not_name_stays_as_it_was(history: list[Entry], data: st.DataObject) -> None:
+    before = Book.replay(history)
+    frozen = (dict(before.placements), dict(before.balances), dict(before.owners))
+
+    after = before.apply(data.draw(reservations(999, LATER)))
+
+    assert frozen == (before.placements, before.balances, before.owners)
+    assert all(after.placements[gang] is placement for gang, placement in before.placements.items())
+
+
+@given(st.lists(charges, min_size=1, max_size=3), charges)
+def test_a_settlement_frees_what_the_plan_took_too_much(
+    planned: list[dict[MeterName, int]], real: dict[MeterName, int]
+) -> None:
+    holdings = [
+        Holding(claim_uid=Uid(f"c{number}"), claim=f"ns/c{number}", devices=(), charge=charge)
+        for number, charge in enumerate(planned)
+    ]
+    queue, gang = QueueName("q"), GangUid("g")
+    book = Book().apply(
+        books.reserve(
+            gang_uid=gang,
+            gang="ns/g",
+            queue=queue,
+            seats=(),
+            holdings=holdings,
+            at=START,
+            actor=ACTOR,
+            reason="",
+            on_behalf_of="",
+        )
+    )
+    allocated = {holding.claim_uid: books.Allocated((), real) for holding in holdings}
+
+    settled = books.settle(book.placements[gang], allocated, at=START, actor=ACTOR)
+
+    assert settled is not None
+    book = book.apply(settled)
+    for meter in {meter for charge in [*planned, real] for meter in charge}:
+        used = real.get(meter, 0) * len(planned)
+        assert book.balance(queue, meter, Bucket.RESERVED) == 0
+        assert book.balance(queue, meter, Bucket.USED) == used
+        assert book.balance(queue, meter, Bucket.FREE) == -used
