@@ -1,0 +1,318 @@
+"""The door: what the webhook adds to a pod, and which pods and changes of pods it refuses.
+
+`flow.reviewing` calls it with one review and one snapshot. Two rules:
+
+- The mutating half only adds what is missing and refuses nothing: another webhook may still mend the pod after it, and
+  the API server may call it again. The validating half comes last and judges what will be stored.
+- What can never be is refused here; what may be later (a claim that does not exist yet, a stopped queue, quota in use)
+  is let in and waits behind the gate.
+
+A pod with another schedulerName is let in with a warning. Its gate holds all the same, since the API server itself
+refuses to bind a gated pod whoever asks (`pkg/registry/core/pod/storage`, "has non-empty .spec.schedulingGates"), and
+second profiles of kube-scheduler are common. Only a scheduler with rules of its own may disregard the plan; such a gang
+is evicted by the queue's startTimeout, and that is what the warning says.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from admission.api import durations, names, patches
+from admission.api.claims import MAX_RESULTS, ClaimSpec
+from admission.api.patches import Patch
+from admission.api.pods import PodClaim
+from admission.api.queues import Queue, UnmeteredClasses
+from admission.api.reasons import Denial, DenyReason
+from admission.api.reviews import ALLOWED, Verdict
+from admission.api.snapshot import Snapshot
+from admission.policy import entering
+from admission.policy.arrivals import Arrival
+from admission.policy.recognition import LARGEST_SIZE
+
+GANG_KEYS = (names.GANG, names.GANG_SIZE, names.GANG_MIN)
+
+TRY_AGAIN = "create the pod again; if this persists, another webhook takes away what Muster's mutating webhook adds"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownClaim:
+    """One of the pod's claims whose spec is known. source: how people would say it, `template gpu of claim gpus`."""
+
+    source: str
+    spec: ClaimSpec
+    allocated: bool = False
+
+
+Limits = Callable[[Queue, Sequence[KnownClaim]], Denial | None]
+"""Refuses what the queue could not hold even if nobody used anything (`limits.Limits`)."""
+
+
+def no_limits(_queue: Queue, _claims: Sequence[KnownClaim]) -> Denial | None:
+    """Refuse nothing."""
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What an installation decides about its door."""
+
+    controller: str
+    """User name of Muster's controller, as the API server authenticates it; it alone may open gates."""
+    schedulers: frozenset[str] = frozenset({"default-scheduler"})
+    """Scheduler names that follow kube-scheduler's rules; others are warned about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What a check may read: the pod, the queue that it enters, its claims as far as they are known."""
+
+    arrival: Arrival
+    queue: Queue
+    snapshot: Snapshot
+    claims: tuple[KnownClaim, ...] = ()
+    missing: tuple[str, ...] = ()
+    limits: Limits = field(default=no_limits)
+
+
+def additions(arrival: Arrival, snapshot: Snapshot) -> Patch:
+    """Return what a new pod lacks: the gate, and the label of a queue that it enters by default. Raises RetryError."""
+    if arrival.node:
+        return ()
+    queue = entering.entrance(arrival, snapshot).queue
+    if queue is None:
+        return ()
+    return (*_gate(arrival), *patches.set_pairs("/metadata/labels", arrival.labels, {names.QUEUE: queue.name}))
+
+
+def judge_creation(arrival: Arrival, snapshot: Snapshot, rules: Rules, limits: Limits = no_limits) -> Verdict:
+    """Judge a new pod as it will be stored. Raises RetryError."""
+    if arrival.is_mirror:
+        return ALLOWED
+    entrance = entering.entrance(arrival, snapshot)
+    if entrance.denial is not None:
+        return Verdict(denial=entrance.denial)
+    if entrance.queue is None:
+        return _outside(arrival, entrance.warning)
+    claims, missing = _look_up(arrival, snapshot)
+    inputs = Inputs(
+        arrival=arrival, queue=entrance.queue, snapshot=snapshot, claims=claims, missing=missing, limits=limits
+    )
+    for check in CHECKS:
+        denial = check(inputs)
+        if denial is not None:
+            return Verdict(denial=denial)
+    return Verdict(warnings=tuple(_warnings(inputs, rules)), annotations={"queue": entrance.queue.name})
+
+
+def judge_change(old: Arrival, new: Arrival, *, username: str, rules: Rules) -> Denial | None:
+    """Judge an update: the gate, the queue and the gang of a queued pod are the controller's alone to change."""
+    if username == rules.controller:
+        return None
+    if old.gated and not new.gated:
+        return Denial(
+            DenyReason.GATE_TAMPERING,
+            f"scheduling gate {names.GATE} is removed by {username or 'an unknown user'}; only {rules.controller} opens"
+            " it, when the pod's gang is admitted; delete the pod if it shall not wait",
+            {"user": username},
+        )
+    if not old.queue and not new.queue:
+        return None
+    for key in (names.QUEUE, *GANG_KEYS):
+        before, after = old.settings(key), new.settings(key)
+        if before != after:
+            return _changed(key, _said(before), _said(after))
+    return None
+
+
+def _gate(arrival: Arrival) -> Iterator[patches.Operation]:
+    if arrival.gates is None:
+        yield patches.add("/spec/schedulingGates", [{"name": names.GATE}])
+    elif not arrival.gated:
+        yield patches.add("/spec/schedulingGates/-", {"name": names.GATE})
+
+
+def _outside(arrival: Arrival, warning: str) -> Verdict:
+    warnings = [warning] if warning else []
+    if arrival.gated:
+        warnings.append(
+            f"muster: the pod has scheduling gate {names.GATE} but enters no queue, so nothing will ever open it;"
+            f" name a queue in label {names.QUEUE} or leave the gate out"
+        )
+    return Verdict(warnings=warnings) if warnings else ALLOWED
+
+
+def _scheduler_is_not_bypassed(inputs: Inputs) -> Denial | None:
+    node = inputs.arrival.node
+    if not node:
+        return None
+    return Denial(
+        DenyReason.POLICY_VIOLATION,
+        f"spec.nodeName is set to {node}: that bypasses the scheduler and so the gate of queue {inputs.queue.name};"
+        " leave it out, and use spec.nodeSelector or node affinity to choose a node",
+        {"node": node, "queue": inputs.queue.name},
+    )
+
+
+def _gate_is_there(inputs: Inputs) -> Denial | None:
+    arrival, queue = inputs.arrival, inputs.queue.name
+    if not arrival.gated:
+        return Denial(
+            DenyReason.GATE_TAMPERING,
+            f"the pod enters queue {queue} without scheduling gate {names.GATE}; {TRY_AGAIN}",
+            {"queue": queue},
+        )
+    if arrival.queue != queue:
+        return Denial(
+            DenyReason.GATE_TAMPERING,
+            f"the pod enters queue {queue}, the default of namespace {arrival.namespace},"
+            f" without label {names.QUEUE}; {TRY_AGAIN}",
+            {"queue": queue},
+        )
+    return None
+
+
+def _sizes_are_numbers(inputs: Inputs) -> Denial | None:
+    sizes: dict[str, int] = {}
+    for key in (names.GANG_SIZE, names.GANG_MIN):
+        for where, text in inputs.arrival.settings(key).items():
+            # isdigit alone takes digits of every script, and int() takes signs, spaces and underscores.
+            size = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST_SIZE)) else 0
+            if not 1 <= size <= LARGEST_SIZE:
+                return _malformed(key, f"{where} {key} is {text!r}; write a whole number from 1 to {LARGEST_SIZE}")
+            if sizes.setdefault(key, size) != size:
+                return _malformed(key, f"{key} is {sizes[key]} as a label and {size} as an annotation; keep one")
+    least, most = sizes.get(names.GANG_MIN), sizes.get(names.GANG_SIZE)
+    if least is not None and most is not None and least > most:
+        return _malformed(
+            names.GANG_MIN, f"{names.GANG_MIN} is {least}, more than {names.GANG_SIZE}, which is {most}; lower it"
+        )
+    return None
+
+
+def _runtime_is_a_duration(inputs: Inputs) -> Denial | None:
+    for where, text in inputs.arrival.settings(names.RUNTIME).items():
+        try:
+            durations.parse(text)
+        except ValueError as error:
+            return _malformed(names.RUNTIME, f"{where} {names.RUNTIME}: {error}")
+    return None
+
+
+def _claims_are_small_enough(inputs: Inputs) -> Denial | None:
+    """Refuse what the allocator gives up on: a claim's results are limited, and the API server checks no count.
+
+    As the allocator counts, a `firstAvailable` request weighs as much as its lightest alternative, and `All` nothing
+    that is known before (`dynamic-resource-allocation/structured`, AllocationResultsMaxSize, v0.37.1).
+    """
+    for claim in inputs.claims:
+        count = sum(min((a.count for a in r.alternatives), default=0) for r in claim.spec.requests)
+        if count > MAX_RESULTS:
+            return Denial(
+                DenyReason.CLAIM_TOO_LARGE,
+                f"{claim.source} asks for {count} devices; Kubernetes allocates at most {MAX_RESULTS} in one claim;"
+                " spread them over several claims or pods",
+                {"count": count, "limit": MAX_RESULTS},
+            )
+    return None
+
+
+def _classes_are_metered(inputs: Inputs) -> Denial | None:
+    if inputs.queue.unmetered is UnmeteredClasses.ALLOW:
+        return None
+    for claim in inputs.claims:
+        for request in claim.spec.requests:
+            for alternative in request.alternatives:
+                if not _is_metered(alternative.device_class, inputs.snapshot):
+                    name = f"{request.name}/{alternative.name}" if request.first_available else request.name
+                    return _unmetered(alternative.device_class, claim.source, name, inputs.queue)
+    return None
+
+
+def _fits_one_day(inputs: Inputs) -> Denial | None:
+    return inputs.limits(inputs.queue, inputs.claims)
+
+
+Check = Callable[[Inputs], Denial | None]
+
+CHECKS: tuple[Check, ...] = (
+    _scheduler_is_not_bypassed,
+    _gate_is_there,
+    _sizes_are_numbers,
+    _runtime_is_a_duration,
+    _claims_are_small_enough,
+    _classes_are_metered,
+    _fits_one_day,
+)
+"""Checks of a new pod that enters a queue, in order; the first denial is the answer."""
+
+
+def _is_metered(device_class: str, snapshot: Snapshot) -> bool:
+    return any(device_class in source.classes for meter in snapshot.meters.values() for source in meter.sources)
+
+
+def _unmetered(device_class: str, source: str, request: str, queue: Queue) -> Denial:
+    return Denial(
+        DenyReason.UNMETERED_CLASS,
+        f"{source} asks in request {request} for device class {device_class or '(none)'}, which no Meter counts, and"
+        f" queue {queue.name} refuses what is not counted; add the class to a Meter's sources, use another class,"
+        " or set unmeteredClasses: Allow on the queue",
+        {"class": device_class, "request": request, "source": source, "queue": queue.name},
+    )
+
+
+def _look_up(arrival: Arrival, snapshot: Snapshot) -> tuple[tuple[KnownClaim, ...], tuple[str, ...]]:
+    """Return the pod's claims that are known, and the names of the templates and claims that are not."""
+    known: list[KnownClaim] = []
+    missing: list[str] = []
+    for claim in arrival.claims:
+        source = _source(claim)
+        spec = _spec(claim, source, arrival.namespace, snapshot)
+        if spec is not None:
+            known.append(spec)
+        elif source:
+            missing.append(source)
+    return tuple(known), tuple(missing)
+
+
+def _source(claim: PodClaim) -> str:
+    """Name what a pod's claim refers to; nothing when it names neither, which the API server refuses."""
+    if claim.template:
+        return f"ResourceClaimTemplate {claim.template}"
+    return f"ResourceClaim {claim.claim}" if claim.claim else ""
+
+
+def _spec(claim: PodClaim, source: str, namespace: str, snapshot: Snapshot) -> KnownClaim | None:
+    if claim.template:
+        template = snapshot.templates.get(f"{namespace}/{claim.template}")
+        return None if template is None else KnownClaim(source=source, spec=template.spec)
+    found = snapshot.claims.get(f"{namespace}/{claim.claim}")
+    if found is None:
+        return None
+    return KnownClaim(source=source, spec=found.spec, allocated=found.allocation is not None)
+
+
+def _warnings(inputs: Inputs, rules: Rules) -> Iterator[str]:
+    for source in inputs.missing:
+        yield f"muster: {source} is not there in namespace {inputs.arrival.namespace}; the pod waits until it exists"
+    scheduler = inputs.arrival.scheduler
+    if scheduler and scheduler not in rules.schedulers:
+        yield (
+            f"muster: schedulerName {scheduler}: the gate holds the pod, but the plan follows kube-scheduler's rules;"
+            " if this scheduler places the pod elsewhere, its gang is evicted when the queue's startTimeout is over"
+        )
+
+
+def _malformed(key: str, message: str) -> Denial:
+    return Denial(DenyReason.MALFORMED_REQUEST, message, {"key": key})
+
+
+def _changed(key: str, before: str, after: str) -> Denial:
+    return Denial(
+        DenyReason.GATE_TAMPERING,
+        f"{key} of a pod in a queue is changed from {before} to {after}; queue and gang are fixed when the pod is"
+        " created; delete the pod and create it with the other value",
+        {"key": key, "before": before, "after": after},
+    )
+
+
+def _said(settings: Mapping[str, str]) -> str:
+    return " and ".join(f"{where} {text!r}" for where, text in settings.items()) or "nothing"

@@ -1,0 +1,154 @@
+"""Which queue a pod enters: the one it names, or the one that is the default of its namespace, or none.
+
+Queues without a namespaceSelector are parents: they pool what their children lend, and nobody enters them.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from admission.api import names
+from admission.api.names import QueueName
+from admission.api.queues import Queue
+from admission.api.reasons import Denial, DenyReason
+from admission.api.selectors import LabelSelector, Requirement
+from admission.api.snapshot import Snapshot
+from admission.errors import RetryError
+from admission.policy.arrivals import Arrival
+
+HOW_TO_LIST = "`kubectl get queues.muster.dev` lists them"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entrance:
+    """Where a pod goes: into a queue, nowhere (the pod is not Muster's business), or away with a denial."""
+
+    queue: Queue | None = None
+    denial: Denial | None = None
+    warning: str = ""
+
+
+def entrance(arrival: Arrival, snapshot: Snapshot) -> Entrance:
+    """Find the pod's queue. Raises RetryError when that depends on a namespace which has not been seen yet."""
+    if arrival.queue:
+        return _named(QueueName(arrival.queue), arrival.namespace, snapshot)
+    return _default(arrival.namespace, snapshot)
+
+
+def _named(name: QueueName, namespace: str, snapshot: Snapshot) -> Entrance:
+    queue = snapshot.queues.get(name)
+    if queue is None:
+        return Entrance(denial=_unknown(name, namespace, snapshot))
+    if queue.namespaces is None:
+        return Entrance(denial=_is_parent(name, namespace, snapshot))
+    labels = _labels(namespace, snapshot)
+    if not queue.namespaces.matches(labels):
+        return Entrance(denial=_not_open(name, queue.namespaces, namespace, labels))
+    return Entrance(queue=queue)
+
+
+def _default(namespace: str, snapshot: Snapshot) -> Entrance:
+    candidates = [queue for queue in snapshot.queues.values() if queue.default and queue.namespaces is not None]
+    if not candidates:
+        return Entrance()
+    labels = _labels(namespace, snapshot)
+    found = [queue for queue in candidates if queue.namespaces is not None and queue.namespaces.matches(labels)]
+    if len(found) == 1:
+        return Entrance(queue=found[0])
+    if not found:
+        return Entrance()
+    several = ", ".join(sorted(queue.name for queue in found))
+    return Entrance(
+        warning=f"muster: queues {several} are all marked default for namespace {namespace}, so the pod enters none;"
+        f" name one in label {names.QUEUE}"
+    )
+
+
+def _labels(namespace: str, snapshot: Snapshot) -> Mapping[str, str]:
+    known = snapshot.namespaces.get(namespace)
+    if known is None:
+        # Right after its creation. Deciding without its labels would let a pod past its quota or refuse it wrongly.
+        raise RetryError(f"namespace {namespace} has not been seen yet; try again in a moment")
+    return known.labels
+
+
+def _unknown(name: QueueName, namespace: str, snapshot: Snapshot) -> Denial:
+    broken = snapshot.malformed.get(("Queue", name))
+    if broken is not None:
+        return Denial(
+            DenyReason.UNKNOWN_QUEUE,
+            f"queue {name} exists but cannot be read: {broken}",
+            {"queue": name, "flaws": list(map(str, broken.flaws))},
+        )
+    near = difflib.get_close_matches(name, _open_to(namespace, snapshot), n=3)
+    return Denial(
+        DenyReason.UNKNOWN_QUEUE,
+        f"there is no queue {name}; {_suggestion(near, namespace, snapshot)}",
+        {"queue": name, "nearest": near},
+    )
+
+
+def _suggestion(near: list[str], namespace: str, snapshot: Snapshot) -> str:
+    if near:
+        return f"nearest by name: {', '.join(near)}; {HOW_TO_LIST}"
+    if not _open_to(namespace, snapshot):
+        return f"no queue at all is open to namespace {namespace}; {HOW_TO_LIST}"
+    return HOW_TO_LIST
+
+
+def _is_parent(name: QueueName, namespace: str, snapshot: Snapshot) -> Denial:
+    below = sorted(
+        other
+        for other in _open_to(namespace, snapshot)
+        if (parent := snapshot.queues[QueueName(other)].parent) is not None and parent == name
+    )
+    mend = f"name one below it: {', '.join(below)}" if below else HOW_TO_LIST
+    return Denial(
+        DenyReason.QUEUE_NOT_OPEN,
+        f"queue {name} has no namespaceSelector: it is a parent and nobody enters it; {mend}",
+        {"queue": name, "children": below},
+    )
+
+
+def _not_open(name: QueueName, selector: LabelSelector, namespace: str, labels: Mapping[str, str]) -> Denial:
+    wanted = describe(selector)
+    has = ", ".join(f"{key}={value}" for key, value in sorted(labels.items())) or "no labels"
+    return Denial(
+        DenyReason.QUEUE_NOT_OPEN,
+        f"queue {name} is open to namespaces with {wanted}; namespace {namespace} has {has}",
+        {"queue": name, "namespace": namespace, "selector": wanted, "labels": has},
+    )
+
+
+def _open_to(namespace: str, snapshot: Snapshot) -> list[str]:
+    """Return the names of the queues that the namespace may enter; others would only lead to the next denial."""
+    known = snapshot.namespaces.get(namespace)
+    if known is None:
+        return []
+    return sorted(
+        queue.name
+        for queue in snapshot.queues.values()
+        if queue.namespaces is not None and queue.namespaces.matches(known.labels)
+    )
+
+
+def describe(selector: LabelSelector) -> str:
+    """Write a selector as kubectl's `-l` takes it."""
+    return ",".join(map(_requirement, selector.requirements)) or "any labels"
+
+
+def _requirement(requirement: Requirement) -> str:
+    values = ",".join(requirement.values)
+    match requirement.operator:
+        case "In" if len(requirement.values) == 1:
+            return f"{requirement.key}={values}"
+        case "In":
+            return f"{requirement.key} in ({values})"
+        case "NotIn":
+            return f"{requirement.key} notin ({values})"
+        case "Exists":
+            return requirement.key
+        case "DoesNotExist":
+            return f"!{requirement.key}"
+        case _:
+            return f"{requirement.key} {requirement.operator} {values}"

@@ -1,0 +1,161 @@
+"""Pods at the door, and the small cluster that they come to."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from admission.api import claims, meters, names, nodes, queues
+from admission.api.names import MeterName, QueueName
+from admission.api.reviews import Review
+from admission.api.snapshot import Snapshot
+from admission.errors import Flaw, MalformedObjectError
+from admission.policy.doors import Rules
+
+CONTROLLER = "system:serviceaccount:muster-system:muster"
+RULES = Rules(controller=CONTROLLER)
+GATES = [{"name": names.GATE}]
+
+
+@dataclass
+class MemoryView:
+    """A View over a snapshot that the test has made."""
+
+    known: Snapshot = field(default_factory=Snapshot)
+    synced: bool = True
+
+    def snapshot(self) -> Snapshot:
+        return self.known
+
+
+def a_pod(
+    *,
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    gates: list[Any] | None = None,
+    templates: tuple[str, ...] = (),
+    claims: tuple[str, ...] = (),
+    **spec: Any,
+) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"generateName": "train-", "namespace": "ml"}
+    if labels is not None:
+        metadata["labels"] = labels
+    if annotations is not None:
+        metadata["annotations"] = annotations
+    if gates is not None:
+        spec["schedulingGates"] = gates
+    sources = [{"name": f"t{i}", "resourceClaimTemplateName": name} for i, name in enumerate(templates)]
+    sources += [{"name": f"c{i}", "resourceClaimName": name} for i, name in enumerate(claims)]
+    if sources:
+        spec["resourceClaims"] = sources
+    containers = [{"name": "main", "image": "registry.example/train:1"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": containers, "schedulerName": "default-scheduler", **spec},
+    }
+
+
+def held(queue: str = "team-a", **rest: Any) -> dict[str, Any]:
+    """Return a pod as the mutating webhook leaves it."""
+    return a_pod(labels={names.QUEUE: queue, **rest.pop("labels", {})}, gates=rest.pop("gates", GATES), **rest)
+
+
+def a_queue(name: str, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def a_meter(name: str, *classes: str) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"sources": [{"deviceClasses": list(classes), "count": {}}]}}
+
+
+def exactly(name: str, device_class: str, count: int = 1) -> dict[str, Any]:
+    return {"name": name, "exactly": {"deviceClassName": device_class, "count": count}}
+
+
+def every(name: str, device_class: str) -> dict[str, Any]:
+    return {"name": name, "exactly": {"deviceClassName": device_class, "allocationMode": "All"}}
+
+
+def either(name: str, *alternatives: tuple[str, str, int]) -> dict[str, Any]:
+    options = [{"name": n, "deviceClassName": c, "count": count} for n, c, count in alternatives]
+    return {"name": name, "firstAvailable": options}
+
+
+class World:
+    """Fluent builder of a snapshot. Namespace `ml` has the label team=a."""
+
+    def __init__(self) -> None:
+        self._namespaces: dict[str, dict[str, str]] = {"ml": {"team": "a"}}
+        self._queues: list[dict[str, Any]] = []
+        self._meters: list[dict[str, Any]] = [a_meter("gpus", "gpu.example.com")]
+        self._templates: dict[str, dict[str, Any]] = {}
+        self._claims: dict[str, dict[str, Any]] = {}
+        self._malformed: dict[tuple[str, str], MalformedObjectError] = {}
+
+    def namespace(self, name: str, **labels: str) -> "World":
+        self._namespaces[name] = labels
+        return self
+
+    def queue(self, name: str, *, team: str | None = "a", **spec: Any) -> "World":
+        """Add a queue open to namespaces of that team; None: a parent."""
+        if team is not None:
+            spec.setdefault("namespaceSelector", {"matchLabels": {"team": team}})
+        self._queues.append(a_queue(name, **spec))
+        return self
+
+    def template(self, name: str, *requests: dict[str, Any]) -> "World":
+        self._templates[name] = {"spec": {"spec": {"devices": {"requests": list(requests)}}}}
+        return self
+
+    def claim(self, name: str, *requests: dict[str, Any], allocated: bool = False) -> "World":
+        status: dict[str, Any] = {"allocation": {"devices": {"results": []}}} if allocated else {}
+        self._claims[name] = {"spec": {"devices": {"requests": list(requests)}}, "status": status}
+        return self
+
+    def broken_queue(self, name: str) -> "World":
+        flaw = Flaw("spec.quotas[0].nominal", "'x' is not a quantity")
+        self._malformed["Queue", name] = MalformedObjectError("Queue", name, (flaw,))
+        return self
+
+    def build(self) -> Snapshot:
+        def at(name: str, obj: dict[str, Any]) -> dict[str, Any]:
+            return {**obj, "metadata": {"name": name, "namespace": "ml"}}
+
+        return Snapshot(
+            namespaces={
+                name: nodes.decode_namespace({"metadata": {"name": name, "labels": labels}})
+                for name, labels in self._namespaces.items()
+            },
+            queues={QueueName(q["metadata"]["name"]): queues.decode(q) for q in self._queues},
+            meters={MeterName(m["metadata"]["name"]): meters.decode(m) for m in self._meters},
+            templates={f"ml/{n}": claims.decode_template(at(n, t)) for n, t in self._templates.items()},
+            claims={f"ml/{n}": claims.decode(at(n, c)) for n, c in self._claims.items()},
+            malformed=self._malformed,
+        )
+
+
+def a_world() -> World:
+    """Return a cluster with queue `team-a`, which namespace `ml` may enter, and `team-b`, which it may not."""
+    return World().queue("team-a").queue("team-b", team="b").queue("research", team=None)
+
+
+def creation(pod: dict[str, Any] | None, **rest: Any) -> Review:
+    return _review("CREATE", obj=pod, **rest)
+
+
+def update(old: dict[str, Any], new: dict[str, Any], **rest: Any) -> Review:
+    return _review("UPDATE", old=old, obj=new, **rest)
+
+
+def _review(operation: str, **rest: Any) -> Review:
+    fields: dict[str, Any] = {
+        "uid": "u-1",
+        "group": "",
+        "version": "v1",
+        "resource": "pods",
+        "kind": "Pod",
+        "operation": operation,
+        "namespace": "ml",
+        "username": "alice",
+    }
+    return Review(**{**fields, **rest})
