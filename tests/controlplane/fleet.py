@@ -7,9 +7,11 @@ attributes, versions and capacities carry the names and types that k8s-dra-drive
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 from tests.controlplane.clients import ApiError, Client
+from tests.controlplane.observing import eventually
 
 DRIVER = "gpu.nvidia.com"
 DEVICE_CLASS = "gpu.nvidia.com"
@@ -150,13 +152,31 @@ def device_class(name: str = DEVICE_CLASS, *, driver: str = DRIVER) -> Manifest:
 
 
 def install(client: Client, manifests: Iterable[Manifest]) -> None:
-    """Create this hardware; what is there already, such as the class of another fleet, stays as it is."""
-    for manifest in manifests:
+    """Create this hardware and wait until its nodes take pods; what is there already stays as it is.
+
+    A new node is tainted not-ready for a moment, and a pod that meets the taint is not merely late: kube-scheduler
+    takes back the devices that were allocated for it.
+    """
+    wanted = list(manifests)
+    for manifest in wanted:
         try:
             client.create(COLLECTIONS[manifest["kind"]], manifest)
         except ApiError as error:
-            if error.code != 409:
+            if error.code != HTTPStatus.CONFLICT:
                 raise
+    for manifest in wanted:
+        if manifest["kind"] == "Node":
+            _wait_until_it_takes_pods(client, manifest["metadata"]["name"])
+
+
+def _wait_until_it_takes_pods(client: Client, name: str) -> None:
+    def ready_and_untainted() -> bool:
+        seen = client.get(f"{COLLECTIONS['Node']}/{name}")
+        ready = any(one["type"] == "Ready" and one["status"] == "True" for one in seen["status"].get("conditions", []))
+        taints = [taint["key"] for taint in seen["spec"].get("taints", [])]
+        return ready and "node.kubernetes.io/not-ready" not in taints
+
+    eventually(ready_and_untainted, what=f"node {name} is ready")
 
 
 def remove(client: Client, manifests: Iterable[Manifest]) -> None:

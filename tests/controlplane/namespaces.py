@@ -1,0 +1,79 @@
+"""One namespace as a test sees it: its pods and claims, through the eyes of one user."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tests.controlplane.clients import Client
+from tests.controlplane.fleet import Manifest
+from tests.controlplane.observing import eventually
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Namespace:
+    """Paths and the few questions that most tests ask."""
+
+    name: str
+    client: Client
+
+    def seen_by(self, client: Client) -> "Namespace":
+        """Return the same namespace through another user's eyes."""
+        return replace(self, client=client)
+
+    @property
+    def pods(self) -> str:
+        return f"/api/v1/namespaces/{self.name}/pods"
+
+    @property
+    def claims(self) -> str:
+        return f"/apis/resource.k8s.io/v1/namespaces/{self.name}/resourceclaims"
+
+    @property
+    def templates(self) -> str:
+        return f"/apis/resource.k8s.io/v1/namespaces/{self.name}/resourceclaimtemplates"
+
+    def create(self, *manifests: Manifest) -> None:
+        collections = {"Pod": self.pods, "ResourceClaim": self.claims, "ResourceClaimTemplate": self.templates}
+        for manifest in manifests:
+            self.client.create(collections[manifest["kind"]], manifest)
+
+    def pod(self, name: str) -> Any:
+        return self.client.get(f"{self.pods}/{name}")
+
+    def claim(self, name: str) -> Any:
+        return self.client.get(f"{self.claims}/{name}")
+
+    def claim_of(self, pod: str) -> Any:
+        """Wait until the pod's one claim was made from its template, and return it."""
+
+        def made() -> Any | None:
+            statuses = self.pod(pod).get("status", {}).get("resourceClaimStatuses", [])
+            return self.claim(statuses[0]["resourceClaimName"]) if statuses else None
+
+        return eventually(made, what=f"the claim of pod {pod}")
+
+    def bound(self, pod: str, *, within: float = 30.0) -> Any:
+        """Wait until the pod is bound to a node, and return it."""
+
+        def on_a_node() -> Any | None:
+            seen = self.pod(pod)
+            return seen if seen["spec"].get("nodeName") else None
+
+        return eventually(on_a_node, what=f"pod {pod} is bound", within=within)
+
+    def node_of(self, pod: str) -> str | None:
+        return self.pod(pod)["spec"].get("nodeName") or None
+
+    def refusal(self, pod: str) -> str:
+        """Return why kube-scheduler could not bind the pod when it last tried, or nothing; a gated pod is not tried."""
+        conditions = self.pod(pod).get("status", {}).get("conditions", [])
+        refused = [one for one in conditions if one["type"] == "PodScheduled" and one["status"] != "True"]
+        return next((one.get("message", "") for one in refused if one.get("reason") != "SchedulingGated"), "")
+
+    def empty(self) -> None:
+        """Delete all pods and claims and wait until they are gone, so that nothing holds a device any more."""
+        for collection in (f"{self.pods}?gracePeriodSeconds=0", self.claims, self.templates):
+            self.client.delete(collection)
+        eventually(
+            lambda: not [*self.client.items(self.pods), *self.client.items(self.claims)],
+            what=f"namespace {self.name} is empty",
+        )

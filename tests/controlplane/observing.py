@@ -1,0 +1,31 @@
+"""Waits for what an asynchronous system will show, and watches what it must not do."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+SECONDS_BETWEEN_LOOKS = 0.1
+
+Seen = TypeVar("Seen")
+
+
+def eventually(look: Callable[[], Seen | None], *, what: str, within: float = 30.0) -> Seen:
+    """Look until something true is seen, and return it; fail with the last sight once `within` seconds are over."""
+    deadline = time.monotonic() + within
+    while True:
+        seen = look()
+        if seen:
+            return seen
+        if time.monotonic() > deadline:
+            msg = f"{what}: not seen within {within:g} s; last seen: {seen!r}"
+            raise AssertionError(msg)
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+
+
+def holds_for(seconds: float, look: Callable[[], object], *, what: str) -> None:
+    """Look again and again; fail at the first sight that is not true. For "nothing happens": no event tells it."""
+    started = time.monotonic()
+    while (elapsed := time.monotonic() - started) < seconds:
+        seen = look()
+        assert seen, f"{what}: held for {elapsed:.1f} s of {seconds:g} only; seen: {seen!r}"
+        time.sleep(SECONDS_BETWEEN_LOOKS)

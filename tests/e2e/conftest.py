@@ -1,0 +1,92 @@
+"""One real control plane for all end-to-end tests of a run, and a fresh namespace for each.
+
+They take minutes and need Go, so they run only when asked for: `pytest -m e2e`, or a path below tests/e2e. The
+environment variable K8S chooses the minor version of Kubernetes.
+"""
+
+import itertools
+import os
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.controlplane import ControlPlane, building
+from tests.controlplane.namespaces import Namespace
+
+HERE = Path(__file__).parent
+SECONDS_PER_TEST = 120
+LINES_OF_LOG = 40
+LONGEST_LINE = 400
+
+# What a version needs so that the same tests hold on it; nothing on 1.37, whose defaults are what we test.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "1.36": {
+        "feature_gates": {"DRADeviceTaintRules": True},
+        "runtime_config": {"resource.k8s.io/v1beta2": True},
+    },
+}
+
+numbers = itertools.count(1)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what stands here as e2e, and leave it out unless somebody asked for it."""
+    ours = [item for item in items if item.path.is_relative_to(HERE)]
+    for item in ours:
+        item.add_marker(pytest.mark.e2e)
+        # The first test would otherwise pay for the build of the control plane.
+        item.add_marker(pytest.mark.timeout(SECONDS_PER_TEST, func_only=True))
+    if not _asked_for(config):
+        config.hook.pytest_deselected(items=ours)
+        items[:] = [item for item in items if item not in ours]
+
+
+def _asked_for(config: pytest.Config) -> bool:
+    if "e2e" in (config.option.markexpr or ""):
+        return True
+    paths = (Path(config.invocation_params.dir, argument.split("::")[0]) for argument in config.invocation_params.args)
+    return any(path.exists() and path.resolve().is_relative_to(HERE) for path in paths)
+
+
+@pytest.fixture(scope="session")
+def kubernetes() -> str:
+    """The minor version of Kubernetes under test."""
+    return os.environ.get("K8S") or building.DEFAULT_VERSION
+
+
+@pytest.fixture(scope="session")
+def control_plane(kubernetes: str, request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+    """A control plane without Muster, shared by all tests of the run."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    assert capture is not None
+    # A first build takes minutes: whoever waits has to see that it moves.
+    with capture.global_and_fixture_disabled():
+        building.build(kubernetes)
+    with ControlPlane(kubernetes, **OPTIONS.get(kubernetes, {})) as started:
+        yield started
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> Iterator[Namespace]:
+    """A fresh namespace, seen by the admin; afterwards its pods and claims are gone, and it is soon."""
+    client = control_plane.client()
+    fresh = Namespace(name=f"test-{next(numbers)}", client=client)
+    client.create("/api/v1/namespaces", {"metadata": {"name": fresh.name}})
+    yield fresh
+    fresh.empty()
+    client.delete(f"/api/v1/namespaces/{fresh.name}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what each program logged last under a test that failed."""
+    report = yield
+    started = getattr(item, "funcargs", {}).get("control_plane")
+    if report.failed and isinstance(started, ControlPlane):
+        for program, text in started.logs_tail(LINES_OF_LOG).items():
+            lines = "\n".join(line[:LONGEST_LINE] for line in text.splitlines())
+            report.sections.append((f"{program}: last lines of its log", lines))
+    return report

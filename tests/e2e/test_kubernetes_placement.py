@@ -1,0 +1,400 @@
+"""What Kubernetes itself does with gated pods, and with allocations that kube-scheduler did not make.
+
+Muster's placements rest on these answers. No Muster runs here: the writes are those that it would make, by the user
+`muster` with the rights that it would have. When a newer Kubernetes answers differently, one of these names is false.
+"""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.controlplane import ApiError, ControlPlane, fleet, placements, workloads
+from tests.controlplane.fleet import Manifest
+from tests.controlplane.namespaces import Namespace
+from tests.controlplane.observing import eventually, holds_for
+from tests.controlplane.workloads import GATE
+
+SECONDS_OF_NOTHING = 10.0
+TAINT_RULES = {"1.36": "v1beta2"}
+
+numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """Two nodes of two GPUs each and a fresh namespace, through the admin's eyes and through `muster`'s."""
+
+    first: str
+    second: str
+    admin: Namespace
+    muster: Namespace
+
+
+@pytest.fixture
+def nodes(control_plane: ControlPlane) -> Iterator[tuple[str, str]]:
+    """Names never return: the scheduler would for a moment take an old test's devices for taken."""
+    number = next(numbers)
+    first, second = f"place-{number}-a", f"place-{number}-b"
+    hardware = [fleet.device_class(), *fleet.gpu_node(first, gpus=2), *fleet.gpu_node(second, gpus=2)]
+    fleet.install(control_plane.client(), hardware)
+    yield first, second
+    fleet.remove(control_plane.client(), hardware)
+
+
+@pytest.fixture
+def world(control_plane: ControlPlane, nodes: tuple[str, str], namespace: Namespace) -> Iterator[World]:
+    """Asks for the nodes first: what is asked for first goes last, and pods must be gone before their nodes are."""
+    first, second = nodes
+    namespace.create(workloads.claim_template("one-gpu"))
+    for node in nodes:
+        # Only a bound pod shows that the scheduler, too, has seen that the node is ready.
+        namespace.create(workloads.pod(f"canary-{node}", nodeSelector={"kubernetes.io/hostname": node}))
+        namespace.bound(f"canary-{node}")
+    muster = control_plane.client("muster")
+    with placements.granted(namespace.client, muster, placements.RULES):
+        yield World(first=first, second=second, admin=namespace, muster=namespace.seen_by(muster))
+
+
+def gated_pod(world: World, name: str = "worker", **more: Any) -> str:
+    """Create a gated pod with a claim of its own, wait for that claim, and return the claim's name."""
+    world.admin.create(workloads.pod(name, template="one-gpu", gates=[GATE], **more))
+    claim_name: str = world.muster.claim_of(name)["metadata"]["name"]
+    return claim_name
+
+
+def devices_of(claim: Any) -> list[tuple[str, str]]:
+    """List what a claim was given, as (pool, device)."""
+    results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
+    return [(result["pool"], result["device"]) for result in results]
+
+
+def reserved_for(claim: Any) -> set[str]:
+    return {consumer["name"] for consumer in claim.get("status", {}).get("reservedFor", [])}
+
+
+def test_claims_are_made_from_their_template_while_the_pod_is_gated(world: World) -> None:
+    claim = gated_pod(world)
+
+    holds_for(3.0, lambda: "allocation" not in world.muster.claim(claim).get("status", {}), what="it is unallocated")
+    assert world.muster.node_of("worker") is None
+
+
+def test_one_patch_removes_the_gate_and_pins_the_pod(world: World) -> None:
+    pinned = {"left": world.first, "right": world.second}
+    for name in pinned:
+        gated_pod(world, name)
+
+    for name, node in pinned.items():
+        placements.open_gate(world.muster, name, pin_to=node)
+
+    assert {name: world.muster.bound(name)["spec"]["nodeName"] for name in pinned} == pinned
+    assert [devices_of(world.muster.claim_of(name)) for name in pinned] == [
+        [(world.first, "gpu-0")],
+        [(world.second, "gpu-0")],
+    ]
+
+
+@pytest.mark.parametrize("choice", ["first", "second"])
+def test_kube_scheduler_binds_a_pod_to_the_device_that_somebody_else_allocated(world: World, choice: str) -> None:
+    """Everything is written by `muster`, who has no right but those named in placements.RULES: no more are needed."""
+    node: str = getattr(world, choice)
+    claim = gated_pod(world)
+    placements.allocate(world.muster, claim, node=node, device="gpu-1")
+    written = world.muster.claim(claim)["status"]["allocation"]
+
+    placements.open_gate(world.muster, "worker")
+
+    assert world.muster.bound("worker")["spec"]["nodeName"] == node
+    bound = world.muster.claim(claim)
+    assert bound["status"]["allocation"] == written, "first fit would have taken gpu-0"
+    assert reserved_for(bound) == {"worker"}
+
+
+def test_the_finalizer_keeps_a_claim_from_being_deleted_under_its_pod(world: World) -> None:
+    protected, bare = gated_pod(world, "protected"), gated_pod(world, "bare")
+    placements.allocate(world.muster, protected, node=world.first, device="gpu-0")
+    placements.write_allocation(world.muster, bare, placements.allocation(node=world.first, device="gpu-1"))
+    for name in ("protected", "bare"):
+        placements.open_gate(world.muster, name)
+        world.muster.bound(name)
+
+    for claim in (protected, bare):
+        world.admin.client.delete(f"{world.admin.claims}/{claim}")
+
+    assert "deletionTimestamp" in world.admin.claim(protected)["metadata"]
+    assert world.admin.client.find(f"{world.admin.claims}/{bare}") is None, "a running pod's device counts as free now"
+    assert world.admin.node_of("bare") == world.first
+
+
+def test_a_pod_whose_allocation_has_no_timestamp_is_never_bound(world: World) -> None:
+    """kube-scheduler fills in the timestamp with its reservation, and the API server refuses the change."""
+    claim = gated_pod(world)
+    placements.protect(world.muster, claim)
+    timeless = placements.allocation(node=world.first, device="gpu-0")
+    del timeless["allocationTimestamp"]
+    placements.write_allocation(world.muster, claim, timeless)
+
+    placements.open_gate(world.muster, "worker")
+
+    refusal = eventually(lambda: world.muster.refusal("worker"), what="kube-scheduler says why")
+    assert "add reservation to claim" in refusal
+    assert "status.allocation" in refusal
+    holds_for(SECONDS_OF_NOTHING, lambda: world.muster.node_of("worker") is None, what="the pod is not bound")
+
+
+def test_without_a_node_selector_a_pod_lands_on_a_node_that_lacks_its_device(world: World) -> None:
+    claim = gated_pod(world)
+    placements.protect(world.muster, claim)
+    placeless = placements.allocation(node=world.first, device="gpu-0")
+    del placeless["nodeSelector"]
+    placements.write_allocation(world.muster, claim, placeless)
+
+    placements.open_gate(world.muster, "worker", pin_to=world.second)
+
+    assert world.muster.bound("worker")["spec"]["nodeName"] == world.second
+    assert devices_of(world.muster.claim(claim)) == [(world.first, "gpu-0")]
+
+
+def configured(by: str) -> Manifest:
+    return {
+        "opaque": {"driver": fleet.DRIVER, "parameters": {"apiVersion": "muster.test/v1", "kind": "Tuning", "by": by}}
+    }
+
+
+@pytest.fixture
+def tuned_class(control_plane: ControlPlane) -> Iterator[str]:
+    """A class with configuration of its own."""
+    tuned = fleet.device_class("tuned.gpu.test")
+    tuned["spec"]["config"] = [configured("class")]
+    fleet.install(control_plane.client(), [tuned])
+    yield "tuned.gpu.test"
+    control_plane.client().delete(f"{fleet.COLLECTIONS['DeviceClass']}/tuned.gpu.test")
+
+
+def allocated_by_kube_scheduler(world: World, *requests: Manifest) -> Any:
+    """Let kube-scheduler allocate these requests, the first of which the claim configures, and return the claim."""
+    name = requests[0]["name"]
+    world.admin.create(
+        workloads.claim("observed", *requests, config=[{"requests": [name], **configured("claim")}]),
+        workloads.pod("worker", claim="observed", nodeSelector={"kubernetes.io/hostname": world.first}),
+    )
+    world.admin.bound("worker")
+    return world.admin.claim("observed")
+
+
+def test_kube_scheduler_allocates_as_others_have_to(world: World, tuned_class: str) -> None:
+    """Devices in the order of the requests, then the configuration of the class before the claim's."""
+    tuned = workloads.device_request("tuned", device_class=tuned_class)
+
+    claim = allocated_by_kube_scheduler(world, tuned, workloads.device_request("plain"))
+
+    written = claim["status"]["allocation"]
+    expected = placements.allocation(node=world.first, device="gpu-0", request="tuned")
+    expected["allocationTimestamp"] = written["allocationTimestamp"]
+    second = {"request": "plain", "driver": fleet.DRIVER, "pool": world.first, "device": "gpu-1"}
+    expected["devices"]["results"].append(second)
+    expected["devices"]["config"] = [
+        {"source": "FromClass", "requests": ["tuned"], **configured("class")},
+        {"source": "FromClaim", "requests": ["tuned"], **configured("claim")},
+    ]
+    assert written == expected
+    assert claim["metadata"]["finalizers"] == [placements.FINALIZER]
+
+
+def test_configuration_for_all_requests_names_them_up_to_1_36_only(
+    world: World, tuned_class: str, kubernetes: str
+) -> None:
+    """From 1.37 on kube-scheduler leaves the names out where they would be all; both mean the same."""
+    claim = allocated_by_kube_scheduler(world, workloads.device_request("tuned", device_class=tuned_class))
+
+    named = {"requests": ["tuned"]} if kubernetes == "1.36" else {}
+    assert claim["status"]["allocation"]["devices"]["config"] == [
+        {"source": "FromClass", **named, **configured("class")},
+        {"source": "FromClaim", **named, **configured("claim")},
+    ]
+
+
+def test_writing_an_allocation_needs_the_right_to_bind_claims(world: World, control_plane: ControlPlane) -> None:
+    alice = control_plane.client("alice")
+    seen_by_alice = world.admin.seen_by(alice)
+    claim = gated_pod(world)
+    wanted = placements.allocation(node=world.first, device="gpu-0")
+
+    with placements.granted(world.admin.client, alice, placements.RULES_WITHOUT_BINDING):
+        placements.protect(seen_by_alice, claim)
+        with pytest.raises(ApiError, match=r'requires resource="resourceclaims/binding", verb="patch"'):
+            placements.write_allocation(seen_by_alice, claim, wanted)
+    assert "allocation" not in world.admin.claim(claim).get("status", {})
+
+    with placements.granted(world.admin.client, alice, placements.RULES):
+        placements.write_allocation(seen_by_alice, claim, wanted)
+    assert devices_of(world.admin.claim(claim)) == [(world.first, "gpu-0")]
+
+
+def test_the_right_to_bind_claims_counts_only_cluster_wide(world: World, control_plane: ControlPlane) -> None:
+    """A Role that names resourceclaims/binding is taken and useless: only a ClusterRoleBinding helps."""
+    alice = control_plane.client("alice")
+    claim = gated_pod(world)
+
+    with (
+        placements.granted(world.admin.client, alice, placements.RULES, namespace=world.admin.name),
+        pytest.raises(ApiError, match=r'"resourceclaims/binding" in API group "resource.k8s.io" at the cluster scope'),
+    ):
+        placements.write_allocation(
+            world.admin.seen_by(alice), claim, placements.allocation(node=world.first, device="gpu-0")
+        )
+
+
+def test_an_allocation_that_nobody_reserved_stays_while_its_gated_pod_exists(world: World) -> None:
+    """Watched for ten seconds here, and for thirty by hand."""
+    claim = gated_pod(world)
+    placements.allocate(world.muster, claim, node=world.second, device="gpu-1")
+
+    holds_for(
+        SECONDS_OF_NOTHING,
+        lambda: devices_of(world.muster.claim(claim)) == [(world.second, "gpu-1")],
+        what="the allocation stays",
+    )
+    assert reserved_for(world.muster.claim(claim)) == set()
+
+
+def test_an_allocation_that_nobody_reserved_goes_with_its_pod(world: World) -> None:
+    claim = gated_pod(world)
+    placements.allocate(world.muster, claim, node=world.second, device="gpu-1")
+
+    world.admin.client.delete(f"{world.admin.pods}/worker")
+
+    eventually(
+        lambda: world.admin.client.find(f"{world.admin.claims}/{claim}") is None,
+        what="the claim is collected, in spite of its finalizer",
+    )
+
+
+def test_an_allocation_is_taken_back_by_kube_scheduler_when_its_pod_does_not_fit_its_node(world: World) -> None:
+    """And then kube-scheduler chooses itself: whoever opened the gate must watch until the claim is reserved.
+
+    Here the pod is pinned elsewhere; a node that has just been tainted or has no CPU left does the same.
+    """
+    claim = gated_pod(world)
+    placements.allocate(world.muster, claim, node=world.first, device="gpu-1")
+
+    placements.open_gate(world.muster, "worker", pin_to=world.second)
+
+    assert world.muster.bound("worker")["spec"]["nodeName"] == world.second
+    assert devices_of(world.muster.claim(claim)) == [(world.second, "gpu-0")]
+
+
+def test_an_allocation_can_be_taken_back_until_it_is_reserved(world: World) -> None:
+    claim = gated_pod(world)
+    placements.allocate(world.muster, claim, node=world.first, device="gpu-1")
+
+    placements.write_allocation(world.muster, claim, None)
+    assert "allocation" not in world.muster.claim(claim).get("status", {})
+
+    placements.write_allocation(world.muster, claim, placements.allocation(node=world.second, device="gpu-0"))
+    placements.open_gate(world.muster, "worker")
+    assert world.muster.bound("worker")["spec"]["nodeName"] == world.second
+    with pytest.raises(ApiError, match="reservedFor") as refused:
+        placements.write_allocation(world.muster, claim, None)
+    assert refused.value.code == 422
+
+
+def test_a_claim_shared_by_several_pods_is_allocated_once_and_freed_after_the_last(world: World) -> None:
+    names = {"one", "two", "three"}
+    world.admin.create(workloads.claim("shared"))
+    world.admin.create(*(workloads.pod(name, claim="shared", gates=[GATE]) for name in names))
+    placements.allocate(world.muster, "shared", node=world.second, device="gpu-1")
+
+    for name in names:
+        placements.open_gate(world.muster, name)
+
+    assert {world.muster.bound(name)["spec"]["nodeName"] for name in names} == {world.second}
+    assert reserved_for(world.muster.claim("shared")) == names
+    assert devices_of(world.muster.claim("shared")) == [(world.second, "gpu-1")]
+
+    world.admin.client.delete(f"{world.admin.pods}/one")
+    eventually(lambda: reserved_for(world.muster.claim("shared")) == {"two", "three"}, what="the first lets go")
+    assert devices_of(world.muster.claim("shared")) == [(world.second, "gpu-1")]
+    for name in ("two", "three"):
+        world.admin.client.delete(f"{world.admin.pods}/{name}")
+    eventually(
+        lambda: not world.muster.claim("shared").get("status"), what="the claim is pending again after the last pod"
+    )
+
+
+@pytest.fixture
+def fence(control_plane: ControlPlane, kubernetes: str) -> Iterator[None]:
+    """Keep kube-scheduler off all devices of the driver."""
+    version = TAINT_RULES.get(kubernetes, "v1")
+    path = f"/apis/resource.k8s.io/{version}/devicetaintrules"
+    taint = {"key": "muster.dev/fence", "value": "held", "effect": "NoSchedule"}
+    rule = {
+        "apiVersion": f"resource.k8s.io/{version}",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": "fence"},
+        "spec": {"deviceSelector": {"driver": fleet.DRIVER}, "taint": taint},
+    }
+    control_plane.client().create(path, rule)
+    yield
+    control_plane.client().delete(f"{path}/fence")
+
+
+@pytest.mark.usefixtures("fence")
+def test_a_fence_keeps_kube_scheduler_off_the_devices_but_not_from_binding(world: World) -> None:
+    claim = gated_pod(world)
+    placements.allocate(world.muster, claim, node=world.second, device="gpu-1")
+    world.admin.create(workloads.pod("outsider", template="one-gpu"))
+
+    refusal = eventually(lambda: world.muster.refusal("outsider"), what="kube-scheduler says why")
+    assert "cannot allocate all claims" in refusal
+    placements.open_gate(world.muster, "worker")
+
+    assert world.muster.bound("worker")["spec"]["nodeName"] == world.second
+    assert devices_of(world.muster.claim(claim)) == [(world.second, "gpu-1")]
+    assert world.muster.node_of("outsider") is None
+
+
+@pytest.mark.usefixtures("fence")
+def test_behind_a_fence_a_pod_that_does_not_fit_its_node_loses_its_devices_and_waits(world: World) -> None:
+    claim = gated_pod(world)
+    placements.allocate(world.muster, claim, node=world.first, device="gpu-1")
+
+    placements.open_gate(world.muster, "worker", pin_to=world.second)
+
+    eventually(lambda: not devices_of(world.muster.claim(claim)), what="kube-scheduler takes the allocation back")
+    eventually(lambda: "cannot allocate all claims" in world.muster.refusal("worker"), what="it finds no other device")
+    assert world.muster.node_of("worker") is None
+
+
+@pytest.mark.usefixtures("fence")
+def test_a_fence_that_is_lifted_lets_waiting_pods_go(
+    world: World, control_plane: ControlPlane, kubernetes: str
+) -> None:
+    world.admin.create(workloads.pod("outsider", template="one-gpu"))
+    eventually(lambda: world.muster.refusal("outsider"), what="the fence holds")
+
+    version = TAINT_RULES.get(kubernetes, "v1")
+    control_plane.client().delete(f"/apis/resource.k8s.io/{version}/devicetaintrules/fence")
+
+    world.muster.bound("outsider")
+
+
+@pytest.mark.usefixtures("fence")
+def test_a_claim_that_tolerates_every_taint_passes_the_fence(world: World) -> None:
+    """Why the webhook has to refuse such claims where Muster relies on a fence."""
+    request = workloads.device_request()
+    request["exactly"]["tolerations"] = [{"operator": "Exists"}]
+    world.admin.create(workloads.claim("wildcard", request), workloads.pod("outsider", claim="wildcard"))
+
+    world.muster.bound("outsider")
+
+
+def test_fences_can_be_had_without_options_from_1_37_on(kubernetes: str) -> None:
+    """A second control plane with no options: the shared one has what 1.36 needs."""
+    with ControlPlane(kubernetes) as plain:
+        offered = plain.kubectl("api-resources", "--api-group=resource.k8s.io", "--output=name").split()
+
+    assert ("devicetaintrules.resource.k8s.io" in offered) is (kubernetes != "1.36")
