@@ -12,11 +12,7 @@ import msgspec
 from admission.errors import MendError
 
 
-class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    pass
-
-
-class Webhook(_Section):
+class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The HTTPS server that the API server asks."""
 
     host: str = "127.0.0.1"
@@ -33,7 +29,7 @@ class Webhook(_Section):
     """Whether the controller writes the webhook configurations; off when Helm or others do."""
 
 
-class Metrics(_Section):
+class Metrics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Plain HTTP for Prometheus and probes."""
 
     host: str = "127.0.0.1"
@@ -41,7 +37,7 @@ class Metrics(_Section):
     """None: metrics are served by the webhook's server alone."""
 
 
-class Ledger(_Section):
+class Ledger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The books."""
 
     url: str = "sqlite+aiosqlite:///muster.sqlite3"
@@ -52,7 +48,7 @@ class Ledger(_Section):
     """Whether `serve` brings the schema up to date before it starts."""
 
 
-class Lease(_Section):
+class Lease(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The leader's lease (coordination.k8s.io)."""
 
     namespace: str = "muster-system"
@@ -65,7 +61,7 @@ class Lease(_Section):
     """Seconds between two tries."""
 
 
-class Controller(_Section):
+class Controller(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The leader's loop."""
 
     resync: float = 15.0
@@ -78,7 +74,7 @@ class Controller(_Section):
     """Pods that are changed at the same time."""
 
 
-class Settings(_Section):
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All of them."""
 
     roles: tuple[str, ...] = ("webhook", "controller")

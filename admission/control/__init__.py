@@ -1,0 +1,1 @@
+"""The leader's loops: wait for the lease, then run admission cycles whenever something has changed."""

@@ -1,0 +1,74 @@
+"""The loop that runs one admission cycle after another, as long as this process leads.
+
+It is driven by changes, gathered for a moment so that a burst costs one cycle, and by time: a slow resync, and the next
+back-off or start timeout that ends.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+import structlog
+
+from admission.errors import RetryError
+from admission.flow import cycle
+from admission.flow.cycle import Desk, Result
+
+log = structlog.get_logger()
+
+
+class Changes(Protocol):
+    """Tells that the view has changed since it was last asked."""
+
+    async def wait(self) -> None:
+        """Return as soon as something has changed; at once when it has already."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Seconds: between two cycles though nothing changes, to gather a burst, and after a failed cycle."""
+
+    resync: float
+    debounce: float
+    retry: float = 1.0
+
+
+async def admit(
+    desk: Desk,
+    changes: Changes,
+    *,
+    pace: Pace,
+    clock: Callable[[], datetime],
+    observe: Callable[[Result, float], None],
+) -> None:
+    """Run cycles until cancelled. Raises DeposedError when a later leader has written to the ledger."""
+    loop = asyncio.get_running_loop()
+    while True:
+        started = loop.time()
+        try:
+            result = await cycle.run(desk, clock())
+        except RetryError as error:
+            log.warning("the cycle is tried again", error=str(error))
+            await asyncio.sleep(pace.retry)
+            continue
+        observe(result, loop.time() - started)
+        await _something(changes, _until(result, clock(), pace.resync))
+        await asyncio.sleep(pace.debounce)
+
+
+def _until(result: Result, now: datetime, resync: float) -> float:
+    """Return the seconds until the next cycle though nothing changes."""
+    if result.next_try is None:
+        return resync
+    return min(resync, max(0.0, (result.next_try - now).total_seconds()))
+
+
+async def _something(changes: Changes, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await changes.wait()
+    except TimeoutError:
+        return

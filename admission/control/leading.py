@@ -1,0 +1,62 @@
+"""Leadership: only the holder of the lease decides, and the ledger refuses whoever held it before."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import structlog
+
+from admission.errors import ClusterAwayError, DeposedError
+
+log = structlog.get_logger()
+
+
+class Term(Protocol):
+    """One time of leading. epoch grows with every term of any process."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def lost(self) -> asyncio.Event: ...
+
+
+class Election(Protocol):
+    """Where leaders are chosen."""
+
+    def lead(self) -> AbstractAsyncContextManager[Term]:
+        """Wait until this process leads; the lease is given back on leaving."""
+        ...
+
+
+async def lead(election: Election, work: Callable[[int], Awaitable[None]], *, leads: Callable[[bool], None]) -> None:
+    """Work whenever this process leads, until cancelled. work gets the epoch and ends when the lease is lost."""
+    while True:
+        async with election.lead() as term:
+            log.info("this process leads", epoch=term.epoch)
+            leads(True)  # noqa: FBT003 - a gauge
+            try:
+                await _work(term, work)
+            except DeposedError as error:
+                log.warning("another leader has taken over", epoch=term.epoch, error=str(error))
+            finally:
+                leads(False)  # noqa: FBT003
+        await asyncio.sleep(1)
+
+
+async def _work(term: Term, work: Callable[[int], Awaitable[None]]) -> None:
+    """Run the work and the watch over the lease; whichever ends first ends the other."""
+    working = asyncio.ensure_future(work(term.epoch))
+    losing = asyncio.ensure_future(term.lost.wait())
+    try:
+        await asyncio.wait({working, losing}, return_when=asyncio.FIRST_COMPLETED)
+        if losing.done() and not working.done():
+            log.warning("the lease is lost", epoch=term.epoch)
+    finally:
+        losing.cancel()
+        working.cancel()
+        outcomes = await asyncio.gather(working, losing, return_exceptions=True)
+    failure = outcomes[0]
+    if isinstance(failure, Exception) and not isinstance(failure, ClusterAwayError):
+        raise failure

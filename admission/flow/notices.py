@@ -1,0 +1,72 @@
+"""Events on pods and gangs: told once per change, to the people who look at the pod with kubectl."""
+
+from collections.abc import Iterable
+
+from admission.api.gangs import GangReport
+from admission.api.names import GangUid
+from admission.api.pods import Pod
+from admission.api.reports import EventType, Notice
+from admission.errors import MusterError
+from admission.flow.ports import Reports
+from admission.policy.deciding import Grant
+from admission.policy.following import Eviction
+from admission.policy.recognition import Group
+
+Told = tuple[str, str]
+"""Reason and sentence that were last said of a gang."""
+
+MOST = 8
+"""Pods of one gang that get an Event of their own; the Gang's status says it for all."""
+
+
+async def admitted(reports: Reports, group: Group, grant: Grant) -> None:
+    """Tell the pods of a gang where they may go."""
+    nodes = {planned.uid: planned.node for planned in grant.plan.pods}
+    for pod in group.waiting[:MOST]:
+        message = f"gang {group.key} was admitted from queue {group.queue}; this pod goes to node {nodes[pod.meta.uid]}"
+        await reports.notify(_about(pod, EventType.NORMAL, "Admitted", message))
+
+
+async def held(
+    reports: Reports, groups: Iterable[Group], gangs: Iterable[GangReport], told: dict[GangUid, Told]
+) -> None:
+    """Tell the pods of gangs that wait why, whenever that has changed."""
+    by_uid = {group.uid: group for group in groups}
+    for uid in [uid for uid in told if uid not in by_uid]:
+        del told[uid]
+    for report in gangs:
+        if report.hold is None:
+            told.pop(report.uid, None)
+            continue
+        said = (str(report.hold.reason), report.hold.message)
+        if told.get(report.uid) == said:
+            continue
+        told[report.uid] = said
+        for pod in by_uid[report.uid].waiting[:MOST]:
+            message = f"gang {report.key} waits in queue {report.queue}: {report.hold.message}"
+            await reports.notify(_about(pod, EventType.NORMAL, report.hold.reason, message))
+
+
+async def evicted(reports: Reports, eviction: Eviction) -> None:
+    """Tell the pods of a gang that they were taken back."""
+    for pod in eviction.pods[:MOST]:
+        message = f"gang {eviction.group.key} was evicted as a whole: {eviction.reason}"
+        await reports.notify(_about(pod, EventType.WARNING, "Evicted", message))
+
+
+async def failed(reports: Reports, pod: Pod, error: MusterError) -> None:
+    """Tell a pod that changing it failed, and that it is tried again."""
+    await reports.notify(_about(pod, EventType.WARNING, "WriteFailed", f"{error}; it is tried again"))
+
+
+def _about(pod: Pod, kind: EventType, reason: str, message: str) -> Notice:
+    return Notice(
+        api_version="v1",
+        kind="Pod",
+        namespace=pod.meta.namespace,
+        name=pod.meta.name,
+        uid=pod.meta.uid,
+        type=kind,
+        reason=reason,
+        message=message,
+    )

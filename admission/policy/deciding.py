@@ -1,0 +1,340 @@
+"""May this gang start now? An ordered chain of checks, then the plan; the list below documents the policy.
+
+`decide_all` is one cycle's decisions over one frozen snapshot: what it grants, later gangs see as taken. It writes
+nothing; `flow.cycle` commits.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from admission.api import durations
+from admission.api.claims import Claim
+from admission.api.gangs import Charge
+from admission.api.names import GangUid, MeterName, QueueName, Uid
+from admission.api.queues import Queue, QueueingStrategy, StopPolicy, UnmeteredClasses
+from admission.api.reasons import Denial, DenyReason, Detail, Hold, HoldReason
+from admission.api.snapshot import Snapshot
+from admission.dra import metering, planning, plans, worlds
+from admission.dra.metering import Meters
+from admission.dra.plans import NoPlan, Plan, PodDemand
+from admission.dra.selecting import Selectors
+from admission.dra.worlds import World
+from admission.policy.recognition import Group
+from admission.quota import available, ordering
+from admission.quota.tree import Tree
+
+Usage = dict[QueueName, dict[MeterName, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """What is remembered of a gang that was evicted: how often, and when it may be tried again."""
+
+    evictions: int
+    next_try: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What a cycle decides by. backoffs: of the gangs that have been evicted."""
+
+    snapshot: Snapshot
+    tree: Tree
+    meters: Meters
+    selectors: Selectors
+    backoffs: Mapping[GangUid, Backoff] = field(default_factory=dict)
+    now: datetime
+    steps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What one gang is decided on: the rules, and the world and usage after those granted before it."""
+
+    rules: Rules
+    group: Group
+    queue: Queue
+    world: World
+    usage: Usage
+    blocked_by: str = ""
+    """The gang ahead of it in a strict queue, when that one waits."""
+    demands: tuple[PodDemand, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """A gang may start. claims: all that each pod uses, also those that are shared or were allocated before."""
+
+    plan: Plan
+    claims: Mapping[Uid, tuple[Uid, ...]]
+
+
+Outcome = Grant | Hold | Denial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What was decided of one gang. position: its place among those waiting in its queue, from 1.
+
+    needed: what it would be charged at least, for the queue's pending amounts.
+    """
+
+    group: Group
+    outcome: Outcome
+    position: int
+    needed: Charge = field(default_factory=dict)
+
+
+def decide_all(groups: Sequence[Group], rules: Rules, world: World, usage: Usage) -> list[Decision]:
+    """Decide about every gang that waits, in order; each sees what was granted to those before it."""
+    usage = {queue: dict(amounts) for queue, amounts in usage.items()}
+    decisions: list[Decision] = []
+    positions: dict[QueueName, int] = {}
+    blocked: dict[QueueName, str] = {}
+    for group in ordering.in_order(group for group in groups if group.waiting):
+        queue = rules.snapshot.queues.get(group.queue)
+        positions[group.queue] = positions.get(group.queue, 0) + 1
+        if queue is None:
+            outcome: Outcome = _no_queue(group, rules.snapshot)
+            needed: Charge = {}
+        else:
+            inputs = Inputs(
+                rules=rules,
+                group=group,
+                queue=queue,
+                world=world,
+                usage=usage,
+                blocked_by=blocked.get(group.queue, ""),
+                demands=_demands(group, rules.snapshot),
+            )
+            outcome = decide(inputs)
+            needed = _at_least(inputs)
+            if isinstance(outcome, Grant):
+                pods = {pod.meta.uid: pod for pod in group.waiting}
+                world = worlds.granted(world, outcome.plan.pods, pods, group.key)
+                _charge(usage, group.queue, outcome.plan.charge)
+            elif queue.strategy is QueueingStrategy.STRICT_FIFO:
+                blocked.setdefault(group.queue, group.key)
+        decisions.append(Decision(group=group, outcome=outcome, position=positions[group.queue], needed=needed))
+    return decisions
+
+
+def decide(inputs: Inputs) -> Outcome:
+    """Return the first objection of the chain, or else the plan."""
+    for check in CHECKS:
+        objection = check(inputs)
+        if objection is not None:
+            return objection
+    return _planned(inputs)
+
+
+def queue_is_active(inputs: Inputs) -> Hold | None:
+    """Hold the gang while its queue's place in the tree is wrong."""
+    flaw = inputs.rules.tree.flaws.get(inputs.queue.name)
+    if flaw is None:
+        return None
+    return Hold(HoldReason.QUEUE_INACTIVE, f"queue {inputs.queue.name}: {flaw.message}", {"reason": flaw.reason})
+
+
+def queue_is_not_stopped(inputs: Inputs) -> Hold | None:
+    """Hold the gang while its queue, or one above it, is stopped."""
+    for name in inputs.rules.tree.path(inputs.queue.name):
+        queue = inputs.rules.tree.queues[name]
+        if queue.stop_policy is not StopPolicy.NONE:
+            message = f"queue {name} is stopped; set its stopPolicy to None to let gangs start again"
+            return Hold(HoldReason.QUEUE_STOPPED, message, {"queue": name, "stopPolicy": queue.stop_policy})
+    return None
+
+
+def gang_is_complete(inputs: Inputs) -> Hold | None:
+    """Hold a gang that has not started until all of its pods exist; late pods of a started one join it."""
+    group = inputs.group
+    if group.started or len(group.waiting) >= group.identity.size:
+        return None
+    have, size = len(group.waiting), group.identity.size
+    details = {"pods": have, "size": size}
+    if group.identity.workload is not None and group.identity.workload.uid not in inputs.rules.snapshot.jobs:
+        owner = group.identity.workload
+        message = f"{owner.kind} {owner.name}, which makes the pods, is not seen yet"
+        return Hold(HoldReason.GANG_INCOMPLETE, message, {"pods": have})
+    return Hold(HoldReason.GANG_INCOMPLETE, f"{have} of {size} pods exist; the gang starts with all of them", details)
+
+
+def pods_agree(inputs: Inputs) -> Denial | None:
+    """Refuse a gang whose pods name different queues: one queue pays for all of it."""
+    queues = sorted({pod.queue for pod in inputs.group.pods})
+    if len(queues) == 1:
+        return None
+    message = f"its pods name the queues {', '.join(queues)}; give all of them the same label muster.dev/queue"
+    return Denial(DenyReason.POLICY_VIOLATION, message, {"queues": queues})
+
+
+def claims_exist(inputs: Inputs) -> Hold | None:
+    """Hold the gang until every claim of its pods has been made, naming the template or claim that is missing."""
+    snapshot = inputs.rules.snapshot
+    for pod in inputs.group.waiting:
+        for claim in pod.claims:
+            name = pod.claim_name(claim)
+            if name is not None and f"{pod.meta.namespace}/{name}" in snapshot.claims:
+                continue
+            missing = _missing(pod.meta.namespace, claim.template, name, snapshot)
+            message = f"pod {pod.meta.name}, claim {claim.name}: {missing}"
+            return Hold(HoldReason.WAITING_FOR_CLAIMS, message, {"pod": pod.meta.name, "claim": claim.name})
+    return None
+
+
+def backoff_is_over(inputs: Inputs) -> Hold | None:
+    """Hold a gang that was evicted until its next try, and for good after its last."""
+    backoff = inputs.rules.backoffs.get(inputs.group.uid)
+    if backoff is None:
+        return None
+    limit = inputs.queue.requeue.limit
+    if limit is not None and backoff.evictions > limit:
+        message = (
+            f"did not start in time {backoff.evictions} times, the queue allows {limit} new tries; "
+            f"delete it, or raise spec.requeue.limit of queue {inputs.queue.name}"
+        )
+        return Hold(HoldReason.START_TIMED_OUT, message, {"evictions": backoff.evictions, "limit": limit})
+    if inputs.rules.now >= backoff.next_try:
+        return None
+    wait = durations.render(backoff.next_try - inputs.rules.now)
+    message = f"did not start in time ({backoff.evictions} so far); it is tried again in {wait}"
+    details: dict[str, Detail] = {"evictions": backoff.evictions, "nextTry": backoff.next_try.isoformat()}
+    return Hold(HoldReason.START_TIMED_OUT, message, details)
+
+
+def classes_are_metered(inputs: Inputs) -> Denial | None:
+    """Refuse claims of a class that no meter counts, unless the queue allows them."""
+    if inputs.queue.unmetered is UnmeteredClasses.ALLOW:
+        return None
+    for demand in inputs.demands:
+        for claim in demand.claims:
+            unknown = inputs.rules.meters.unmetered(claim.spec)
+            if unknown:
+                message = (
+                    f"claim {claim.meta.key} asks for class {unknown[0]}, which no Meter counts; add it to the "
+                    f"sources of a Meter, or set unmeteredClasses: Allow on queue {inputs.queue.name}"
+                )
+                return Denial(DenyReason.UNMETERED_CLASS, message, {"class": unknown[0], "claim": claim.meta.key})
+    return None
+
+
+def order_is_kept(inputs: Inputs) -> Hold | None:
+    """Hold the gang behind an earlier one that waits, in a strict queue."""
+    if not inputs.blocked_by:
+        return None
+    message = f"queue {inputs.queue.name} is StrictFIFO and {inputs.blocked_by} is ahead of it"
+    return Hold(HoldReason.BEHIND_IN_ORDER, message, {"behind": inputs.blocked_by})
+
+
+def quota_may_suffice(inputs: Inputs) -> Hold | None:
+    """Hold the gang when even the least that it can cost is over its quota; the plan then checks its real charge."""
+    shortage = _shortage(inputs, _at_least(inputs))
+    return None if shortage is None else Hold(HoldReason.QUOTA_EXCEEDED, shortage.message, shortage.details)
+
+
+CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
+    queue_is_active,
+    queue_is_not_stopped,
+    pods_agree,
+    gang_is_complete,
+    claims_exist,
+    backoff_is_over,
+    classes_are_metered,
+    order_is_kept,
+    quota_may_suffice,
+)
+"""Cheap before dear, and what its owner can mend before what only time mends."""
+
+HOLDS = {
+    plans.Kind.BUSY: HoldReason.DEVICES_BUSY,
+    plans.Kind.INFEASIBLE: HoldReason.NO_FEASIBLE_PLACEMENT,
+    plans.Kind.FATAL: HoldReason.NO_FEASIBLE_PLACEMENT,
+    plans.Kind.OVER_QUOTA: HoldReason.QUOTA_EXCEEDED,
+    plans.Kind.STEPS_ENDED: HoldReason.SEARCH_LIMIT,
+    plans.Kind.NOT_SIMULATED: HoldReason.NOT_SIMULATED,
+    plans.Kind.POOL_INCOMPLETE: HoldReason.POOL_INCOMPLETE,
+}
+
+
+def _planned(inputs: Inputs) -> Grant | Hold:
+    rules = inputs.rules
+    answer = planning.plan(
+        inputs.demands,
+        inputs.world,
+        meters=rules.meters,
+        selectors=rules.selectors,
+        steps=rules.steps,
+        affordable=lambda charge: _shortage(inputs, charge),
+    )
+    if isinstance(answer, NoPlan):
+        answer = planning.diagnose(
+            answer,
+            inputs.demands,
+            inputs.world,
+            meters=rules.meters,
+            selectors=rules.selectors,
+            steps=rules.steps,
+            affordable=lambda charge: _shortage(inputs, charge),
+        )
+        return Hold(HOLDS[answer.kind], answer.message, answer.details)
+    return Grant(plan=answer, claims={d.pod.meta.uid: tuple(c.meta.uid for c in d.claims) for d in inputs.demands})
+
+
+def _shortage(inputs: Inputs, charge: Charge) -> available.Shortage | None:
+    return available.charge_fits(inputs.rules.tree, inputs.usage, inputs.queue.name, charge)
+
+
+def _at_least(inputs: Inputs) -> Charge:
+    """Return the least that the gang's claims can cost, each claim once, those already allocated not at all."""
+    total: dict[MeterName, int] = {}
+    for claim in _new_claims(inputs):
+        for meter, amount in metering.lower_bound(inputs.rules.meters, claim.spec).items():
+            total[meter] = total.get(meter, 0) + amount
+    return total
+
+
+def _new_claims(inputs: Inputs) -> list[Claim]:
+    found = {claim.meta.uid: claim for demand in inputs.demands for claim in demand.claims if claim.allocation is None}
+    return list(found.values())
+
+
+def _demands(group: Group, snapshot: Snapshot) -> tuple[PodDemand, ...]:
+    """Return what the waiting pods ask for; claims that are not made yet are left out, `claims_exist` objects."""
+    demands = []
+    for pod in group.waiting:
+        wanted = (pod.claim_name(claim) for claim in pod.claims)
+        claims = (snapshot.claims.get(f"{pod.meta.namespace}/{name}") for name in wanted if name)
+        demands.append(PodDemand(pod=pod, claims=tuple(claim for claim in claims if claim is not None)))
+    return tuple(demands)
+
+
+def _missing(namespace: str, template: str | None, name: str | None, snapshot: Snapshot) -> str:
+    if template is not None and f"{namespace}/{template}" not in snapshot.templates:
+        return f"ResourceClaimTemplate {namespace}/{template} does not exist; create it"
+    if template is not None:
+        return f"not made yet from ResourceClaimTemplate {namespace}/{template}"
+    return f"ResourceClaim {namespace}/{name} does not exist; create it"
+
+
+def _no_queue(group: Group, snapshot: Snapshot) -> Hold:
+    malformed = snapshot.malformed.get(("Queue", group.queue))
+    if malformed is not None:
+        return Hold(HoldReason.QUEUE_INACTIVE, str(malformed), {"queue": group.queue})
+    message = f"queue {group.queue} does not exist any more; create it, or delete the pods and name another"
+    return Hold(HoldReason.QUEUE_INACTIVE, message, {"queue": group.queue})
+
+
+def _charge(usage: Usage, queue: QueueName, charge: Charge) -> None:
+    amounts = usage.setdefault(queue, {})
+    for meter, amount in charge.items():
+        amounts[meter] = amounts.get(meter, 0) + amount
+
+
+def next_backoff(before: Backoff | None, queue: Queue, now: datetime) -> Backoff:
+    """Return when an evicted gang is tried again: base x 2^(n-1) after its n-th eviction, at most the queue's `max`."""
+    evictions = (before.evictions if before else 0) + 1
+    doublings = min(evictions - 1, 62)
+    wait = min(queue.requeue.base.total_seconds() * 2**doublings, queue.requeue.max.total_seconds())
+    return Backoff(evictions=evictions, next_try=now + timedelta(seconds=wait))

@@ -1,0 +1,188 @@
+"""Which pods belong together: from the pods of a snapshot to the gangs that are decided about.
+
+Identity comes from the owner's UID or from the pod's own, so that nobody joins a Job's gang by writing its name, and a
+Job that was deleted and made again is another gang. Only `muster.dev/gang` names one outright: it gathers what its
+author chose to gather, inside one namespace.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from admission.api import names
+from admission.api.entries import Placement
+from admission.api.gangs import Gang
+from admission.api.meta import Owner
+from admission.api.names import GangUid, QueueName
+from admission.api.pods import Pod
+from admission.api.snapshot import Snapshot
+from admission.api.workloads import Job
+
+LARGEST_SIZE = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who a gang is: its UID, the name that people see, what makes its pods, and how many must start together."""
+
+    uid: GangUid
+    namespace: str
+    name: str
+    size: int
+    workload: Owner | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A gang as it stands: its pods, what the ledger has open for it, and its object in the cluster.
+
+    pods: those that have not ended and are not being deleted. ended: those that have succeeded or failed.
+    """
+
+    identity: Identity
+    queue: QueueName
+    priority: int
+    queued_since: datetime
+    pods: tuple[Pod, ...]
+    ended: tuple[Pod, ...] = ()
+    placement: Placement | None = None
+    record: Gang | None = None
+
+    @property
+    def key(self) -> str:
+        return self.identity.key
+
+    @property
+    def uid(self) -> GangUid:
+        return self.identity.uid
+
+    @property
+    def waiting(self) -> tuple[Pod, ...]:
+        """Return the pods that are held and have no seat yet."""
+        return tuple(pod for pod in self.pods if pod.gated and not self._is_seated(pod))
+
+    @property
+    def half_open(self) -> tuple[Pod, ...]:
+        """Return the pods that have a seat but whose gate is still closed: granted, not yet placed."""
+        return tuple(pod for pod in self.pods if pod.gated and self._is_seated(pod))
+
+    @property
+    def started(self) -> bool:
+        """Whether the gang was admitted before: late pods then join it one by one."""
+        return any(not pod.gated or self._is_seated(pod) for pod in self.pods)
+
+    def _is_seated(self, pod: Pod) -> bool:
+        return self.placement is not None and pod.meta.uid in self.placement.seats
+
+
+@dataclass(slots=True)
+class _Members:
+    identity: Identity
+    alive: list[Pod] = field(default_factory=list)
+    ended: list[Pod] = field(default_factory=list)
+
+
+def groups(snapshot: Snapshot, placements: Mapping[GangUid, Placement]) -> list[Group]:
+    """Return every gang that has a pod in a queue, in no particular order."""
+    members: dict[GangUid, _Members] = {}
+    for pod in snapshot.pods.values():
+        if not pod.queue or pod.mirror:
+            continue
+        identity = identify(pod, snapshot)
+        found = members.setdefault(identity.uid, _Members(identity))
+        if pod.finished:
+            found.ended.append(pod)
+        elif pod.meta.deleted is None:
+            found.alive.append(pod)
+    return [
+        _group(found, placements.get(uid), snapshot.gangs.get(found.identity.key))
+        for uid, found in members.items()
+        if found.alive or found.ended
+    ]
+
+
+def identify(pod: Pod, snapshot: Snapshot) -> Identity:
+    """Return the gang that a pod belongs to: a named one, its Job's, or one of its own."""
+    named = setting(pod, names.GANG)
+    if named:
+        return _named(pod, named, snapshot)
+    owner = pod.meta.controller
+    if owner is not None and owner.kind == "Job" and owner.api_version == "batch/v1":
+        return _of_job(pod, owner, snapshot.jobs.get(owner.uid))
+    alone = Owner(api_version="v1", kind="Pod", name=pod.meta.name, uid=pod.meta.uid)
+    return Identity(uid=GangUid(pod.meta.uid), namespace=pod.meta.namespace, name=pod.meta.name, size=1, workload=alone)
+
+
+def setting(pod: Pod, key: str) -> str:
+    """Return what a pod says of its gang; a label goes before an annotation of the same key."""
+    return pod.meta.labels.get(key) or pod.meta.annotations.get(key, "")
+
+
+def declared_size(pod: Pod) -> int | None:
+    """Return `muster.dev/gang-size`, or None when it is absent or not a size (the webhook has refused that)."""
+    text = setting(pod, names.GANG_SIZE)
+    if not text.isascii() or not text.isdigit():
+        return None
+    size = int(text)
+    return size if 1 <= size <= LARGEST_SIZE else None
+
+
+def unique_name(name: str, uid: str) -> str:
+    """Return a name for the gang of a workload: the workload's own, and five letters that tell its lives apart.
+
+    Offline a manifest has no UID yet, and its name alone is the clearest.
+    """
+    if not uid:
+        return name
+    return f"{name[:247]}-{hashlib.sha256(uid.encode()).hexdigest()[:5]}"
+
+
+def _named(pod: Pod, named: str, snapshot: Snapshot) -> Identity:
+    record = snapshot.gangs.get(f"{pod.meta.namespace}/{named}")
+    written_by_user = record is not None and record.workload is None
+    size = record.size if record is not None and written_by_user else declared_size(pod) or 1
+    uid = f"{pod.meta.namespace}/{named}"
+    return Identity(uid=GangUid(uid), namespace=pod.meta.namespace, name=named, size=size)
+
+
+def _of_job(pod: Pod, owner: Owner, job: Job | None) -> Identity:
+    """Return the gang of a Job; while the Job itself is not seen yet, one that cannot be complete."""
+    size = declared_size(pod) or (LARGEST_SIZE + 1 if job is None else _left_of(job))
+    return Identity(
+        uid=GangUid(owner.uid),
+        namespace=pod.meta.namespace,
+        name=unique_name(owner.name, owner.uid),
+        size=size,
+        workload=owner,
+    )
+
+
+def _left_of(job: Job) -> int:
+    """Return how many pods the Job still runs at a time: fewer than its parallelism towards its end."""
+    left = job.together if job.completions is None else min(job.parallelism, job.completions - job.succeeded)
+    return max(left, 1)
+
+
+def _group(found: _Members, placement: Placement | None, record: Gang | None) -> Group:
+    alive = tuple(sorted(found.alive, key=_order))
+    everyone = alive or tuple(found.ended)
+    since = record.queued_since if record is not None and record.queued_since else min(p.meta.created for p in everyone)
+    return Group(
+        identity=found.identity,
+        queue=QueueName(everyone[0].queue),
+        priority=max(pod.priority for pod in everyone),
+        queued_since=since,
+        pods=alive,
+        ended=tuple(sorted(found.ended, key=_order)),
+        placement=placement,
+        record=record,
+    )
+
+
+def _order(pod: Pod) -> tuple[datetime, str, str]:
+    return pod.meta.created, pod.meta.name, pod.meta.uid

@@ -1,0 +1,204 @@
+"""What people are told: the status of every gang, queue and meter, from one snapshot and what was decided on it."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from admission.api.entries import Placement
+from admission.api.gangs import Charge, GangReport, Phase, PlannedClaim, PlannedPod
+from admission.api.meta import Condition, ConditionStatus
+from admission.api.names import GangUid, MeterName, QueueName
+from admission.api.queues import Queue
+from admission.api.reasons import Denial, Hold
+from admission.api.reports import ConditionReport, MeterUse, QueueReport
+from admission.api.snapshot import Snapshot
+from admission.dra.metering import Meters
+from admission.policy.deciding import Backoff, Decision, Grant
+from admission.policy.recognition import Group
+from admission.quota import available
+from admission.quota.books import Book
+from admission.quota.tree import Tree
+
+PIN = "Pin"
+"""The placement of this release: kube-scheduler picks the devices on the node that Muster chose."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the reports are made of, after a cycle."""
+
+    snapshot: Snapshot
+    book: Book
+    tree: Tree
+    meters: Meters
+    decisions: Mapping[GangUid, Decision] = field(default_factory=dict)
+    backoffs: Mapping[GangUid, Backoff] = field(default_factory=dict)
+
+
+def gang(group: Group, facts: Facts) -> GangReport:
+    """Return the status of one gang."""
+    decision = facts.decisions.get(group.uid)
+    placement = facts.book.placements.get(group.uid)
+    backoff = facts.backoffs.get(group.uid)
+    phase = phase_of(group, placement)
+    waits = decision is not None and not isinstance(decision.outcome, Grant)
+    return GangReport(
+        uid=group.uid,
+        namespace=group.identity.namespace,
+        name=group.identity.name,
+        queue=group.queue,
+        size=_size(group),
+        priority=group.priority,
+        workload=group.identity.workload,
+        phase=phase,
+        pods=len(group.pods),
+        hold=_hold(decision),
+        position=decision.position if waits and decision is not None else None,
+        plan=_plan(placement),
+        charges=charge_of(placement),
+        placement=PIN if placement is not None else "",
+        evictions=backoff.evictions if backoff else 0,
+        queued_since=group.queued_since,
+        next_try=backoff.next_try if backoff and waits else None,
+    )
+
+
+def phase_of(group: Group, placement: Placement | None) -> Phase:
+    """Return where the gang stands, by its pods and what the ledger has open for it."""
+    seats = placement.seats if placement is not None else {}
+    seated = [pod for pod in group.pods if pod.meta.uid in seats or not pod.gated]
+    if not group.pods:
+        return Phase.FINISHED if group.ended else Phase.PENDING
+    if not seated:
+        return Phase.PENDING
+    if any(pod.gated for pod in seated):
+        return Phase.RESERVED
+    return Phase.RUNNING if all(pod.phase == "Running" for pod in seated) else Phase.ADMITTED
+
+
+def charge_of(placement: Placement | None) -> Charge:
+    """Return what a gang is charged now, over all of its claims."""
+    total: dict[MeterName, int] = {}
+    for holding in placement.holdings.values() if placement is not None else ():
+        for meter, amount in holding.charge.items():
+            total[meter] = total.get(meter, 0) + amount
+    return total
+
+
+def queues(groups: Iterable[Group], reports: Iterable[GangReport], facts: Facts) -> list[QueueReport]:
+    """Return the status of every queue."""
+    phases: dict[QueueName, Counter[Phase]] = {}
+    for report in reports:
+        phases.setdefault(report.queue, Counter())[report.phase] += 1
+    pending = _pending(groups, facts)
+    return [
+        QueueReport(
+            name=name,
+            generation=queue.meta.generation,
+            conditions=(_active(queue, facts.tree),),
+            meters=_uses(queue, pending.get(name, {}), facts),
+            gangs=dict(phases.get(name, {})),
+        )
+        for name, queue in sorted(facts.snapshot.queues.items())
+    ]
+
+
+def conditions(facts: Facts) -> list[ConditionReport]:
+    """Return the conditions of every meter."""
+    return [
+        ConditionReport(
+            plural="meters",
+            name=name,
+            generation=meter.meta.generation,
+            conditions=(_ready(name, meter.classes, facts),),
+        )
+        for name, meter in sorted(facts.snapshot.meters.items())
+    ]
+
+
+def malformed_queue(name: str, message: str) -> QueueReport:
+    """Return the status of a Queue that cannot be read."""
+    return QueueReport(name=QueueName(name), conditions=(_condition("Active", "Malformed", message, holds=False),))
+
+
+def _size(group: Group) -> int:
+    """Return the gang's size; while its Job is not seen yet, that of the pods that are there."""
+    unknown = group.identity.workload is not None and group.identity.size > 10_000
+    return max(1, len(group.pods)) if unknown else group.identity.size
+
+
+def _hold(decision: Decision | None) -> Hold | Denial | None:
+    return None if decision is None or isinstance(decision.outcome, Grant) else decision.outcome
+
+
+def _plan(placement: Placement | None) -> tuple[PlannedPod, ...]:
+    if placement is None:
+        return ()
+    return tuple(
+        PlannedPod(
+            uid=seat.pod_uid,
+            pod=seat.pod,
+            node=seat.node,
+            claims=tuple(
+                PlannedClaim(uid=uid, claim=placement.holdings[uid].claim, devices=placement.holdings[uid].devices)
+                for uid in seat.claims
+                if uid in placement.holdings
+            ),
+        )
+        for seat in sorted(placement.seats.values(), key=lambda seat: seat.pod)
+    )
+
+
+def _pending(groups: Iterable[Group], facts: Facts) -> dict[QueueName, dict[MeterName, int]]:
+    pending: dict[QueueName, dict[MeterName, int]] = {}
+    for group in groups:
+        decision = facts.decisions.get(group.uid)
+        if decision is None or isinstance(decision.outcome, Grant):
+            continue
+        amounts = pending.setdefault(group.queue, {})
+        for meter, amount in decision.needed.items():
+            amounts[meter] = amounts.get(meter, 0) + amount
+    return pending
+
+
+def _uses(queue: Queue, pending: Mapping[MeterName, int], facts: Facts) -> dict[MeterName, MeterUse]:
+    usage = facts.book.usage()
+    totals = {name: {meter: sum(use) for meter, use in meters.items()} for name, meters in usage.items()}
+    own = usage.get(queue.name, {})
+    quotas = {quota.meter: quota.nominal for quota in queue.quotas}
+    found: dict[MeterName, MeterUse] = {}
+    for meter in sorted({*quotas, *own, *pending}):
+        active = facts.tree.active(queue.name)
+        reserved, used = own.get(meter, (0, 0))
+        found[meter] = MeterUse(
+            nominal=quotas.get(meter, 0),
+            reserved=reserved,
+            used=used,
+            borrowed=available.borrowed(facts.tree, totals, queue.name, meter) if active else 0,
+            lent=available.lent(facts.tree, totals, queue.name, meter) if active else 0,
+            pending=pending.get(meter, 0),
+        )
+    return found
+
+
+def _active(queue: Queue, tree: Tree) -> Condition:
+    flaw = tree.flaws.get(queue.name)
+    if flaw is not None:
+        return _condition("Active", flaw.reason, flaw.message, holds=False)
+    return _condition("Active", "Ready", "the queue admits gangs", holds=True)
+
+
+def _ready(name: MeterName, classes: Iterable[str], facts: Facts) -> Condition:
+    flaws = facts.meters.flaws.get(name)
+    if flaws:
+        return _condition("Ready", "Malformed", "; ".join(map(str, flaws)), holds=False)
+    missing = sorted(set(classes) - set(facts.snapshot.classes))
+    if missing:
+        message = f"counts; no DeviceClass is called {', '.join(missing)} yet"
+        return _condition("Ready", "ClassMissing", message, holds=True)
+    return _condition("Ready", "Counting", "every source is understood", holds=True)
+
+
+def _condition(kind: str, reason: str, message: str, *, holds: bool) -> Condition:
+    status = ConditionStatus.TRUE if holds else ConditionStatus.FALSE
+    return Condition(type=kind, status=status, reason=reason, message=message)

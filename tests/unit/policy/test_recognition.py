@@ -1,0 +1,121 @@
+"""Which pods belong together."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from admission.api import names
+from admission.api.entries import Placement, Seat
+from admission.api.names import GangUid, NodeName, QueueName, Uid
+from admission.policy import recognition
+from tests.builders import NOON, a_cluster, let_in, pod_of, with_pods
+
+
+def test_the_pods_of_a_job_are_one_gang_of_its_parallelism() -> None:
+    snapshot = a_cluster().job("train", queue="q", pods=3).snapshot()
+
+    (group,) = recognition.groups(snapshot, {})
+
+    assert group.uid == "job-train"
+    assert group.identity.size == 3
+    assert [pod.meta.name for pod in group.waiting] == ["train-0", "train-1", "train-2"]
+
+
+def test_a_job_towards_its_end_needs_only_the_pods_that_are_left() -> None:
+    snapshot = a_cluster().job("train", queue="q", pods=4, made=1).snapshot()
+    job = replace(snapshot.jobs[Uid("job-train")], succeeded=3)
+
+    (group,) = recognition.groups(replace(snapshot, jobs={job.meta.uid: job}), {})
+
+    assert group.identity.size == 1
+
+
+def test_while_a_job_is_not_seen_its_gang_cannot_be_complete() -> None:
+    snapshot = replace(a_cluster().job("train", queue="q", pods=3).snapshot(), jobs={})
+
+    (group,) = recognition.groups(snapshot, {})
+
+    assert group.identity.size > recognition.LARGEST_SIZE
+
+
+def test_a_job_made_again_under_its_name_is_another_gang() -> None:
+    assert recognition.unique_name("train", "uid-1") != recognition.unique_name("train", "uid-2")
+    assert recognition.unique_name("train", "uid-1").startswith("train-")
+    assert recognition.unique_name("train", "") == "train"
+
+
+def test_a_label_cannot_join_the_gang_of_a_job() -> None:
+    snapshot = a_cluster().job("train", queue="q", pods=2).pod("thief", labels={names.GANG: "job-train"}).snapshot()
+
+    assert {group.uid for group in recognition.groups(snapshot, {})} == {"job-train", "team/job-train"}
+
+
+def test_pods_that_name_a_gang_are_together() -> None:
+    labels = {names.GANG: "pair"}
+    size = {names.GANG_SIZE: "2"}
+    snapshot = (
+        a_cluster().pod("a", labels=labels, annotations=size).pod("b", labels=labels, annotations=size).snapshot()
+    )
+
+    (group,) = recognition.groups(snapshot, {})
+
+    assert (group.uid, group.identity.size, len(group.waiting)) == ("team/pair", 2, 2)
+
+
+def test_a_lone_pod_is_a_gang_of_one() -> None:
+    (group,) = recognition.groups(a_cluster().pod("alone").snapshot(), {})
+
+    assert (group.uid, group.identity.name, group.identity.size) == ("pod-alone", "alone", 1)
+
+
+def test_pods_outside_queues_are_nobodys_gang() -> None:
+    assert recognition.groups(a_cluster().pod("free", queue="").snapshot(), {}) == []
+
+
+def test_pods_that_end_or_are_deleted_are_not_waiting() -> None:
+    snapshot = a_cluster().job("train", queue="q", pods=3).snapshot()
+    ended = replace(let_in(pod_of(snapshot, "train-0")), phase="Succeeded")
+    doomed = pod_of(snapshot, "train-1")
+    doomed = replace(doomed, meta=replace(doomed.meta, deleted=NOON))
+
+    (group,) = recognition.groups(with_pods(snapshot, ended, doomed), {})
+
+    assert [pod.meta.name for pod in group.pods] == ["train-2"]
+    assert [pod.meta.name for pod in group.ended] == ["train-0"]
+
+
+def test_a_seat_makes_a_gated_pod_half_open_rather_than_waiting() -> None:
+    snapshot = a_cluster().job("train", queue="q", pods=2).snapshot()
+    seat = Seat(pod_uid=Uid("pod-train-0"), pod="team/train-0", node=NodeName("a"))
+    placement = Placement(
+        gang_uid=GangUid("job-train"),
+        gang="team/train",
+        queue=QueueName("q"),
+        reserved_at=NOON,
+        seats={seat.pod_uid: seat},
+    )
+
+    (group,) = recognition.groups(snapshot, {placement.gang_uid: placement})
+
+    assert [pod.meta.name for pod in group.half_open] == ["train-0"]
+    assert [pod.meta.name for pod in group.waiting] == ["train-1"]
+    assert group.started
+
+
+def test_claims_that_linger_do_not_let_new_pods_in_one_by_one() -> None:
+    """After an eviction the gang starts whole again, though old claims are still being deallocated."""
+    snapshot = a_cluster().job("train", queue="q", pods=2).snapshot()
+    placement = Placement(
+        gang_uid=GangUid("job-train"), gang="team/train", queue=QueueName("q"), reserved_at=NOON - timedelta(minutes=5)
+    )
+
+    (group,) = recognition.groups(snapshot, {placement.gang_uid: placement})
+
+    assert not group.started
+
+
+def test_a_pods_gang_size_goes_before_its_jobs() -> None:
+    snapshot = a_cluster().job("train", queue="q", pods=4, annotations={names.GANG_SIZE: "2"}).snapshot()
+
+    (group,) = recognition.groups(snapshot, {})
+
+    assert group.identity.size == 2

@@ -1,0 +1,46 @@
+"""Settings: the file that is shipped says what the code does, and mistakes are named."""
+
+import json
+import re
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from admission import resources, settings
+from admission.errors import MendError
+
+SHIPPED = resources.config() / "defaults" / "muster.yaml"
+
+
+def test_the_shipped_file_holds_every_setting_with_its_default() -> None:
+    written = yaml.safe_load(SHIPPED.read_text())
+
+    assert written == json.loads(msgspec.json.encode(settings.Settings()))
+    assert settings.read(written) == settings.Settings()
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "an unknown setting": ({"webhok": {}}, "webhok"),
+    "an unknown setting in a section": ({"webhook": {"prot": 1}}, r"prot.*\$\.webhook"),
+    "a wrong type": ({"webhook": {"port": "many"}}, r"\$\.webhook\.port"),
+    "an unknown role": ({"roles": ["cook"]}, "cook.*controller, webhook"),
+    "no role": ({"roles": []}, "none"),
+    "a lease that is renewed too late": ({"lease": {"renew_deadline": 20.0}}, "renew_deadline < duration"),
+}
+
+
+@pytest.mark.parametrize(("values", "named"), WRONG.values(), ids=WRONG)
+def test_a_mistake_is_named(values: dict[str, Any], named: str) -> None:
+    with pytest.raises(MendError) as caught:
+        settings.read(values)
+
+    assert re.search(named, str(caught.value))
+
+
+def test_options_go_over_a_file_unless_they_are_not_given() -> None:
+    base = settings.read({"webhook": {"port": 1}})
+
+    assert settings.with_options(base, "webhook", port=None, host="::1").webhook == settings.Webhook(host="::1", port=1)
+    assert settings.with_options(base, log_level="debug").log_level == "debug"
