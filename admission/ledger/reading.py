@@ -15,6 +15,9 @@ from admission.ledger import encoding
 from admission.ledger.tables import balances, clusters, open_gangs, open_holdings, open_seats, postings, transactions
 from admission.quota.books import Account, Book
 
+_MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
+"""What decoding raises where a row does not have the form in which it was written."""
+
 
 class Head(NamedTuple):
     """The end of a cluster's chain."""
@@ -72,7 +75,7 @@ async def records(connection: AsyncConnection, cluster: str, *, after: int, limi
 def _record(row: RowMapping, lines: Sequence[RowMapping]) -> Record:
     try:
         entry = _entry(row, lines)
-    except (KeyError, TypeError, AttributeError) as error:
+    except _MALFORMED as error:
         raise ValueError(f"transaction {row['sequence']} does not have the form of an entry: {error!r}") from error
     return Record(
         sequence=row["sequence"], epoch=row["epoch"], previous=row["previous"], digest=row["digest"], entry=entry
@@ -125,7 +128,7 @@ async def book(connection: AsyncConnection, cluster: str) -> Book:
         stored = await connection.stream(select(balances).where(balances.c.cluster == cluster))
         amounts = dict([_balance(row) async for row in stored])
         return Book.of((await _placements(connection, cluster)).values(), amounts)
-    except (KeyError, TypeError, ValueError) as error:
+    except _MALFORMED as error:
         raise LedgerCorruptError(
             f"what the ledger keeps open for cluster {cluster} cannot be read ({error!r}): run `muster ledger verify`"
         ) from error

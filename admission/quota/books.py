@@ -98,7 +98,7 @@ def settle(placement: Placement, allocated: Mapping[Uid, Allocated], *, at: date
     if not planned:
         return None
     real = tuple(_settled(holding, allocated[holding.claim_uid]) for holding in planned)
-    content = [(holding.claim_uid, sorted(map(str, holding.devices))) for holding in real]
+    content = [(held.claim_uid, sorted(map(str, held.devices)), sorted(held.charge.items())) for held in real]
     return Entry(
         kind=Kind.SETTLE,
         key=_key(Kind.SETTLE, placement.gang_uid, _instant(placement.reserved_at), content),
@@ -148,7 +148,13 @@ def _closing(  # noqa: PLR0913 - the same
     holdings = [placement.holdings[uid] for uid in claims]
     return Entry(
         kind=kind,
-        key=_key(kind, placement.gang_uid, _instant(placement.reserved_at), pods, claims),
+        key=_key(
+            kind,
+            placement.gang_uid,
+            _instant(placement.reserved_at),
+            pods,
+            [(h.claim_uid, h.settled) for h in holdings],
+        ),
         at=at,
         actor=actor,
         reason=reason,

@@ -1,0 +1,77 @@
+"""Statements of account."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from admission.api.entries import Bucket, Kind
+from admission.api.names import QueueName
+from admission.ledger.ledger import SqlLedger
+from admission.ledger.reporting import Amounts
+from admission.quota.books import Book
+from tests.integration.ledgers import AT, CLUSTER, GPU, QUEUE, a_gang, a_grant, a_history, a_ledger, minutes
+
+EVER = (datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
+OTHER = QueueName("team-b")
+
+
+@pytest.fixture
+async def ledger(tmp_path: Path) -> AsyncIterator[SqlLedger]:
+    async with SqlLedger.open(await a_ledger(tmp_path), CLUSTER) as opened:
+        for entry in a_history():
+            await opened.post(entry, epoch=1)
+        yield opened
+
+
+async def test_a_statement_tells_every_movement_and_the_balance_after_it(ledger: SqlLedger) -> None:
+    lines = await ledger.statement(QUEUE, *EVER)
+
+    assert [(line.sequence, line.kind, line.change, line.balance) for line in lines] == [
+        (1, Kind.GRANT, Amounts(8, 0, 0), Amounts(8, 0, 0)),
+        (2, Kind.RESERVE, Amounts(0, 2, 0), Amounts(8, 2, 0)),
+        (3, Kind.RESERVE, Amounts(0, 4, 0), Amounts(8, 6, 0)),
+        (4, Kind.SETTLE, Amounts(0, -2, 6), Amounts(8, 4, 6)),
+        (5, Kind.RELEASE, Amounts(0, 0, -3), Amounts(8, 4, 3)),
+        (6, Kind.EVICT, Amounts(0, -4, 0), Amounts(8, 0, 3)),
+    ]
+    assert (lines[1].at, lines[1].gang, lines[1].reason, lines[1].on_behalf_of, lines[1].meter) == (
+        minutes(1),
+        "ns/one",
+        "it fits",
+        "Job ns/train",
+        GPU,
+    )
+
+
+async def test_the_last_balance_is_the_books_balance(ledger: SqlLedger) -> None:
+    book = Book.replay(a_history())
+
+    *_, last = await ledger.statement(QUEUE, *EVER)
+
+    assert last.balance == Amounts(
+        book.nominal(QUEUE, GPU), book.balance(QUEUE, GPU, Bucket.RESERVED), book.balance(QUEUE, GPU, Bucket.USED)
+    )
+
+
+async def test_a_period_includes_its_start_and_not_its_end_and_carries_the_balance_over(ledger: SqlLedger) -> None:
+    lines = await ledger.statement(QUEUE, minutes(3), minutes(5))
+
+    assert [line.sequence for line in lines] == [4, 5]
+    assert lines[0].balance == Amounts(8, 4, 6)
+
+
+async def test_queues_have_statements_of_their_own(ledger: SqlLedger) -> None:
+    await ledger.post(a_grant(5, queue=OTHER), epoch=1)
+    await ledger.post(a_gang("other", queue=OTHER, gpu=2**70), epoch=1)
+
+    lines = await ledger.statement(OTHER, *EVER)
+
+    assert [line.balance for line in lines] == [Amounts(5, 0, 0), Amounts(5, 2**70, 0)]
+    assert len(await ledger.statement(None, *EVER)) == 8
+    assert await ledger.statement(QueueName("nobody"), *EVER) == []
+
+
+async def test_an_empty_period_has_no_lines(ledger: SqlLedger) -> None:
+    assert await ledger.statement(None, AT, AT) == []
