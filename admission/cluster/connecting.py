@@ -1,0 +1,274 @@
+"""Requests to the API server as raw JSON: authenticated, retried, and with failures translated once.
+
+kubernetes-asyncio is used for credentials and TLS. Its typed models are not: making one for each of 20000 pods takes
+longer than everything else that Muster does with them.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+from kubernetes_asyncio import client
+
+import admission
+from admission.api import names
+from admission.cluster import credentials, failures, pauses
+from admission.cluster.credentials import Place
+from admission.errors import ClusterAwayError, MendError
+
+Json = dict[str, Any]
+Params = Mapping[str, str | int | bool]
+
+IN_FLIGHT = 64
+"""Requests at a time. The pool has 100 connections: the rest is for watches and the lease, which must never queue."""
+
+CONNECT_SECONDS = 5.0
+
+
+class PatchKind(StrEnum):
+    """Content types of PATCH."""
+
+    JSON = "application/json-patch+json"
+    MERGE = "application/merge-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long one request may take, and how often it is tried while the API server is away or busy. Seconds."""
+
+    tries: int = 5
+    timeout: float = 30.0
+    base: float = 0.2
+    longest: float = 10.0
+
+    def pause(self, failed: int, asked: float | None) -> float:
+        """Return how long to wait after so many failures; not less than the server asked for, within reason."""
+        own = pauses.backoff(failed, base=self.base, longest=self.longest)
+        return own if asked is None else min(self.longest, max(own, asked))
+
+
+PATIENT = Patience()
+ONCE = Patience(tries=1, timeout=5.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request. An urgent one does not wait for others. Timeouts in seconds."""
+
+    method: str
+    path: str
+    params: Params = field(default_factory=dict)
+    body: Any = None
+    content: str = "application/json"
+    urgent: bool = False
+    watch: bool = False
+
+    @property
+    def call(self) -> failures.Target:
+        """What the request is about, for messages."""
+        return failures.target(self.method, self.path, watch=self.watch)
+
+
+class Connection:
+    """A connection to one API server, as an async context manager. Entering it reads credentials and sends nothing.
+
+    Every call raises the errors of `admission.errors` that `failures.translate` names, and ClusterAwayError when there
+    is no answer after as many tries as `patience` has.
+    """
+
+    def __init__(self, place: Place | None = None, *, patience: Patience = PATIENT) -> None:
+        self._place = place or Place()
+        self._patience = patience
+        self._client: client.ApiClient | None = None
+        self._in_flight = asyncio.Semaphore(IN_FLIGHT)
+
+    async def __aenter__(self) -> Self:
+        configuration = await credentials.load(self._place)
+        try:
+            self._client = client.ApiClient(configuration)
+        except OSError as error:
+            raise MendError(f"cannot use the certificates of the kubeconfig: {error}") from error
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return str(self._api.configuration.host)
+
+    async def get(
+        self, path: str, params: Params | None = None, *, patience: Patience | None = None, urgent: bool = False
+    ) -> Json:
+        """Return an object, or a page of a collection."""
+        return await self.send(Request(method="GET", path=path, params=params or {}, urgent=urgent), patience)
+
+    async def post(self, path: str, body: Any, *, patience: Patience | None = None, urgent: bool = False) -> Json:
+        """Create an object. Raises ExistsError when it is there already."""
+        return await self.send(Request(method="POST", path=path, body=body, urgent=urgent), patience)
+
+    async def patch(
+        self, path: str, body: Any, kind: PatchKind, *, patience: Patience | None = None, urgent: bool = False
+    ) -> Json:
+        """Change an object."""
+        return await self.send(Request(method="PATCH", path=path, body=body, content=kind, urgent=urgent), patience)
+
+    async def apply(self, path: str, body: Any, *, patience: Patience | None = None) -> Json:
+        """Apply an object on the server side as field manager `muster`, taking over fields that others own."""
+        params = {"fieldManager": names.FIELD_MANAGER, "force": "true"}
+        request = Request(method="PATCH", path=path, params=params, body=body, content=PatchKind.APPLY)
+        return await self.send(request, patience)
+
+    async def delete(self, path: str, body: Any = None) -> Json:
+        """Delete an object. `body`: DeleteOptions."""
+        return await self.send(Request(method="DELETE", path=path, body=body))
+
+    async def pages(self, path: str, *, limit: int) -> AsyncGenerator[Json]:
+        """Yield a collection page by page, all of one moment. Raises ExpiredError when that moment is too long ago."""
+        params: dict[str, str | int | bool] = {"limit": limit} if limit else {}
+        while True:
+            page = await self.get(path, params)
+            yield page
+            token = (page.get("metadata") or {}).get("continue")
+            if not token:
+                return
+            params["continue"] = token
+
+    async def lines(self, path: str, params: Params, *, quiet: float, whole: float) -> AsyncGenerator[bytes]:
+        """Yield the lines of a long answer as they come, and first an empty one when it begins. Not retried.
+
+        quiet: seconds without a byte after which the connection counts as lost; whole: seconds for all of it. Lines
+        may have any length.
+        """
+        request = Request(method="GET", path=path, params=params, watch=True)
+        timeout = aiohttp.ClientTimeout(total=whole, sock_connect=CONNECT_SECONDS, sock_read=quiet)
+        pending: list[bytes] = []
+        async with self._answer(request, timeout) as answer:
+            yield b""
+            async for chunk in answer.content.iter_any():
+                *ends, rest = chunk.split(b"\n")
+                for end in ends:
+                    yield b"".join((*pending, end))
+                    pending.clear()
+                pending.append(rest)
+
+    async def who_am_i(self) -> str:
+        """Return the name that the API server knows us by."""
+        review = await self.post(
+            "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+            {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"},
+        )
+        return str(review["status"]["userInfo"]["username"])
+
+    async def version(self) -> tuple[int, int]:
+        """Return the API server's major and minor version."""
+        answer = await self.get("/version")
+        # Some providers write "33+".
+        major, minor = (re.sub(r"\D.*", "", str(answer.get(part, ""))) for part in ("major", "minor"))
+        if not (major and minor):
+            raise ClusterAwayError(f"{self.server}/version is not that of Kubernetes: {failures.cut(answer)}")
+        return int(major), int(minor)
+
+    async def send(self, request: Request, patience: Patience | None = None) -> Json:
+        """Send until an answer comes that is worth returning or raising."""
+        patience = patience or self._patience
+        renewed = False
+        failed = 0
+        while True:
+            try:
+                async with nullcontext() if request.urgent else self._in_flight:
+                    return await self._read(request, patience.timeout)
+            except failures.UnauthorizedError:
+                if renewed:
+                    raise
+                renewed = True
+                await self._renew_credentials()
+            except (ClusterAwayError, failures.BusyError) as error:
+                failed += 1
+                if failed >= patience.tries:
+                    raise
+                await asyncio.sleep(patience.pause(failed, getattr(error, "after", None)))
+
+    async def _read(self, request: Request, seconds: float) -> Json:
+        async with self._answer(request, aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)) as answer:
+            text = await answer.read()
+        try:
+            parsed = json.loads(text)
+        except ValueError as error:
+            raise ClusterAwayError(f"{request.call}: the answer is not JSON: {failures.cut(text)}") from error
+        if not isinstance(parsed, dict):
+            raise ClusterAwayError(f"{request.call}: the answer is not an object: {failures.cut(text)}")
+        return parsed
+
+    @asynccontextmanager
+    async def _answer(
+        self,
+        request: Request,
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own: for connecting, for silence, for the whole
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        """Yield a successful answer, or raise what went wrong as one of our errors, also while it is being read."""
+        try:
+            answer = await self._sent(request, timeout)
+            async with answer:
+                if answer.status >= 300:
+                    raise failures.translate(
+                        request.call, answer.status, await answer.read(), after=_retry_after(answer)
+                    )
+                yield answer
+        except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
+            raise MendError(f"the certificate of {self.server} cannot be verified: {failures.cut(error)}") from error
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            reason = failures.cut(error) or type(error).__name__
+            raise ClusterAwayError(
+                f"{request.call}: the API server at {self.server} does not answer: {reason}"
+            ) from error
+
+    async def _sent(self, request: Request, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:  # noqa: ASYNC109 - as above
+        headers = {
+            "Accept": "application/json",
+            "Content-Type": request.content,
+            "User-Agent": f"muster/{admission.__version__}",
+        }
+        query = {key: str(value).lower() if isinstance(value, bool) else value for key, value in request.params.items()}
+        await self._api.update_params_for_auth(headers, [], ["BearerToken"])
+        answer: aiohttp.ClientResponse = await self._api.rest_client.request(
+            request.method,
+            self.server + request.path,
+            query_params=query,
+            headers=headers,
+            body=request.body,
+            _preload_content=False,
+            _request_timeout=timeout,
+        )
+        return answer
+
+    async def _renew_credentials(self) -> None:
+        """Read the credentials again: a token file was replaced, or a token from an `exec` program ran out."""
+        fresh = await credentials.load(self._place)
+        self._api.configuration.api_key.update(fresh.api_key)
+
+    @property
+    def _api(self) -> client.ApiClient:
+        if self._client is None:
+            raise RuntimeError("the connection is used outside `async with`")
+        return self._client
+
+
+def _retry_after(answer: aiohttp.ClientResponse) -> float | None:
+    try:
+        return float(answer.headers["Retry-After"])
+    except (KeyError, ValueError):
+        return None

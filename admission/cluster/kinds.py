@@ -1,0 +1,78 @@
+"""The kinds of objects that Muster watches: where the API server serves them, how one is read, how it is keyed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from admission.api import claims, devices, gangs, meta, meters, names, nodes, pods, queues, workloads
+from admission.api.meta import Meta
+from admission.api.reading import Json, Reader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind. field: the name of its mapping in `api.snapshot.Snapshot`; empty when it is not part of one.
+
+    decode: reads an object, or raises MalformedObjectError. by_uid: pods and jobs are keyed by UID, since one that was
+    made anew under an old name is another; everything else by `namespace/name`, or the name where cluster-scoped.
+    """
+
+    name: str
+    group: str
+    version: str
+    plural: str
+    field: str
+    decode: Callable[[Json], Any]
+    by_uid: bool = False
+
+    @property
+    def path(self) -> str:
+        """Where all objects of the kind are listed."""
+        root = f"/apis/{self.group}" if self.group else "/api"
+        return f"{root}/{self.version}/{self.plural}"
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+def _decode_policy(obj: Json) -> Meta:
+    """Read no more of a ClaimPolicy than its metadata."""
+    reader = Reader(obj)
+    values = meta.decode(reader)
+    reader.finish("ClaimPolicy", values.key)
+    return values
+
+
+def _core(name: str, plural: str, decode: Callable[[Json], Any], *, by_uid: bool = False) -> Kind:
+    return Kind(name=name, group="", version="v1", plural=plural, field=plural, decode=decode, by_uid=by_uid)
+
+
+def _resource(name: str, plural: str, field: str, decode: Callable[[Json], Any]) -> Kind:
+    return Kind(name=name, group="resource.k8s.io", version="v1", plural=plural, field=field, decode=decode)
+
+
+def _own(name: str, plural: str, field: str, decode: Callable[[Json], Any]) -> Kind:
+    return Kind(name=name, group=names.GROUP, version=names.VERSION, plural=plural, field=field, decode=decode)
+
+
+PODS = _core("Pod", "pods", pods.decode, by_uid=True)
+NODES = _core("Node", "nodes", nodes.decode)
+NAMESPACES = _core("Namespace", "namespaces", nodes.decode_namespace)
+CLAIMS = _resource("ResourceClaim", "resourceclaims", "claims", claims.decode)
+TEMPLATES = _resource("ResourceClaimTemplate", "resourceclaimtemplates", "templates", claims.decode_template)
+SLICES = _resource("ResourceSlice", "resourceslices", "slices", devices.decode_slice)
+CLASSES = _resource("DeviceClass", "deviceclasses", "classes", devices.decode_class)
+JOBS = Kind(name="Job", group="batch", version="v1", plural="jobs", field="jobs", decode=workloads.decode, by_uid=True)
+QUEUES = _own("Queue", "queues", "queues", queues.decode)
+METERS = _own("Meter", "meters", "meters", meters.decode)
+GANGS = _own("Gang", "gangs", "gangs", gangs.decode)
+POLICIES = _own("ClaimPolicy", "claimpolicies", "", _decode_policy)
+
+ALL = (
+    *(PODS, NODES, NAMESPACES, CLAIMS, TEMPLATES, SLICES, CLASSES, JOBS),
+    *(QUEUES, METERS, GANGS, POLICIES),
+)
+"""What the controller reads."""
+
+DOOR = (NAMESPACES, CLAIMS, TEMPLATES, CLASSES, JOBS, QUEUES, METERS, GANGS, POLICIES)
+"""What the webhook reads: it judges what is asked for, never where it would go."""

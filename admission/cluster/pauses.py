@@ -1,0 +1,14 @@
+"""Waiting before trying again: exponential, capped, and spread so that many clients do not come back together."""
+
+import random
+
+
+def backoff(failures: int, *, base: float, longest: float) -> float:
+    """Return seconds to wait after so many failures in a row: between half and all of base x 2^(n-1), capped."""
+    whole = min(longest, base * 2.0 ** min(max(failures - 1, 0), 30))
+    return spread(whole / 2, whole)
+
+
+def spread(least: float, most: float) -> float:
+    """Return a number between two, evenly spread."""
+    return random.uniform(least, most)  # noqa: S311 - it spreads load and guards nothing
