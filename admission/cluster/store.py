@@ -1,0 +1,115 @@
+"""The cluster as it was last seen, in memory: the real `flow.ports.View`.
+
+Fed by `watching`, one table for each kind. Everything runs on one event loop and no method awaits between reading and
+writing, so a snapshot is of one moment for each kind. Between kinds there is no order, as in any Kubernetes client: a
+pod may be seen before its claim.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from admission.api.meta import Meta
+from admission.api.snapshot import Snapshot
+from admission.cluster import kinds
+from admission.cluster.kinds import Kind
+from admission.cluster.tables import Table
+from admission.errors import ClusterAwayError
+
+Changes = Mapping[Kind, frozenset[str]]
+"""Kind → keys of the objects that were added, changed or removed."""
+
+
+class Store:
+    """All watched kinds. A kind that is not watched is empty in every snapshot and does not delay `synced`."""
+
+    def __init__(self, watched: Iterable[Kind] = kinds.ALL) -> None:
+        self.tables: Mapping[Kind, Table] = {kind: Table(kind, self._changed) for kind in watched}
+        self._subscriptions: list[Subscription] = []
+        self._snapshot: Snapshot | None = None
+        self._synced = asyncio.Event()
+
+    @property
+    def synced(self) -> bool:
+        """Whether every watched kind has been listed once; nothing is decided before."""
+        return self._synced.is_set()
+
+    @property
+    def policies(self) -> Mapping[str, Meta]:
+        """ClaimPolicies by name; their metadata only."""
+        table = self.tables.get(kinds.POLICIES)
+        return table.freeze() if table else {}
+
+    def snapshot(self) -> Snapshot:
+        """Freeze what is known now; the same object as before when nothing has changed since."""
+        if self._snapshot is None:
+            fields: dict[str, Any] = {kind.field: table.freeze() for kind, table in self.tables.items() if kind.field}
+            malformed = {key: error for table in self.tables.values() for key, error in table.malformed().items()}
+            self._snapshot = Snapshot(**fields, malformed=malformed)
+        return self._snapshot
+
+    def troubles(self) -> dict[str, str]:
+        """Return why kinds may be out of date, by `plural.group`; empty when all is well. For readiness and doctor."""
+        return {str(kind): table.trouble for kind, table in self.tables.items() if table.trouble}
+
+    def subscribe(self, *watched: Kind) -> "Subscription":
+        """Return what tells of changes of these kinds, all when none is named, while it is used in `with`."""
+        return Subscription(self._subscriptions, frozenset(watched))
+
+    async def wait_synced(self, within: float | None = None) -> None:
+        """Wait until every watched kind has been listed. Raises ClusterAwayError after `within` seconds."""
+        try:
+            async with asyncio.timeout(within):
+                await self._synced.wait()
+        except TimeoutError:
+            missing = (f"{kind} ({table.trouble})" for kind, table in self.tables.items() if not table.listed)
+            raise ClusterAwayError(f"after {within} s these kinds are not listed: {'; '.join(missing)}") from None
+
+    def note_listed(self) -> None:
+        """Say that a table was listed; the last of them makes the store synced."""
+        if not self.synced and all(table.listed for table in self.tables.values()):
+            self._synced.set()
+            for subscription in self._subscriptions:
+                subscription.wake()
+
+    def _changed(self, kind: Kind, key: str) -> None:
+        self._snapshot = None
+        for subscription in self._subscriptions:
+            subscription.note(kind, key)
+
+
+class Subscription:
+    """One reader's changes since it last asked: `with store.subscribe() as changed: await changed.next()`."""
+
+    def __init__(self, among: "list[Subscription]", watched: frozenset[Kind]) -> None:
+        self._among = among
+        self._watched = watched
+        self._pending: dict[Kind, set[str]] = {}
+        self._event = asyncio.Event()
+
+    def __enter__(self) -> Self:
+        self._among.append(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._among.remove(self)
+
+    async def next(self) -> Changes:
+        """Wait for a change, then return all of them since the last call. Empty when the store has just synced."""
+        await self._event.wait()
+        self._event.clear()
+        pending, self._pending = self._pending, {}
+        return {kind: frozenset(keys) for kind, keys in pending.items()}
+
+    def note(self, kind: Kind, key: str) -> None:
+        """Remember a change and wake the reader."""
+        if not self._watched or kind in self._watched:
+            self._pending.setdefault(kind, set()).add(key)
+            self.wake()
+
+    def wake(self) -> None:
+        """Let the reader look, whether or not something has changed."""
+        self._event.set()

@@ -1,0 +1,99 @@
+"""All objects of one kind, as last seen; `watching` feeds a table, `store` freezes it.
+
+What was frozen never changes: the first change after a freeze goes to a copy. So a snapshot costs one copy for each
+kind that changed since the last one, and nothing for the others.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from admission.api import meta
+from admission.api.reading import Json
+from admission.cluster.kinds import Kind
+from admission.errors import Flaw, MalformedObjectError
+
+Changed = Callable[[Kind, str], None]
+"""Called with the key of every object that was added, changed or removed."""
+
+
+class Table:
+    """The objects of one kind by key, those that cannot be read, and whether all of them have been listed."""
+
+    def __init__(self, kind: Kind, changed: Changed) -> None:
+        self.kind = kind
+        self.listed = False
+        self.trouble = "not listed yet"
+        """Why the table may be out of date; empty while the watch runs."""
+        self._changed = changed
+        self._objects: dict[str, Any] = {}
+        self._frozen = False
+        self._versions: dict[str, str] = {}
+        self._malformed: dict[str, tuple[str, MalformedObjectError]] = {}
+
+    def put(self, obj: Json) -> str:
+        """Take an object over, unless this version of it is known, and return its key; empty when it has none."""
+        key, version = self._key(obj), _meta(obj).get("resourceVersion")
+        if not key or (version and version == self._versions.get(key)):
+            return key
+        try:
+            value = self.kind.decode(obj)
+        except MalformedObjectError as error:
+            self._set_aside(key, obj, error)
+        except Exception as error:  # noqa: BLE001 - whatever one object does to its decoder, the others are still read
+            flaw = Flaw(".", f"cannot be read: {type(error).__name__}: {error}")
+            self._set_aside(key, obj, MalformedObjectError(self.kind.name, meta.name_in(obj), (flaw,)))
+        else:
+            self._malformed.pop(key, None)
+            self._thawed()[key] = value
+        self._versions[key] = str(version or "")
+        self._changed(self.kind, key)
+        return key
+
+    def drop(self, obj: Json) -> None:
+        """Forget an object that was deleted."""
+        self._forget(self._key(obj))
+
+    def keep_only(self, keys: set[str]) -> None:
+        """Forget what a complete list did not name: it was deleted while nobody watched."""
+        for key in self._versions.keys() - keys:
+            self._forget(key)
+        self.listed = True
+
+    def freeze(self) -> Mapping[str, Any]:
+        """Return the objects as they are now, for ever."""
+        self._frozen = True
+        return self._objects
+
+    def malformed(self) -> dict[tuple[str, str], MalformedObjectError]:
+        """Return what cannot be read, by kind and `namespace/name`."""
+        return {(self.kind.name, name): error for name, error in self._malformed.values()}
+
+    def _key(self, obj: Json) -> str:
+        if self.kind.by_uid:
+            return str(_meta(obj).get("uid") or "")
+        return meta.name_in(obj) if _meta(obj).get("name") else ""
+
+    def _set_aside(self, key: str, obj: Json, error: MalformedObjectError) -> None:
+        # The last readable version goes too: decisions must not rest on what is no longer so.
+        if key in self._objects:
+            del self._thawed()[key]
+        self._malformed[key] = (meta.name_in(obj), error)
+
+    def _forget(self, key: str) -> None:
+        if self._versions.pop(key, None) is None:
+            return
+        self._malformed.pop(key, None)
+        if key in self._objects:
+            del self._thawed()[key]
+        self._changed(self.kind, key)
+
+    def _thawed(self) -> dict[str, Any]:
+        if self._frozen:
+            self._objects = dict(self._objects)
+            self._frozen = False
+        return self._objects
+
+
+def _meta(obj: Json) -> Mapping[str, Any]:
+    found = obj.get("metadata")
+    return found if isinstance(found, Mapping) else {}

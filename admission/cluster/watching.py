@@ -1,0 +1,180 @@
+"""Keeps the tables of a store true to the cluster: one watcher for each kind, for as long as the process runs.
+
+A watcher lists in pages of one moment, then watches from there. When the connection is lost it resumes from the last
+version that it saw; when that is too old, or the API server refuses, it lists again, and what is missing then was
+deleted meanwhile. This mirrors the reflector of client-go (tools/cache/reflector.go, v0.37), without its streaming
+lists.
+"""
+
+import asyncio
+import json
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from admission.cluster import failures, pauses
+from admission.cluster.connecting import Connection
+from admission.cluster.kinds import Kind
+from admission.cluster.store import Store
+from admission.cluster.tables import Table
+from admission.errors import MusterError, RetryError
+
+log = structlog.get_logger(__name__)
+
+SLICE = 50
+"""Objects read before other tasks get their turn: 50 pods take about 5 ms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How a watcher asks. Seconds, but for `page`, which is objects."""
+
+    page: int = 500
+    shortest_watch: float = 240.0
+    longest_watch: float = 480.0
+    quiet: float = 150.0
+    """A watch without even a bookmark for this long is taken for dead; the API server sends one about every minute."""
+    grace: float = 15.0
+    base: float = 0.5
+    longest_pause: float = 30.0
+
+
+async def watch(connection: Connection, store: Store, *, pace: Pace | None = None) -> None:
+    """Keep all tables of the store true until cancelled."""
+    async with asyncio.TaskGroup() as group:
+        for kind, table in store.tables.items():
+            watcher = Watcher(connection, store, table, pace=pace or Pace())
+            group.create_task(watcher.run(), name=f"watch {kind}")
+
+
+class Watcher:
+    """Watches one kind."""
+
+    def __init__(self, connection: Connection, store: Store, table: Table, *, pace: Pace) -> None:
+        self._connection = connection
+        self._store = store
+        self._table = table
+        self._pace = pace
+        self._version = ""
+        """resourceVersion up to which the table is true; empty when it has to be listed."""
+        self._failed = 0
+
+    async def run(self) -> None:
+        """List, watch, and begin again, until cancelled."""
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                await self._watch()
+            except failures.ExpiredError:
+                self._version = ""
+                self._fail("the watch fell behind and lists again", level="info")
+            except RetryError as error:
+                self._fail(str(error))
+            except MusterError as error:
+                # Refused: for want of a role or of a CRD, both of which may come, and then a list is due.
+                self._version = ""
+                self._fail(str(error))
+            if self._failed:
+                await asyncio.sleep(
+                    pauses.backoff(self._failed, base=self._pace.base, longest=self._pace.longest_pause)
+                )
+
+    async def _list(self) -> None:
+        """Make the table equal to the cluster at one moment."""
+        try:
+            version, keys = await self._read_pages(self._pace.page)
+        except failures.ExpiredError:
+            # The pages' moment was compacted away while we read: take all at once, as client-go does.
+            version, keys = await self._read_pages(0)
+        self._table.keep_only(keys)
+        self._version = version
+        self._table.trouble = ""
+        self._store.note_listed()
+
+    async def _read_pages(self, limit: int) -> tuple[str, set[str]]:
+        version, keys = "", set[str]()
+        async with aclosing(self._connection.pages(self._kind.path, limit=limit)) as pages:
+            async for page in pages:
+                version = str(page["metadata"]["resourceVersion"])
+                for number, item in enumerate(page.get("items") or (), start=1):
+                    keys.add(self._table.put(item))
+                    if number % SLICE == 0:
+                        await asyncio.sleep(0)
+        return version, keys
+
+    async def _watch(self) -> None:
+        """Follow changes until the API server ends the watch, as it does every few minutes."""
+        seconds = round(pauses.spread(self._pace.shortest_watch, self._pace.longest_watch))
+        params: dict[str, str | int | bool] = {
+            "watch": True,
+            "allowWatchBookmarks": True,
+            "resourceVersion": self._version,
+            "timeoutSeconds": seconds,
+        }
+        began = asyncio.get_running_loop().time()
+        seen = 0
+        stream = self._connection.lines(
+            self._kind.path, params, quiet=self._pace.quiet, whole=seconds + self._pace.grace
+        )
+        async with aclosing(stream) as lines:
+            async for line in lines:
+                self._table.trouble = ""
+                if not line:
+                    continue
+                self._take(line)
+                # Only what was learnt counts as success: a list alone does not, or a watch that is always refused
+                # would have everything listed again and again.
+                self._failed = 0
+                seen += 1
+                if seen % SLICE == 0:
+                    await asyncio.sleep(0)
+        if not seen and asyncio.get_running_loop().time() - began < 1:
+            self._fail("the API server ended the watch at once")
+        else:
+            self._failed = 0
+
+    def _take(self, line: bytes) -> None:
+        """Apply one event."""
+        event = _parsed(line)
+        obj = event.get("object") or {}
+        match event.get("type"):
+            case "ADDED" | "MODIFIED":
+                self._table.put(obj)
+            case "DELETED":
+                self._table.drop(obj)
+            case "BOOKMARK":
+                pass
+            case _:
+                raise self._told(obj, line)
+        version = (obj.get("metadata") or {}).get("resourceVersion")
+        self._version = str(version or self._version)
+
+    def _told(self, status: Any, line: bytes) -> MusterError:
+        """Return the error of an ERROR event. Unless it is of the past, the version may be at fault: list again."""
+        self._version = ""
+        call = failures.target("GET", self._kind.path, watch=True)
+        code = status.get("code") if isinstance(status, dict) else None
+        return failures.translate(call, code if isinstance(code, int) else 500, json.dumps(status) if code else line)
+
+    def _fail(self, trouble: str, *, level: str = "warning") -> None:
+        self._failed += 1
+        self._table.trouble = trouble
+        getattr(log, level)("the watch failed", kind=str(self._kind), failures=self._failed, error=trouble)
+
+    @property
+    def _kind(self) -> Kind:
+        return self._table.kind
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    """Return an event; one that is no JSON was cut off by a lost connection, and is asked for again."""
+    try:
+        event = json.loads(line)
+    except ValueError as error:
+        raise RetryError(f"a watch event is not JSON: {failures.cut(line)}") from error
+    if not isinstance(event, dict):
+        raise RetryError(f"a watch event is not an object: {failures.cut(line)}")
+    return event

@@ -1,0 +1,114 @@
+import asyncio
+from typing import Any
+
+import pytest
+
+from admission.cluster import kinds
+from admission.cluster.store import Store
+from admission.errors import ClusterAwayError
+from tests.unit.cluster.builders import a_pod
+
+
+def listed(store: Store, kind: kinds.Kind, *objects: dict[str, Any]) -> None:
+    table = store.tables[kind]
+    table.keep_only({table.put(obj) for obj in objects})
+    store.note_listed()
+
+
+def synced(store: Store) -> bool:
+    return store.synced
+
+
+def known(name: str, version: str = "1") -> dict[str, Any]:
+    obj = a_pod(name)
+    obj["metadata"] |= {"uid": f"uid-{name}", "resourceVersion": version}
+    return obj
+
+
+def a_node(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "resourceVersion": "1"}}
+
+
+def test_a_snapshot_never_changes() -> None:
+    store = Store((kinds.PODS,))
+    listed(store, kinds.PODS, known("a"))
+    before = store.snapshot()
+
+    store.tables[kinds.PODS].put(known("b"))
+    store.tables[kinds.PODS].drop(known("a"))
+
+    assert set(before.pods) == {"uid-a"}
+    assert set(store.snapshot().pods) == {"uid-b"}
+
+
+def test_a_snapshot_copies_only_the_kinds_that_changed() -> None:
+    store = Store((kinds.PODS, kinds.NODES))
+    listed(store, kinds.PODS, known("a"))
+    listed(store, kinds.NODES, a_node("n"))
+    before = store.snapshot()
+    assert store.snapshot() is before, "nothing changed"
+
+    store.tables[kinds.PODS].put(known("b"))
+
+    after = store.snapshot()
+    assert after.nodes is before.nodes
+    assert after.pods is not before.pods
+
+
+def test_a_version_that_is_known_is_no_change() -> None:
+    store = Store((kinds.PODS,))
+    listed(store, kinds.PODS, known("a"))
+    before = store.snapshot()
+
+    listed(store, kinds.PODS, known("a"))
+
+    assert store.snapshot() is before
+
+
+def test_an_object_without_a_name_is_ignored() -> None:
+    store = Store((kinds.PODS,))
+
+    assert store.tables[kinds.PODS].put({"metadata": None}) == ""
+    store.tables[kinds.PODS].drop({})
+
+    assert store.snapshot().pods == {}
+
+
+def test_what_is_not_watched_is_empty_and_holds_nothing_up() -> None:
+    store = Store((kinds.PODS,))
+    assert not synced(store)
+
+    listed(store, kinds.PODS)
+
+    assert synced(store)
+    assert store.snapshot().nodes == {}
+    assert store.policies == {}
+
+
+async def test_each_subscriber_hears_what_changed_since_it_last_asked() -> None:
+    store = Store((kinds.PODS, kinds.NODES))
+    with store.subscribe() as everything, store.subscribe(kinds.NODES) as nodes:
+        store.tables[kinds.PODS].put(known("a"))
+        store.tables[kinds.PODS].put(known("a", "2"))
+        store.tables[kinds.NODES].put(a_node("n"))
+        assert await everything.next() == {kinds.PODS: {"uid-a"}, kinds.NODES: {"n"}}
+
+        store.tables[kinds.PODS].drop(known("a"))
+        assert await everything.next() == {kinds.PODS: {"uid-a"}}
+        assert await nodes.next() == {kinds.NODES: {"n"}}
+
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await nodes.next()
+
+
+async def test_a_subscriber_is_woken_when_the_store_has_synced() -> None:
+    store = Store((kinds.PODS,))
+    with store.subscribe() as changed:
+        listed(store, kinds.PODS)
+        assert await changed.next() == {}
+
+
+async def test_waiting_for_a_cluster_that_does_not_come_names_the_kinds() -> None:
+    with pytest.raises(ClusterAwayError, match=r"pods \(not listed yet\)"):
+        await Store((kinds.PODS,)).wait_synced(within=0.01)
