@@ -1,0 +1,111 @@
+"""Changes of pods: the real `flow.ports.Pods`.
+
+Both changes name the pod's UID, so they never touch another pod that was made under the same name.
+"""
+
+import asyncio
+from typing import Any
+
+import structlog
+
+from admission.api import pods
+from admission.api.names import NodeName
+from admission.api.pods import Pod
+from admission.cluster import failures, pauses, pins
+from admission.cluster.connecting import Connection, PatchKind, Patience
+from admission.errors import ConflictError, ForbiddenError, GoneError, MendError
+
+log = structlog.get_logger(__name__)
+
+TRIES = 4
+"""How often a change is made anew from what the pod has become meanwhile."""
+
+EVICTING = Patience(tries=3, longest=2.0)
+"""A disruption budget may refuse for hours: whoever evicts comes back later rather than wait for it here."""
+
+
+class PodWriter:
+    """Opens gates and evicts."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def open_gate(self, pod: Pod, node: NodeName | None) -> None:
+        """Remove Muster's gate and pin the pod to a node (None: leave it free), in one write."""
+        for attempt in range(1, TRIES + 1):
+            if not pod.gated:
+                return
+            try:
+                await self._connection.patch(_path(pod), pins.opened(pod, node), PatchKind.STRATEGIC)
+            except ForbiddenError:
+                raise
+            except (ConflictError, MendError) as error:
+                # Invalid: either for good, or because the pod was seen before somebody else changed it.
+                fresh = await self._again(pod)
+                if attempt == TRIES or (isinstance(error, MendError) and _same_start(pod, fresh)):
+                    raise
+                pod = fresh
+            else:
+                return
+            await asyncio.sleep(pauses.backoff(attempt, base=0.05, longest=1.0))
+
+    async def evict(self, pod: Pod, reason: str) -> None:
+        """Have the pod evicted, provided it is still the same one. Harmless when it is gone.
+
+        Raises RetryError while a disruption budget forbids it.
+        """
+        log.info("evict", pod=pod.meta.key, uid=pod.meta.uid, reason=reason)
+        for attempt in range(1, TRIES + 1):
+            try:
+                await self._evict(pod)
+            except ConflictError:
+                if await self._is_another(pod):
+                    return
+                if attempt == TRIES:
+                    raise
+            except GoneError:
+                return
+            else:
+                return
+            await asyncio.sleep(pauses.backoff(attempt, base=0.05, longest=1.0))
+
+    async def _evict(self, pod: Pod) -> None:
+        """Ask for the eviction; where the API server knows no evictions, delete."""
+        options = {"preconditions": {"uid": pod.meta.uid}}
+        try:
+            await self._connection.post(f"{_path(pod)}/eviction", eviction(pod), patience=EVICTING)
+        except (failures.AbsentEndpointError, failures.RefusedMethodError):
+            await self._connection.delete(_path(pod), {"apiVersion": "v1", "kind": "DeleteOptions", **options})
+
+    async def _again(self, pod: Pod) -> Pod:
+        """Read the pod as it is now. Raises GoneError when another has its name."""
+        fresh = pods.decode(await self._connection.get(_path(pod)))
+        if fresh.meta.uid != pod.meta.uid:
+            raise GoneError(f"pod {pod.meta.key} with UID {pod.meta.uid} is gone; another has its name")
+        return fresh
+
+    async def _is_another(self, pod: Pod) -> bool:
+        try:
+            await self._again(pod)
+        except GoneError:
+            return True
+        return False
+
+
+def eviction(pod: Pod) -> dict[str, Any]:
+    """Return the Eviction of exactly this pod."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": pod.meta.name, "namespace": pod.meta.namespace},
+        "deleteOptions": {"preconditions": {"uid": pod.meta.uid}},
+    }
+
+
+def _same_start(tried: Pod, pod: Pod) -> bool:
+    """Return whether a patch made from either would be the same."""
+    return (tried.affinity, tried.gates) == (pod.affinity, pod.gates)
+
+
+def _path(pod: Pod) -> str:
+    return f"/api/v1/namespaces/{pod.meta.namespace}/pods/{pod.meta.name}"
