@@ -1,0 +1,76 @@
+"""One admission review: read the pod, look at what is known in memory, answer.
+
+The webhook calls `mutate` and `validate`. They write nothing, wait for nothing and have no side effects, so a dry run
+needs no case of its own. RetryError leaves them when nothing can be said yet; the webhook then answers 503 and the
+configuration's failurePolicy decides.
+"""
+
+from admission.api import reviews
+from admission.api.reasons import Denial, DenyReason
+from admission.api.reviews import ALLOWED, Review, Verdict
+from admission.errors import MalformedObjectError, RetryError
+from admission.flow.ports import View
+from admission.policy import arrivals, doors
+from admission.policy.doors import Rules
+from admission.policy.limits import Memory
+
+
+def mutate(review: Review, view: View) -> Verdict:
+    """Answer the mutating webhook: what a new pod lacks. Raises RetryError while the view is not synced."""
+    _ensure_synced(view)
+    if _is_subresource_of_pod(review):
+        return ALLOWED
+    if not _is_pod(review) or review.operation != "CREATE":
+        return _misdirected(review, "CREATE")
+    try:
+        arrival = arrivals.decode(review.obj, review.namespace)
+    except MalformedObjectError as error:
+        return reviews.refuse_malformed(error)
+    patch = doors.additions(arrival, view.snapshot())
+    return Verdict(patch=patch) if patch else ALLOWED
+
+
+def validate(review: Review, view: View, *, rules: Rules, memory: Memory) -> Verdict:
+    """Answer the validating webhook. Raises RetryError while the view is not synced.
+
+    memory: one for the process; it keeps what is costly to find out about the queues from one review to the next.
+    """
+    _ensure_synced(view)
+    if _is_subresource_of_pod(review):
+        return ALLOWED
+    if not _is_pod(review) or review.operation not in ("CREATE", "UPDATE"):
+        return _misdirected(review, "CREATE and UPDATE")
+    try:
+        if review.operation == "CREATE":
+            snapshot = view.snapshot()
+            arrival = arrivals.decode(review.obj, review.namespace)
+            limits = memory.of(snapshot.queues, snapshot.meters)
+            return doors.judge_creation(arrival, snapshot, rules, limits)
+        old, new = (arrivals.decode(obj, review.namespace) for obj in (review.old, review.obj))
+    except MalformedObjectError as error:
+        return reviews.refuse_malformed(error)
+    denial = doors.judge_change(old, new, username=review.username, rules=rules)
+    return ALLOWED if denial is None else Verdict(denial=denial)
+
+
+def _ensure_synced(view: View) -> None:
+    if not view.synced:
+        raise RetryError("the cluster's objects are not all read yet; nothing is decided before")
+
+
+def _is_pod(review: Review) -> bool:
+    return (review.group, review.version, review.resource) == ("", "v1", "pods")
+
+
+def _is_subresource_of_pod(review: Review) -> bool:
+    """Whether this is a status, a binding, an eviction or the like: none of them can open a gate."""
+    return bool(review.subresource) and _is_pod(review)
+
+
+def _misdirected(review: Review, operations: str) -> Verdict:
+    group_version = f"{review.group}/{review.version}".lstrip("/")
+    message = (
+        f"this webhook answers {operations} of pods (v1), and was sent {review.operation} of {review.resource}"
+        f" ({group_version}); correct the rules of the webhook configuration"
+    )
+    return Verdict(denial=Denial(DenyReason.MALFORMED_REQUEST, message))

@@ -1,0 +1,146 @@
+from typing import Any
+
+import pytest
+
+from admission.api import names
+from admission.api.reasons import DenyReason
+from admission.api.reviews import ALLOWED, Review
+from admission.errors import RetryError
+from admission.flow import reviewing
+from admission.policy.limits import Memory
+from tests.unit.webhook.cases import (
+    CONTROLLER,
+    RULES,
+    MemoryView,
+    World,
+    a_pod,
+    a_world,
+    creation,
+    exactly,
+    held,
+    update,
+)
+
+VIEW = MemoryView(a_world().build())
+MEMORY = Memory()
+
+
+def mutate(review: Review) -> Any:
+    return reviewing.mutate(review, VIEW)
+
+
+def validate(review: Review) -> Any:
+    return reviewing.validate(review, VIEW, rules=RULES, memory=MEMORY)
+
+
+def test_a_new_pod_gets_what_it_lacks() -> None:
+    verdict = mutate(creation(a_pod(labels={names.QUEUE: "team-a"})))
+
+    assert verdict.denial is None
+    assert [step["path"] for step in verdict.patch] == ["/spec/schedulingGates"]
+
+
+def test_a_dry_run_is_answered_alike() -> None:
+    pod = a_pod(labels={names.QUEUE: "team-a"})
+
+    assert mutate(creation(pod, dry_run=True)) == mutate(creation(pod))
+
+
+def test_the_namespace_of_the_request_counts_not_that_of_the_object() -> None:
+    pod = a_pod(labels={names.QUEUE: "team-a"})
+    pod["metadata"]["namespace"] = "elsewhere"
+
+    assert mutate(creation(pod)).patch
+
+
+def test_a_new_pod_is_judged() -> None:
+    assert validate(creation(held())).denial is None
+    assert validate(creation(held("nope"))).denial.reason == DenyReason.UNKNOWN_QUEUE
+
+
+def test_a_change_is_judged_by_who_makes_it() -> None:
+    opened = update(held(), held(gates=[]))
+
+    assert validate(opened).denial.reason == DenyReason.GATE_TAMPERING
+    assert validate(update(held(), held(gates=[]), username=CONTROLLER)) == ALLOWED
+
+
+def test_what_the_queue_can_never_hold_is_refused() -> None:
+    quotas = [{"meter": "gpus", "nominal": "8"}]
+    world = World().queue("team-a", quotas=quotas).template("t", exactly("gpu", "gpu.example.com", 9))
+
+    denial = reviewing.validate(
+        creation(held(templates=("t",))), MemoryView(world.build()), rules=RULES, memory=Memory()
+    ).denial
+
+    assert denial is not None
+    assert denial.reason == DenyReason.NEVER_FITS
+
+
+@pytest.mark.parametrize("answer", [mutate, validate])
+@pytest.mark.parametrize("subresource", ["status", "binding", "ephemeralcontainers", "resize", "eviction"])
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+def test_subresources_are_let_through(answer: Any, subresource: str, operation: str) -> None:
+    review = creation({"kind": "Binding"}, subresource=subresource)
+
+    assert answer(reviewing_with(review, operation=operation)) == ALLOWED
+
+
+MISDIRECTED: dict[str, dict[str, Any]] = {
+    "another kind": {"resource": "configmaps", "kind": "ConfigMap"},
+    "another group": {"group": "metrics.k8s.io"},
+    "another version": {"version": "v2"},
+    "a deletion": {"operation": "DELETE"},
+    "a connection": {"operation": "CONNECT"},
+    "a subresource of another kind": {"resource": "deployments", "group": "apps", "subresource": "scale"},
+}
+
+
+@pytest.mark.parametrize("answer", [mutate, validate])
+@pytest.mark.parametrize("fields", MISDIRECTED.values(), ids=MISDIRECTED)
+def test_what_was_never_asked_for_is_refused_in_words(answer: Any, fields: dict[str, Any]) -> None:
+    denial = answer(reviewing_with(creation(held()), **fields)).denial
+
+    assert denial.reason == DenyReason.MALFORMED_REQUEST
+    assert "correct the rules of the webhook configuration" in denial.message
+
+
+def test_the_mutating_half_answers_creations_only() -> None:
+    assert mutate(update(held(), held())).denial.reason == DenyReason.MALFORMED_REQUEST
+
+
+@pytest.mark.parametrize("answer", [mutate, validate])
+@pytest.mark.parametrize(
+    ("pod", "field"),
+    [
+        (None, "metadata: is required"),
+        ({"metadata": {}}, "spec: is required"),
+        ({**a_pod(), "spec": {"schedulingGates": "x"}}, "spec.schedulingGates"),
+        ({**a_pod(), "metadata": {"labels": {"a": 1}}}, "metadata.labels"),
+    ],
+)
+def test_a_pod_that_cannot_be_read_is_refused_with_its_flaws(answer: Any, pod: Any, field: str) -> None:
+    denial = answer(creation(pod)).denial
+
+    assert denial.reason == DenyReason.MALFORMED_REQUEST
+    assert field in denial.message
+
+
+def test_a_change_without_its_old_object_is_refused() -> None:
+    review = reviewing_with(creation(held()), operation="UPDATE")
+
+    assert validate(review).denial.reason == DenyReason.MALFORMED_REQUEST
+
+
+def test_nothing_is_answered_before_the_view_is_synced() -> None:
+    view = MemoryView(a_world().build(), synced=False)
+
+    with pytest.raises(RetryError, match="not all read yet"):
+        reviewing.mutate(creation(held()), view)
+    with pytest.raises(RetryError, match="not all read yet"):
+        reviewing.validate(creation(held()), view, rules=RULES, memory=MEMORY)
+
+
+def reviewing_with(review: Review, **fields: Any) -> Review:
+    values = {name: getattr(review, name) for name in Review.__dataclass_fields__}
+    return Review(**{**values, **fields})
