@@ -1,0 +1,80 @@
+"""Logs: one JSON object a line for machines, coloured lines when a person looks at a terminal.
+
+Everyone logs through `structlog.get_logger(__name__)` with an event and named values; libraries that use `logging` come
+out in the same form. Secrets are masked by name, since nobody can be trusted never to log a settings object.
+"""
+
+import logging
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+MASK = "***"
+
+_SECRET_NAME = re.compile(r"password|passwd|secret|token|authorization|private_?key|credential|\bkey\b", re.IGNORECASE)
+_URL_PASSWORD = re.compile(r"(?P<start>[a-z][a-z0-9+.-]*://[^/\s:@]*):[^/\s@]+@", re.IGNORECASE)
+_PEM_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
+
+
+def configure(*, level: str = "INFO", stream: TextIO | None = None, as_json: bool | None = None) -> None:
+    """Set up logging of the whole process. as_json None: JSON unless the stream is a terminal."""
+    stream = stream or sys.stderr
+    if as_json is None:
+        as_json = not stream.isatty()
+    shared = _shared()
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=_last(stream, as_json=as_json))
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level.upper())
+
+
+def mask_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Mask values whose name or form says that they are secret."""
+    for name, value in event.items():
+        event[name] = _masked(name, value)
+    return event
+
+
+def _shared() -> list[Processor]:
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+
+
+def _last(stream: TextIO, *, as_json: bool) -> list[Processor]:
+    """Return what makes the text. Tracebacks become text before the masking, which must see them."""
+    drop = structlog.stdlib.ProcessorFormatter.remove_processors_meta
+    if as_json:
+        renderer: Processor = structlog.processors.JSONRenderer(default=str)
+    else:
+        renderer = structlog.dev.ConsoleRenderer(colors=stream.isatty())
+    return [drop, structlog.processors.format_exc_info, mask_secrets, renderer]
+
+
+def _masked(name: str, value: Any) -> Any:
+    if value is not None and _SECRET_NAME.search(name) and not isinstance(value, bool | int | float):
+        return MASK
+    if isinstance(value, str):
+        return _PEM_KEY.sub(MASK, _URL_PASSWORD.sub(rf"\g<start>:{MASK}@", value))
+    if isinstance(value, Mapping):
+        return {key: _masked(str(key), inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_masked(name, inner) for inner in value]
+    return value
