@@ -1,0 +1,104 @@
+"""From the bytes of a request to the bytes of its answer: the webhook's hot path, without HTTP.
+
+Nothing that is sent can make it raise, save a fault of our own. What is wrong with the request itself is answered with
+a Status and an HTTP code, and the API server's failurePolicy decides; where the request's uid can be read, a denial
+says more to the person who waits for it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from admission.api import reviews
+from admission.api.reviews import Review, Verdict
+from admission.errors import MalformedObjectError, RetryError
+
+Judge = Callable[[Review], Verdict]
+
+STATUS_REASONS = {
+    400: "BadRequest",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    408: "Timeout",
+    413: "RequestEntityTooLarge",
+    415: "UnsupportedMediaType",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+}
+
+
+class Outcome(StrEnum):
+    """What became of a review; a label of the metrics."""
+
+    ALLOWED = "allowed"
+    PATCHED = "patched"
+    DENIED = "denied"
+    MALFORMED = "malformed"
+    UNREADY = "unready"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """HTTP status, JSON body, and what to count it as."""
+
+    code: int
+    body: bytes
+    outcome: Outcome
+
+
+def answer(body: bytes, judge: Judge) -> Answer:
+    """Answer one AdmissionReview."""
+    try:
+        sent = msgspec.json.decode(body)
+    except (ValueError, RecursionError) as error:
+        return Answer(400, status(400, f"the body is not JSON: {_short(error)}"), Outcome.MALFORMED)
+    try:
+        review = reviews.decode(sent)
+    except MalformedObjectError as error:
+        return _malformed(sent, error)
+    try:
+        verdict = judge(review)
+    except RetryError as error:
+        return Answer(503, status(503, str(error)), Outcome.UNREADY)
+    return Answer(200, encode(review.uid, verdict), _outcome(verdict))
+
+
+def encode(uid: str, verdict: Verdict) -> bytes:
+    """Write an answer as JSON."""
+    return msgspec.json.encode(reviews.encode(uid, verdict))
+
+
+def status(code: int, message: str) -> bytes:
+    """Write a metav1.Status, the form in which the API server shows errors."""
+    value = {
+        "apiVersion": "v1",
+        "kind": "Status",
+        "status": "Failure",
+        "code": code,
+        "reason": STATUS_REASONS.get(code, "BadRequest"),
+        "message": f"muster: {message}",
+    }
+    return msgspec.json.encode(value)
+
+
+def _malformed(sent: Any, error: MalformedObjectError) -> Answer:
+    request = sent.get("request") if isinstance(sent, Mapping) else None
+    uid = request.get("uid") if isinstance(request, Mapping) else None
+    if isinstance(uid, str) and uid:
+        return Answer(200, encode(uid, reviews.refuse_malformed(error)), Outcome.MALFORMED)
+    return Answer(400, status(400, _short(error)), Outcome.MALFORMED)
+
+
+def _outcome(verdict: Verdict) -> Outcome:
+    if verdict.denial is not None:
+        return Outcome.DENIED
+    return Outcome.PATCHED if verdict.patch else Outcome.ALLOWED
+
+
+def _short(error: Exception) -> str:
+    """Cut what may quote the request at length."""
+    return str(error)[:200]

@@ -1,0 +1,148 @@
+"""Certificates of the webhook: a self-made authority and one leaf, as the API server's TLS client (Go) accepts them.
+
+Go checks the leaf's subject alternative names only, wants serverAuth in the extended key usage, and an issuer with
+basicConstraints CA:TRUE that may sign certificates. OpenSSL in its strict mode also wants both key identifiers.
+"""
+
+import ssl
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from admission.errors import MendError
+
+CLOCK_SKEW = timedelta(minutes=5)
+"""How far the API server's clock may be behind ours when a fresh certificate is first shown."""
+
+VALIDITY = timedelta(days=365)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """A leaf with its key, and the authority that clients have to trust; all PEM."""
+
+    certificate: bytes
+    key: bytes = field(repr=False)
+    authority: bytes
+
+    @property
+    def expires(self) -> datetime:
+        """Return when the leaf is no longer valid."""
+        return x509.load_pem_x509_certificate(self.certificate).not_valid_after_utc
+
+
+def self_made(names: Sequence[str], *, now: datetime, validity: timedelta = VALIDITY) -> Certificate:
+    """Make an authority and a leaf for these DNS names and IP addresses. `authority` is the caBundle.
+
+    The authority's key is thrown away: nothing else can be signed by it. Raises MendError without a name.
+    """
+    if not names:
+        raise MendError("the webhook's certificate needs at least one DNS name or IP address")
+    start, end = now - CLOCK_SKEW, now + validity
+    authority_key, leaf_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    authority = _authority(authority_key, start, end)
+    leaf = _leaf(leaf_key, authority, names).not_valid_before(start).not_valid_after(end)
+    return Certificate(
+        certificate=leaf.sign(authority_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM),
+        key=leaf_key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        ),
+        authority=authority.public_bytes(serialization.Encoding.PEM),
+    )
+
+
+def server_context() -> ssl.SSLContext:
+    """Return an empty context for the server: TLS 1.2 or newer."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def load(context: ssl.SSLContext, certificate: Certificate) -> None:
+    """Give a context its certificate; connections made later use it. Raises MendError when key and leaf do not match.
+
+    `ssl` reads files only, so the key stands in a private folder for as long as that takes.
+    """
+    with tempfile.TemporaryDirectory(prefix="muster-") as folder:
+        chain, key = Path(folder, "tls.crt"), Path(folder, "tls.key")
+        for path, pem in ((chain, certificate.certificate), (key, certificate.key)):
+            path.touch(mode=0o600)
+            path.write_bytes(pem)
+        try:
+            context.load_cert_chain(chain, key)
+        except ssl.SSLError as error:
+            raise MendError(f"the webhook's certificate or key cannot be used: {error}") from error
+
+
+def _authority(key: ec.EllipticCurvePrivateKey, start: datetime, end: datetime) -> x509.Certificate:
+    name = _named("Muster webhook authority")
+    return (
+        _builder(key.public_key(), subject=name, issuer=name)
+        .not_valid_before(start)
+        .not_valid_after(end)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+
+
+def _leaf(
+    key: ec.EllipticCurvePrivateKey, authority: x509.Certificate, names: Sequence[str]
+) -> x509.CertificateBuilder:
+    issuer_key = authority.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    return (
+        _builder(key.public_key(), subject=_named("Muster webhook"), issuer=authority.subject)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer_key), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False)
+    )
+
+
+def _builder(key: ec.EllipticCurvePublicKey, *, subject: x509.Name, issuer: x509.Name) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(name))
+    except ValueError:
+        pass
+    try:
+        return x509.DNSName(name)
+    except ValueError as error:
+        raise MendError(f"{name!r} is neither a DNS name nor an IP address") from error
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )

@@ -1,0 +1,263 @@
+"""The webhook's HTTPS server: reviews, probes, metrics, and a stop that loses no request.
+
+`app` wires it: `async with serving(settings, handlers, certificate) as server`. Handlers are plain functions that read
+memory only, so they run on the loop; nothing here keeps state between requests.
+"""
+
+import asyncio
+import secrets
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from time import perf_counter
+
+import structlog
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from admission.webhook import answering, certificates
+from admission.webhook.answering import Answer, Judge, Outcome
+from admission.webhook.certificates import Certificate
+
+log = structlog.get_logger(__name__)
+
+MAX_BODY = 8 * 1024 * 1024
+"""Bytes. The API server stores objects of at most 1.5 MiB (etcd's limit); a review carries two of them."""
+
+Observe = Callable[[str, Outcome, float], None]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Where the webhook listens, and how it stops."""
+
+    host: str = "0.0.0.0"  # noqa: S104 - the API server calls from outside the pod
+    port: int = 8443
+    """0 takes any free port; `Server.port` says which."""
+    plain_port: int | None = None
+    """Where probes and metrics are served without TLS; None: beside the reviews, with TLS."""
+    linger: timedelta = timedelta(seconds=3)
+    """How long a stopping server still takes new connections, unready, until the Service no longer sends any."""
+    drain: timedelta = timedelta(seconds=10)
+    """How long requests under way may take after that. The API server gives up after 30 s at most."""
+    read_timeout: timedelta = timedelta(seconds=10)
+    """How long a client may take to send its body."""
+
+
+def _ignore(_door: str, _outcome: Outcome, _seconds: float) -> None:
+    """Observe nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handlers:
+    """What the server calls. All of them answer from memory."""
+
+    mutate: Judge
+    validate: Judge
+    waiting_for: Callable[[], Sequence[str]] = tuple
+    """What is missing before reviews can be answered, in words; nothing: ready."""
+    metrics: Callable[[], tuple[bytes, str]] = lambda: (b"", "text/plain")
+    """The page of metrics and its content type."""
+    observe: Observe = _ignore
+    """Told of every review: door (mutate, validate), outcome, seconds."""
+
+
+class Server:
+    """A running server."""
+
+    def __init__(self, handlers: Handlers, settings: Settings, certificate: Certificate) -> None:
+        self.handlers = handlers
+        self.settings = settings
+        self.port = 0
+        self.plain_port: int | None = None
+        self.draining = False
+        self.under_way = 0
+        """Reviews that are being read or answered."""
+        self._idle = asyncio.Event()
+        self._expires = certificate.expires
+        self._context = certificates.server_context()
+
+    async def renew(self, certificate: Certificate) -> ssl.SSLContext:
+        """Show this certificate to connections made from now on. Raises MendError when it cannot be used."""
+        await asyncio.to_thread(certificates.load, self._context, certificate)
+        self._expires = certificate.expires
+        return self._context
+
+    @contextmanager
+    def reviewing(self) -> Iterator[None]:
+        """Count a review as under way."""
+        self.under_way += 1
+        try:
+            yield
+        finally:
+            self.under_way -= 1
+            if self.draining and not self.under_way:
+                self._idle.set()
+
+    async def drained(self) -> None:
+        """Wait until no review is under way, at most as long as the settings say."""
+        if self.under_way:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.settings.drain.total_seconds()):
+                    await self._idle.wait()
+
+    def waiting_for(self) -> list[str]:
+        """Return why the server is not ready; nothing when it is."""
+        waiting = list(self.handlers.waiting_for())
+        if self.draining:
+            waiting.append("the server is stopping")
+        if datetime.now(UTC) >= self._expires:
+            waiting.append(f"the certificate expired at {self._expires.isoformat()}")
+        return waiting
+
+
+SERVER = web.AppKey("server", Server)
+
+
+@asynccontextmanager
+async def serving(settings: Settings, handlers: Handlers, certificate: Certificate) -> AsyncIterator[Server]:
+    """Serve until the block is left; then turn unready, linger, and finish what is under way."""
+    server = Server(handlers, settings, certificate)
+    context = await server.renew(certificate)
+    runners = [_runner(_reviews(server))]
+    if settings.plain_port is not None:
+        runners.append(_runner(_probes(server)))
+    try:
+        server.port = await _listen(runners[0], settings.host, settings.port, context)
+        if settings.plain_port is not None:
+            server.plain_port = await _listen(runners[1], settings.host, settings.plain_port, None)
+        log.info("webhook serves", port=server.port, plain_port=server.plain_port)
+        yield server
+        server.draining = True
+        await asyncio.sleep(settings.linger.total_seconds())
+    finally:
+        server.draining = True
+        await _stop(server, runners)
+
+
+async def _stop(server: Server, runners: Sequence[web.AppRunner]) -> None:
+    """Stop listening, then wait for what is under way, then close connections.
+
+    aiohttp drops what arrives on a connection once it cleans up, also the rest of a body that is half read; so it may
+    not begin before.
+    """
+    try:
+        for site in [site for runner in runners for site in runner.sites]:
+            await site.stop()
+        await server.drained()
+    finally:
+        for runner in runners:
+            await runner.cleanup()
+
+
+def _runner(app: web.Application) -> web.AppRunner:
+    return web.AppRunner(app, access_log=None, shutdown_timeout=1)
+
+
+async def _listen(runner: web.AppRunner, host: str, port: int, context: ssl.SSLContext | None) -> int:
+    await runner.setup()
+    await web.TCPSite(runner, host, port, ssl_context=context).start()
+    return int(runner.addresses[0][1])
+
+
+def _reviews(server: Server) -> web.Application:
+    app = web.Application(client_max_size=MAX_BODY, middlewares=[_in_words])
+    app[SERVER] = server
+    app.router.add_post("/mutate", _door("mutate", server, server.handlers.mutate))
+    app.router.add_post("/validate", _door("validate", server, server.handlers.validate))
+    app.router.add_get("/healthz", _healthz)
+    app.router.add_get("/readyz", _readyz)
+    if server.settings.plain_port is None:
+        app.router.add_get("/metrics", _metrics)
+    return app
+
+
+def _probes(server: Server) -> web.Application:
+    app = web.Application(middlewares=[_in_words])
+    app[SERVER] = server
+    app.router.add_get("/healthz", _healthz)
+    app.router.add_get("/readyz", _readyz)
+    app.router.add_get("/metrics", _metrics)
+    return app
+
+
+def _door(name: str, server: Server, judge: Judge) -> Handler:
+    observe = server.handlers.observe
+    read_timeout = server.settings.read_timeout.total_seconds()
+
+    async def review(request: web.Request) -> web.Response:
+        with server.reviewing():
+            body = await _body(request, read_timeout)
+            began = perf_counter()
+            answer = _answer(body, judge)
+            observe(name, answer.outcome, perf_counter() - began)
+            response = web.Response(status=answer.code, body=answer.body, content_type="application/json")
+            if server.draining:
+                response.force_close()
+            return response
+
+    return review
+
+
+def _answer(body: bytes, judge: Judge) -> Answer:
+    try:
+        return answering.answer(body, judge)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it must not reach the caller
+        return Answer(500, _failure(error), Outcome.FAILED)
+
+
+async def _body(request: web.Request, read_timeout: float) -> bytes:
+    if request.content_type != "application/json":
+        raise web.HTTPUnsupportedMediaType(reason="the content type must be application/json")
+    if (request.content_length or 0) > MAX_BODY:
+        raise web.HTTPRequestEntityTooLarge(max_size=MAX_BODY, actual_size=request.content_length or 0)
+    try:
+        if request.content.is_eof():
+            return await request.read()
+        async with asyncio.timeout(read_timeout):
+            return await request.read()
+    except TimeoutError:
+        raise web.HTTPRequestTimeout(reason=f"the body was not there within {read_timeout:g} s") from None
+    except (web.RequestPayloadError, HttpProcessingError) as error:
+        raise web.HTTPBadRequest(reason="the body is not what its headers say") from error
+
+
+@web.middleware
+async def _in_words(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer what is not a review, too, with a Status; never with a stack trace."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
+        body = answering.status(error.status, error.reason)
+        return web.Response(status=error.status, body=body, content_type="application/json", headers=allow)
+    except ConnectionError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, it must not reach the caller
+        return web.Response(status=500, body=_failure(error), content_type="application/json")
+
+
+def _failure(error: Exception) -> bytes:
+    """Log the exception under an id, and tell the caller the id alone."""
+    error_id = secrets.token_hex(6)
+    log.error("a request failed", error_id=error_id, exc_info=error)
+    return answering.status(500, f"internal error {error_id}; the log of Muster has it under this id")
+
+
+async def _healthz(_request: web.Request) -> web.Response:
+    return web.Response(text="ok\n")
+
+
+async def _readyz(request: web.Request) -> web.Response:
+    waiting = request.app[SERVER].waiting_for()
+    if waiting:
+        return web.Response(status=503, text="".join(f"waiting: {what}\n" for what in waiting))
+    return web.Response(text="ok\n")
+
+
+async def _metrics(request: web.Request) -> web.Response:
+    page, content_type = request.app[SERVER].handlers.metrics()
+    return web.Response(body=page, headers={"Content-Type": content_type})

@@ -1,0 +1,174 @@
+import shutil
+import ssl
+import subprocess
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from admission.errors import MendError
+from admission.webhook import certificates
+
+NOW = datetime(2026, 8, 1, tzinfo=UTC)
+NAMES = ["muster.muster-system.svc", "127.0.0.1", "::1"]
+
+
+@pytest.fixture(scope="module")
+def made() -> certificates.Certificate:
+    return certificates.self_made(NAMES, now=NOW)
+
+
+@pytest.fixture(scope="module")
+def leaf(made: certificates.Certificate) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(made.certificate)
+
+
+@pytest.fixture(scope="module")
+def authority(made: certificates.Certificate) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(made.authority)
+
+
+def test_the_leaf_carries_every_name(leaf: x509.Certificate) -> None:
+    names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+
+    assert names.get_values_for_type(x509.DNSName) == ["muster.muster-system.svc"]
+    assert list(map(str, names.get_values_for_type(x509.IPAddress))) == ["127.0.0.1", "::1"]
+
+
+def test_the_leaf_may_serve_and_nothing_else(leaf: x509.Certificate) -> None:
+    usage = leaf.extensions.get_extension_for_class(x509.KeyUsage).value
+    purposes = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+
+    assert list(purposes) == [ExtendedKeyUsageOID.SERVER_AUTH]
+    assert usage.digital_signature
+    assert not usage.key_cert_sign
+    assert not leaf.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+
+
+def test_the_authority_may_sign_leaves_and_no_authorities(authority: x509.Certificate) -> None:
+    constraints = authority.extensions.get_extension_for_class(x509.BasicConstraints)
+    usage = authority.extensions.get_extension_for_class(x509.KeyUsage)
+
+    assert constraints.critical
+    assert (constraints.value.ca, constraints.value.path_length) == (True, 0)
+    assert usage.critical
+    assert (usage.value.key_cert_sign, usage.value.digital_signature) == (True, False)
+
+
+def test_the_leaf_is_signed_by_the_authority(leaf: x509.Certificate, authority: x509.Certificate) -> None:
+    leaf.verify_directly_issued_by(authority)
+    issuer = leaf.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value
+    own = authority.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+
+    assert issuer.key_identifier == own.digest
+
+
+def test_keys_are_on_the_curve_p_256(leaf: x509.Certificate) -> None:
+    key = leaf.public_key()
+
+    assert isinstance(key, ec.EllipticCurvePublicKey)
+    assert isinstance(key.curve, ec.SECP256R1)
+
+
+def test_validity_starts_early_enough_for_a_clock_that_is_behind(leaf: x509.Certificate) -> None:
+    assert leaf.not_valid_before_utc == NOW - certificates.CLOCK_SKEW
+    assert leaf.not_valid_after_utc == NOW + certificates.VALIDITY
+
+
+def test_two_are_never_the_same(made: certificates.Certificate) -> None:
+    other = certificates.self_made(NAMES, now=NOW)
+
+    assert other.key != made.key
+    assert other.authority != made.authority
+
+
+def test_the_key_is_not_shown(made: certificates.Certificate) -> None:
+    assert "PRIVATE" not in repr(made)
+
+
+@pytest.mark.parametrize(("names", "message"), [([], "at least one"), (["bücher.example"], "neither a DNS name")])
+def test_names_that_cannot_be_used_are_refused(names: list[str], message: str) -> None:
+    with pytest.raises(MendError, match=message):
+        certificates.self_made(names, now=NOW)
+
+
+def test_a_key_of_another_certificate_is_refused(made: certificates.Certificate) -> None:
+    other = certificates.self_made(NAMES, now=NOW)
+    mixed = certificates.Certificate(certificate=made.certificate, key=other.key, authority=made.authority)
+
+    with pytest.raises(MendError, match="cannot be used"):
+        certificates.load(certificates.server_context(), mixed)
+
+
+def test_the_key_file_is_private_and_gone_afterwards(made: certificates.Certificate) -> None:
+    seen: list[tuple[Path, int, int]] = []
+
+    class Context(ssl.SSLContext):
+        def load_cert_chain(self, *files: object, **_rest: object) -> None:
+            path = Path(str(files[1]))
+            seen.append((path, path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777))
+
+    certificates.load(Context(ssl.PROTOCOL_TLS_SERVER), made)
+
+    ((path, file_mode, folder_mode),) = seen
+    assert (file_mode, folder_mode) == (0o600, 0o700)
+    assert not path.parent.exists()
+
+
+def test_tls_before_1_2_is_not_spoken() -> None:
+    assert certificates.server_context().minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")
+def test_openssl_accepts_the_chain_in_its_strict_mode(tmp_path: Path) -> None:
+    made = certificates.self_made(["muster.muster-system.svc"], now=datetime.now(UTC))
+    (tmp_path / "ca.pem").write_bytes(made.authority)
+    (tmp_path / "leaf.pem").write_bytes(made.certificate)
+
+    command = ["openssl", "verify", "-x509_strict", "-purpose", "sslserver", "-CAfile", "ca.pem"]
+    command += ["-verify_hostname", "muster.muster-system.svc", "leaf.pem"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+GO_VERIFIER = """
+package main
+
+import ("crypto/x509"; "encoding/pem"; "fmt"; "os")
+
+func main() {
+    roots := x509.NewCertPool()
+    ca, _ := os.ReadFile("ca.pem")
+    if !roots.AppendCertsFromPEM(ca) { fmt.Println("no authority"); os.Exit(1) }
+    text, _ := os.ReadFile("leaf.pem")
+    block, _ := pem.Decode(text)
+    leaf, err := x509.ParseCertificate(block.Bytes)
+    if err != nil { fmt.Println(err); os.Exit(1) }
+    for _, name := range []string{"muster.muster-system.svc", "127.0.0.1"} {
+        if _, err = leaf.Verify(x509.VerifyOptions{DNSName: name, Roots: roots}); err != nil {
+            fmt.Println(err); os.Exit(1)
+        }
+    }
+}
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.skipif(shutil.which("go") is None, reason="needs the Go toolchain")
+def test_gos_own_verifier_accepts_the_chain_among_other_authorities(tmp_path: Path) -> None:
+    first, made = (certificates.self_made(NAMES, now=datetime.now(UTC)) for _ in range(2))
+    (tmp_path / "ca.pem").write_bytes(first.authority + made.authority)
+    (tmp_path / "leaf.pem").write_bytes(made.certificate)
+    (tmp_path / "main.go").write_text(GO_VERIFIER)
+
+    done = subprocess.run(["go", "run", "main.go"], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_certificate_says_when_it_expires(made: certificates.Certificate) -> None:
+    assert made.expires - NOW == timedelta(days=365)

@@ -1,0 +1,465 @@
+import asyncio
+import io
+import json
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import aiohttp
+import pytest
+from structlog.testing import capture_logs
+
+from admission.api import names
+from admission.api.reviews import Review, Verdict
+from admission.errors import RetryError
+from admission.flow import reviewing
+from admission.policy.limits import Memory
+from admission.webhook import certificates, server
+from admission.webhook.answering import Outcome
+from admission.webhook.server import MAX_BODY, Handlers, Server, Settings
+from tests.unit.webhook.cases import RULES, MemoryView, a_pod, a_world, held
+
+pytestmark = pytest.mark.enable_socket
+
+VIEW = MemoryView(a_world().build())
+MEMORY = Memory()
+CERTIFICATE = certificates.self_made(["localhost", "127.0.0.1"], now=datetime.now(UTC))
+QUICK = Settings(
+    host="127.0.0.1", port=0, linger=timedelta(0), drain=timedelta(seconds=5), read_timeout=timedelta(seconds=5)
+)
+
+
+@dataclass
+class Client:
+    """A client that trusts the webhook's authority alone, and what the server told its observer."""
+
+    server: Server
+    session: aiohttp.ClientSession
+    observed: list[tuple[str, Outcome]] = field(default_factory=list)
+
+    async def post(self, path: str, body: Any, content_type: str = "application/json", **rest: Any) -> tuple[int, Any]:
+        headers = {"Content-Type": content_type, **rest.pop("headers", {})}
+        # aiohttp warns of large bodies unless they are files.
+        data = body if hasattr(body, "__aiter__") else io.BytesIO(body if isinstance(body, bytes) else as_json(body))
+        async with self.session.post(self._url(path), data=data, headers=headers, **rest) as response:
+            return response.status, json.loads(await response.read())
+
+    async def get(self, path: str, *, plain: bool = False) -> tuple[int, str]:
+        async with self.session.get(self._url(path, plain=plain)) as response:
+            return response.status, await response.text()
+
+    def _url(self, path: str, *, plain: bool = False) -> str:
+        scheme, port = ("http", self.server.plain_port) if plain else ("https", self.server.port)
+        return f"{scheme}://127.0.0.1:{port}{path}"
+
+
+def as_json(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def trusting(certificate: certificates.Certificate) -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=certificate.authority.decode())
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    return context
+
+
+def mutate(review: Review) -> Verdict:
+    return reviewing.mutate(review, VIEW)
+
+
+def validate(review: Review) -> Verdict:
+    return reviewing.validate(review, VIEW, rules=RULES, memory=MEMORY)
+
+
+@asynccontextmanager
+async def serving(settings: Settings = QUICK, **handlers: Any) -> AsyncIterator[Client]:
+    observed: list[tuple[str, Outcome]] = []
+    given: dict[str, Any] = {
+        "mutate": mutate,
+        "validate": validate,
+        "observe": lambda door, outcome, _seconds: observed.append((door, outcome)),
+        **handlers,
+    }
+    async with server.serving(settings, Handlers(**given), CERTIFICATE) as running:
+        connector = aiohttp.TCPConnector(ssl=trusting(CERTIFICATE))
+        async with aiohttp.ClientSession(connector=connector) as session:
+            yield Client(running, session, observed)
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    async with serving() as running:
+        yield running
+
+
+def review_of(pod: Any, *, operation: str = "CREATE", **request: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "0df28fbd-5f5f-11e8-bc74-36e6bb280816",
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "namespace": "ml",
+            "operation": operation,
+            "userInfo": {"username": "alice"},
+            "object": pod,
+            **request,
+        },
+    }
+
+
+async def test_a_pod_is_mutated_over_tls(client: Client) -> None:
+    status, answer = await client.post("/mutate", review_of(a_pod(labels={names.QUEUE: "team-a"})))
+
+    assert status == 200
+    assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    response = answer["response"]
+    assert response["uid"] == "0df28fbd-5f5f-11e8-bc74-36e6bb280816"
+    assert response["allowed"] is True
+    assert response["patchType"] == "JSONPatch"
+    assert client.observed == [("mutate", Outcome.PATCHED)]
+
+
+async def test_a_pod_is_refused_in_words(client: Client) -> None:
+    status, answer = await client.post("/validate", review_of(held("nope")))
+
+    assert status == 200
+    assert answer["response"]["allowed"] is False
+    assert answer["response"]["status"]["code"] == 403
+    assert answer["response"]["status"]["message"].startswith("muster: UnknownQueue: there is no queue nope")
+    assert client.observed == [("validate", Outcome.DENIED)]
+
+
+async def test_a_pod_of_no_queue_is_let_through(client: Client) -> None:
+    _, answer = await client.post("/mutate", review_of(a_pod()))
+
+    assert answer["response"] == {"uid": answer["response"]["uid"], "allowed": True}
+    assert client.observed == [("mutate", Outcome.ALLOWED)]
+
+
+async def test_a_client_that_does_not_trust_the_authority_is_not_served(client: Client) -> None:
+    other = certificates.self_made(["127.0.0.1"], now=datetime.now(UTC))
+
+    with pytest.raises(aiohttp.ClientConnectorCertificateError):
+        await client.post("/mutate", review_of(a_pod()), ssl=trusting(other))
+
+
+async def test_tls_1_1_is_refused(client: Client) -> None:
+    context = trusting(CERTIFICATE)
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+
+    with pytest.raises(aiohttp.ClientConnectorError):
+        await client.post("/mutate", review_of(a_pod()), ssl=context)
+
+
+def without(key: str) -> dict[str, Any]:
+    review = review_of(a_pod())
+    del review["request"][key]
+    return review
+
+
+NOT_REVIEWS: dict[str, tuple[Any, str]] = {
+    "no JSON": (b"{nope", "is not JSON"),
+    "nothing": (b"", "is not JSON"),
+    "not UTF-8": (b'"\xff"', "is not JSON"),
+    "JSON nested too deep": (b"[" * 200_000, "is not JSON"),
+    "a number of too many digits": (b"1" * 10_000 + b"x", "is not JSON"),
+    "a list": ([], "an object is expected"),
+    "null": (None, "is not an AdmissionReview"),
+    "a review without a request": ({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}, "request.uid"),
+    "a review without a uid": (without("uid"), "request.uid: is required"),
+    "a uid that is no text": (review_of(a_pod(), uid=7), "request.uid"),
+    "a request that is a list": ({**review_of(a_pod()), "request": []}, "request"),
+}
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+@pytest.mark.parametrize(("body", "words"), NOT_REVIEWS.values(), ids=NOT_REVIEWS)
+async def test_what_is_no_review_is_a_bad_request(client: Client, path: str, body: Any, words: str) -> None:
+    status, answer = await client.post(path, body)
+
+    assert status == 400
+    assert (answer["kind"], answer["status"], answer["code"]) == ("Status", "Failure", 400)
+    assert words in answer["message"]
+    assert len(answer["message"]) < 300
+    assert client.observed == [(path[1:], Outcome.MALFORMED)]
+
+
+MALFORMED: dict[str, tuple[Any, str]] = {
+    "another version": ({**review_of(a_pod()), "apiVersion": "admission.k8s.io/v1beta1"}, "is not an AdmissionReview"),
+    "another kind": ({**review_of(a_pod()), "kind": "Pod"}, "is not an AdmissionReview"),
+    "no resource": (without("resource"), "request.resource.resource: is required"),
+    "no operation": (without("operation"), "request.operation: is required"),
+    "an object that is none": (review_of("pod"), "request.object"),
+    "no object": (without("object"), "metadata: is required"),
+    "user groups that are no texts": (review_of(a_pod(), userInfo={"groups": [1]}), "request.userInfo.groups"),
+    "another resource": (
+        review_of(a_pod(), resource={"resource": "secrets", "version": "v1"}),
+        "sent CREATE of secrets",
+    ),
+}
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+@pytest.mark.parametrize(("body", "words"), MALFORMED.values(), ids=MALFORMED)
+async def test_where_the_uid_is_known_the_review_is_denied(client: Client, path: str, body: Any, words: str) -> None:
+    status, answer = await client.post(path, body)
+
+    assert status == 200
+    assert answer["response"]["uid"] == "0df28fbd-5f5f-11e8-bc74-36e6bb280816"
+    assert answer["response"]["allowed"] is False
+    assert "MalformedRequest" in answer["response"]["status"]["message"]
+    assert words in answer["response"]["status"]["message"]
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/yaml", "application/octet-stream", ""])
+async def test_other_content_types_are_not_read(client: Client, content_type: str) -> None:
+    status, answer = await client.post("/mutate", review_of(a_pod()), content_type)
+
+    assert (status, answer["reason"]) == (415, "UnsupportedMediaType")
+
+
+async def test_a_charset_may_be_named(client: Client) -> None:
+    status, _ = await client.post("/mutate", review_of(a_pod()), "application/json; charset=utf-8")
+
+    assert status == 200
+
+
+async def test_a_body_at_the_limit_is_read(client: Client) -> None:
+    review = json.dumps(review_of(a_pod())).encode()
+
+    status, _ = await client.post("/mutate", review + b" " * (MAX_BODY - len(review)))
+
+    assert status == 200
+
+
+async def test_a_body_that_says_it_is_too_large_is_not_read(client: Client) -> None:
+    status, answer = await client.post("/mutate", b" " * (MAX_BODY + 1))
+
+    assert (status, answer["reason"]) == (413, "RequestEntityTooLarge")
+
+
+async def test_a_body_that_grows_too_large_is_cut_off(client: Client) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(MAX_BODY // 65_536 + 1):
+            yield b" " * 65_536
+
+    status, answer = await client.post("/mutate", chunks())
+
+    assert (status, answer["reason"]) == (413, "RequestEntityTooLarge")
+
+
+async def test_a_compressed_body_is_measured_unpacked(client: Client) -> None:
+    import zlib  # noqa: PLC0415 - the only place
+
+    bomb = zlib.compress(b" " * (MAX_BODY * 4))
+
+    status, _ = await client.post("/mutate", bomb, headers={"Content-Encoding": "deflate"})
+
+    assert status == 413
+
+
+async def test_a_body_that_is_not_what_its_headers_say_is_a_bad_request(client: Client) -> None:
+    status, answer = await client.post("/mutate", b"not gzip at all", headers={"Content-Encoding": "gzip"})
+
+    assert (status, answer["kind"]) == (400, "Status")
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for_long() -> None:
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.sleep(30)
+
+    async with serving(
+        Settings(host="127.0.0.1", port=0, linger=timedelta(0), read_timeout=timedelta(milliseconds=50))
+    ) as client:
+        status, answer = await client.post("/mutate", slow())
+
+    assert (status, answer["reason"]) == (408, "Timeout")
+
+
+async def test_an_unknown_path_is_not_found(client: Client) -> None:
+    status, answer = await client.post("/convert", review_of(a_pod()))
+
+    assert (status, answer["kind"], answer["reason"]) == (404, "Status", "NotFound")
+
+
+async def test_a_wrong_method_is_named_with_the_right_ones(client: Client) -> None:
+    async with client.session.get(f"https://127.0.0.1:{client.server.port}/mutate") as response:
+        assert response.status == 405
+        assert response.headers["Allow"] == "POST"
+        assert (await response.json())["reason"] == "MethodNotAllowed"
+
+
+async def test_a_fault_of_our_own_shows_an_id_and_no_more() -> None:
+    def fails(_review: Review) -> Verdict:
+        secret = "what nobody may see"
+        raise RuntimeError(secret)
+
+    with capture_logs() as logged:
+        async with serving(mutate=fails) as client:
+            status, answer = await client.post("/mutate", review_of(a_pod()))
+
+    assert status == 500
+    (entry,) = [entry for entry in logged if entry["log_level"] == "error"]
+    assert entry["error_id"] in answer["message"]
+    assert isinstance(entry["exc_info"], RuntimeError)
+    assert "nobody" not in json.dumps(answer)
+    assert "Traceback" not in json.dumps(answer)
+    assert client.observed == [("mutate", Outcome.FAILED)]
+
+
+async def test_a_fault_of_a_probe_shows_an_id_and_no_more() -> None:
+    def fails() -> Any:
+        raise RuntimeError("what nobody may see")
+
+    async with serving(metrics=fails) as client:
+        status, text = await client.get("/metrics")
+
+    assert status == 500
+    assert "internal error" in text
+    assert "nobody" not in text
+
+
+async def test_while_nothing_is_known_the_failure_policy_decides() -> None:
+    def unready(_review: Review) -> Verdict:
+        raise RetryError("the cluster's objects are not all read yet")
+
+    async with serving(validate=unready) as client:
+        status, answer = await client.post("/validate", review_of(a_pod()))
+
+    assert (status, answer["reason"]) == (503, "ServiceUnavailable")
+    assert "not all read yet" in answer["message"]
+    assert client.observed == [("validate", Outcome.UNREADY)]
+
+
+async def test_probes_are_answered_over_tls(client: Client) -> None:
+    assert await client.get("/healthz") == (200, "ok\n")
+    assert await client.get("/readyz") == (200, "ok\n")
+    assert (await client.get("/metrics"))[0] == 200
+
+
+async def test_an_unready_server_says_what_it_waits_for() -> None:
+    async with serving(waiting_for=lambda: ("pods", "queues")) as client:
+        assert await client.get("/healthz") == (200, "ok\n")
+        assert await client.get("/readyz") == (503, "waiting: pods\nwaiting: queues\n")
+
+
+async def test_metrics_may_have_a_port_of_their_own() -> None:
+    settings = Settings(host="127.0.0.1", port=0, plain_port=0, linger=timedelta(0))
+
+    async with serving(settings, metrics=lambda: (b"muster 1\n", "text/plain; version=1.0.0")) as client:
+        assert await client.get("/metrics", plain=True) == (200, "muster 1\n")
+        assert (await client.get("/readyz", plain=True))[0] == 200
+        assert (await client.get("/metrics"))[0] == 404
+        assert client.server.plain_port != client.server.port
+
+
+async def test_an_expired_certificate_makes_the_server_unready() -> None:
+    old = certificates.self_made(["127.0.0.1"], now=datetime.now(UTC) - timedelta(days=400))
+
+    async with server.serving(QUICK, Handlers(mutate=mutate, validate=validate), old) as running:
+        assert any("expired" in what for what in running.waiting_for())
+        await running.renew(CERTIFICATE)
+        assert running.waiting_for() == []
+
+
+async def test_a_renewed_certificate_is_shown_to_new_connections(client: Client) -> None:
+    fresh = certificates.self_made(["127.0.0.1"], now=datetime.now(UTC))
+
+    await client.server.renew(fresh)
+
+    connector = aiohttp.TCPConnector(ssl=trusting(fresh))
+    async with aiohttp.ClientSession(connector=connector) as session:
+        assert (await Client(client.server, session).get("/healthz"))[0] == 200
+
+
+async def test_a_request_under_way_is_answered_before_the_server_stops() -> None:
+    half, go_on = asyncio.Event(), asyncio.Event()
+    review = as_json(review_of(a_pod()))
+
+    async def halting() -> AsyncIterator[bytes]:
+        yield review[:100]
+        half.set()
+        await go_on.wait()
+        yield review[100:]
+
+    stack = server.serving(QUICK, Handlers(mutate=mutate, validate=validate), CERTIFICATE)
+    running = await stack.__aenter__()
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusting(CERTIFICATE))) as session:
+        under_way = asyncio.create_task(Client(running, session).post("/mutate", halting()))
+        await half.wait()
+        await until(lambda: running.under_way == 1)
+        stopping = asyncio.create_task(stack.__aexit__(None, None, None))
+        # Knocking at the port while it is still open would leave a handshake behind; the loop's turns are enough.
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert running.draining
+        assert not stopping.done()
+        go_on.set()
+
+        status, answer = await under_way
+        await stopping
+
+    assert (status, answer["response"]["allowed"]) == (200, True)
+    assert not accepts(running.port)
+
+
+async def test_a_request_that_never_ends_does_not_keep_the_server() -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.sleep(30)
+
+    settings = Settings(host="127.0.0.1", port=0, linger=timedelta(0), drain=timedelta(milliseconds=50))
+    stack = server.serving(settings, Handlers(mutate=mutate, validate=validate), CERTIFICATE)
+    running = await stack.__aenter__()
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusting(CERTIFICATE))) as session:
+        under_way = asyncio.create_task(Client(running, session).post("/mutate", endless()))
+        await until(lambda: running.under_way == 1)
+
+        async with asyncio.timeout(5):
+            await stack.__aexit__(None, None, None)
+
+        with pytest.raises(aiohttp.ClientError):
+            await under_way
+
+
+async def test_a_stopping_server_turns_unready_before_it_stops_listening() -> None:
+    settings = Settings(host="127.0.0.1", port=0, linger=timedelta(seconds=0.3), drain=timedelta(seconds=1))
+    stack = server.serving(settings, Handlers(mutate=mutate, validate=validate), CERTIFICATE)
+    running = await stack.__aenter__()
+    stopping = asyncio.create_task(stack.__aexit__(None, None, None))
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusting(CERTIFICATE))) as session:
+        client = Client(running, session)
+
+        await until(lambda: running.draining)
+        assert await client.get("/readyz") == (503, "waiting: the server is stopping\n")
+        assert (await client.post("/mutate", review_of(a_pod())))[0] == 200
+
+    await stopping
+    assert not accepts(running.port)
+
+
+async def test_verdicts_that_allow_carry_warnings() -> None:
+    async with serving(validate=lambda _review: Verdict(warnings=("muster: mind the gap",))) as client:
+        _, answer = await client.post("/validate", review_of(a_pod()))
+
+    assert answer["response"]["warnings"] == ["muster: mind the gap"]
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not is_so():  # noqa: ASYNC110 - what is waited for is in the kernel, or in a property
+            await asyncio.sleep(0.005)
+
+
+def accepts(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
