@@ -31,9 +31,10 @@ FIRST_INSTANT = -62_135_596_800 * 10**9
 LAST_INSTANT = 253_402_300_800 * 10**9 - 1
 
 
-def checked_timestamp(nanoseconds: int) -> values.Timestamp:
+def checked_timestamp(nanoseconds: int, offset: int = 0) -> values.Timestamp:
+    """Return the instant, or raise EvaluationError outside of the years 1 to 9999."""
     if FIRST_INSTANT <= nanoseconds <= LAST_INSTANT:
-        return values.Timestamp(nanoseconds)
+        return values.Timestamp(nanoseconds, offset)
     raise failures.EvaluationError("timestamp overflow")
 
 
@@ -64,6 +65,10 @@ def _multiply(left: float, right: float) -> float:
     return left * right
 
 
+def _moved(instant: values.Timestamp, nanoseconds: int) -> values.Timestamp:
+    return checked_timestamp(instant.nanoseconds + nanoseconds, instant.offset)
+
+
 def _concatenate(left: Any, right: Any) -> Any:
     budgets.check_size(len(left) + len(right))
     return left + right
@@ -77,14 +82,14 @@ OVERLOADS: tuple[Overload, ...] = (
     function("_+_", "bytes, bytes -> bytes", _concatenate),
     function("_+_", "list(A), list(A) -> list(A)", _concatenate),
     function("_+_", "duration, duration -> duration", lambda a, b: checked_duration(a.nanoseconds + b.nanoseconds)),
-    function("_+_", "duration, timestamp -> timestamp", lambda a, b: checked_timestamp(a.nanoseconds + b.nanoseconds)),
-    function("_+_", "timestamp, duration -> timestamp", lambda a, b: checked_timestamp(a.nanoseconds + b.nanoseconds)),
+    function("_+_", "duration, timestamp -> timestamp", lambda a, b: _moved(b, a.nanoseconds)),
+    function("_+_", "timestamp, duration -> timestamp", lambda a, b: _moved(a, b.nanoseconds)),
     function("_-_", "int, int -> int", lambda a, b: checked_int(a - b)),
     function("_-_", "uint, uint -> uint", lambda a, b: checked_uint(int(a) - int(b))),
     function("_-_", "double, double -> double", lambda a, b: a - b),
     function("_-_", "duration, duration -> duration", lambda a, b: checked_duration(a.nanoseconds - b.nanoseconds)),
     function("_-_", "timestamp, timestamp -> duration", lambda a, b: checked_duration(a.nanoseconds - b.nanoseconds)),
-    function("_-_", "timestamp, duration -> timestamp", lambda a, b: checked_timestamp(a.nanoseconds - b.nanoseconds)),
+    function("_-_", "timestamp, duration -> timestamp", lambda a, b: _moved(a, -b.nanoseconds)),
     function("_*_", "int, int -> int", lambda a, b: checked_int(a * b)),
     function("_*_", "uint, uint -> uint", lambda a, b: checked_uint(int(a) * int(b))),
     function("_*_", "double, double -> double", _multiply),
@@ -96,3 +101,17 @@ OVERLOADS: tuple[Overload, ...] = (
     function("-_", "int -> int", lambda a: checked_int(-a)),
     function("-_", "double -> double", lambda a: -a),
 )
+
+_ADDITIONS = {
+    tuple(next(iter(classes)) for classes in overload.classes if classes): overload.run
+    for overload in OVERLOADS
+    if overload.name == "_+_"
+}
+
+
+def add(left: Any, right: Any) -> Any:
+    """Return left + right, by their kinds."""
+    run = _ADDITIONS.get((type(left), type(right)))
+    if run is None:
+        raise failures.no_such_overload("_+_")
+    return run(left, right)

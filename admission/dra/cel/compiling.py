@@ -118,7 +118,10 @@ class _Compiler:
         folded = folding.fold(node, overloads, constants)
         if folded is not folding.NOT_CONSTANT:
             return self.constant(node, folded)
-        return calls.compile_call(overloads, self.environment, runs, constants)
+        try:
+            return calls.compile_call(overloads, self.environment, runs, constants)
+        except failures.EvaluationError as error:
+            raise failures.RefusalError(node.at, f"program instantiation failed: {error}") from None
 
     def _list(self, node: nodes.ListLiteral, scope: Scope) -> Run:
         runs = [self.compile(entry.value, scope) for entry in node.elements]

@@ -8,7 +8,7 @@ from enum import StrEnum
 from fractions import Fraction
 
 from admission.api import devices
-from admission.dra.cel import budgets, checking, compiling, environments, failures, frames, kinds, parsing, values
+from admission.dra.cel import budgets, checking, compiling, environments, failures, frames, kinds, parsing, values, vetting
 from admission.dra.cel.library import quantities, versions
 
 CompileError = failures.CompileError
@@ -54,8 +54,13 @@ class Program:
         self._run = run
         self._places = places
 
-    def evaluate(self, device: DeviceValue) -> bool | int:
-        """Return the text's value on a device: a bool, or an int for a price. Raises EvaluationError."""
+    def evaluate(self, device: DeviceValue | UnreadableDevice) -> bool | int:
+        """Return the text's value on a device: a bool, or an int for a price.
+
+        Raises EvaluationError, always on an unreadable device.
+        """
+        if isinstance(device, UnreadableDevice):
+            raise device.error()
         frame: frames.Frame = [None] * self._places
         frame[frames.STEPS] = budgets.STEPS
         frame[frames.FIRST_VARIABLE] = device.device
@@ -81,6 +86,7 @@ def compile_device(
     try:
         root = parsing.parse(text)
         checked = checking.check(root, environment)
+        vetting.vet(root, checked)
         _check_result(checked.kind(root), result, environment)
         run, places = compiling.compile_checked(root, checked, environment)
     except failures.RefusalError as refusal:

@@ -3,6 +3,7 @@
 A signature is written as in the language's own documents; a single capital letter is a type parameter.
 """
 
+import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from admission.dra.cel import kinds, values
 from admission.dra.cel.kinds import Kind
 
 Implementation = Callable[..., Any]
+Prepare = Callable[[Sequence[Any]], Implementation | None]
 
 _ALIASES = {
     "Quantity": kinds.QUANTITY,
@@ -62,17 +64,17 @@ class Overload:
     run: Implementation
     variables: tuple[str, ...]
     classes: tuple[frozenset[type] | None, ...]
-    prepare: Callable[[Sequence[Any]], Implementation | None] | None = None
+    prepare: Prepare | None = None
 
 
-def function(name: str, signature: str, run: Implementation) -> Overload:
+def function(name: str, signature: str, run: Implementation, prepare: Prepare | None = None) -> Overload:
     """Declare a function, `name(…)`."""
-    return _overload(name, signature, run, member=False)
+    return dataclasses.replace(_overload(name, signature, run, member=False), prepare=prepare)
 
 
-def member(name: str, signature: str, run: Implementation) -> Overload:
+def member(name: str, signature: str, run: Implementation, prepare: Prepare | None = None) -> Overload:
     """Declare a method; the signature's first parameter is its receiver."""
-    return _overload(name, signature, run, member=True)
+    return dataclasses.replace(_overload(name, signature, run, member=True), prepare=prepare)
 
 
 def _overload(name: str, signature: str, run: Implementation, *, member: bool) -> Overload:

@@ -6,7 +6,7 @@ a dict. Kinds are told apart by `type(value)`: bool is no int here, nor is Uint.
 
 import ipaddress
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -73,9 +73,10 @@ class Duration:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Timestamp:
-    """An instant, in nanoseconds since 1970 in UTC."""
+    """An instant, in nanoseconds since 1970 in UTC; offset: seconds of the zone it is written in."""
 
     nanoseconds: int
+    offset: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

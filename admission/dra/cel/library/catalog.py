@@ -4,10 +4,39 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from admission.dra.cel import arithmetics
-from admission.dra.cel.library import operators, optionals, quantities, versions
+from admission.dra.cel.library import (
+    conversions,
+    formats,
+    formatting,
+    lists,
+    networks,
+    operators,
+    optionals,
+    patterns,
+    quantities,
+    strings,
+    times,
+    urls,
+    versions,
+)
 from admission.dra.cel.signatures import Overload
 
-_LIBRARIES = (operators, arithmetics, optionals, quantities, versions)
+_LIBRARIES = (
+    operators,
+    arithmetics,
+    conversions,
+    strings,
+    formatting,
+    patterns,
+    lists,
+    optionals,
+    times,
+    quantities,
+    versions,
+    networks,
+    urls,
+    formats,
+)
 
 
 def _by_name() -> dict[str, tuple[Overload, ...]]:
