@@ -39,7 +39,7 @@ Affordable = Callable[[Charge], Shortfall | None]
 one does not."""
 
 
-def anything(charge: Charge) -> None:  # noqa: ARG001 - an Affordable
+def anything(charge: Charge) -> None:
     """Afford every charge."""
 
 

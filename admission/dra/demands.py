@@ -1,0 +1,161 @@
+"""A gang ready to be searched: its pods grouped into kinds, its claims turned into asks.
+
+Pods of one kind are interchangeable: equal claims, resources and demands on nodes. Only own claims may differ by name.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from admission.api.claims import Claim
+from admission.api.names import NodeName, Uid
+from admission.dra import asking, filters
+from admission.dra.asking import ClaimAsk, Refusal
+from admission.dra.plans import PodDemand
+from admission.dra.worlds import World
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A claim that has to be allocated for a pod. shared: its number among the gang's shared claims, if it is one."""
+
+    claim: Claim
+    ask: ClaimAsk
+    shared: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PodKind:
+    """Pods that are interchangeable.
+
+    wanted: of each member, in its order, the claims to allocate. nodes: those whose filters let the pods in.
+    """
+
+    members: tuple[PodDemand, ...]
+    wanted: tuple[tuple[Wanted, ...], ...]
+    wants: Mapping[str, int]
+    nodes: frozenset[NodeName]
+
+    @property
+    def asks(self) -> tuple[ClaimAsk, ...]:
+        return tuple(wanted.ask for wanted in self.wanted[0])
+
+    @property
+    def shared(self) -> tuple[int | None, ...]:
+        """Return for every claim its number among the gang's shared claims."""
+        return tuple(wanted.shared for wanted in self.wanted[0])
+
+    @property
+    def devices(self) -> int:
+        """Return how many devices one pod takes."""
+        return sum(request.count for claim in self.asks for request in claim.requests)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Gang:
+    """The kinds of a gang, those that are hardest to place first, and how many shared claims are to be allocated."""
+
+    kinds: tuple[PodKind, ...]
+    shared: int
+
+    @property
+    def claims(self) -> tuple[ClaimAsk, ...]:
+        return tuple(ask for kind in self.kinds for ask in kind.asks)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A pod's claim that is not even searched for."""
+
+    pod: str
+    refusal: Refusal
+
+
+def compiled(demands: Sequence[PodDemand], world: World) -> Gang | Refused:
+    """Group pods into kinds; the first claim that cannot be searched for is the answer instead."""
+    numbers = _shared(demands, world)
+    grouped: dict[Hashable, list[tuple[PodDemand, tuple[Wanted, ...]]]] = {}
+    asks: dict[Hashable, ClaimAsk | Refusal] = {}
+    for demand in sorted(demands, key=lambda demand: _natural(demand.pod.meta.name)):
+        wanted: list[Wanted] = []
+        for claim in _open(demand, world):
+            found = _ask(claim, world, asks)
+            if not isinstance(found, ClaimAsk):
+                return Refused(demand.pod.meta.name, found)
+            wanted.append(Wanted(claim, found, numbers.get(key_of(claim))))
+        grouped.setdefault(_likeness(demand, wanted, world), []).append((demand, tuple(wanted)))
+    kinds = [_kind(members, world) for members in grouped.values()]
+    kinds.sort(key=lambda kind: (len(kind.nodes), -kind.devices))
+    return Gang(kinds=tuple(kinds), shared=len(numbers))
+
+
+def key_of(claim: Claim) -> Uid:
+    """Return what tells claims apart: the UID, or the key of a claim that has none yet."""
+    return claim.meta.uid or Uid(claim.meta.key)
+
+
+def _open(demand: PodDemand, world: World) -> Iterable[Claim]:
+    """Return the claims that still have to be allocated, each once, in order."""
+    unique = {key_of(claim): claim for claim in demand.claims}
+    return [claim for claim in unique.values() if claim.allocation is None and claim.meta.uid not in world.pinned]
+
+
+def _shared(demands: Iterable[PodDemand], world: World) -> dict[Uid, int]:
+    """Number the claims that several pods wait for."""
+    users = Counter(key_of(claim) for demand in demands for claim in _open(demand, world))
+    return {key: number for number, key in enumerate(key for key, pods in users.items() if pods > 1)}
+
+
+def _ask(claim: Claim, world: World, known: dict[Hashable, ClaimAsk | Refusal]) -> ClaimAsk | Refusal:
+    """Compile a claim; claims with the same requests and constraints, as a template makes them, only once."""
+    spec = (claim.spec.requests, claim.spec.constraints)
+    where = f"claim {claim.meta.name}"
+    # Capacity requests are a mapping, which cannot be a key; such claims are refused anyway.
+    if any(option.capacity for request in claim.spec.requests for option in request.alternatives):
+        return asking.of(claim.spec, world.classes, where)
+    key = repr(spec)
+    if key not in known:
+        known[key] = asking.of(claim.spec, world.classes, where)
+    return known[key]
+
+
+def _likeness(demand: PodDemand, wanted: Iterable[Wanted], world: World) -> Hashable:
+    pod = demand.pod
+    bound = tuple(
+        (claim.allocation.node_selector if claim.allocation is not None else None, world.pinned.get(claim.meta.uid))
+        for claim in demand.claims
+        if claim.allocation is not None or claim.meta.uid in world.pinned
+    )
+    return (
+        tuple((one.ask, one.shared) for one in wanted),
+        tuple(sorted(pod.requests.items())),
+        tuple(sorted(pod.node_selector.items())),
+        pod.affinity,
+        pod.tolerations,
+        bound,
+    )
+
+
+def _kind(members: Sequence[tuple[PodDemand, tuple[Wanted, ...]]], world: World) -> PodKind:
+    first = members[0][0]
+    return PodKind(
+        members=tuple(demand for demand, _ in members),
+        wanted=tuple(wanted for _, wanted in members),
+        wants={resource: amount for resource, amount in first.pod.requests.items() if amount > 0},
+        nodes=frozenset(name for name, node in world.nodes.items() if filters.refuses(first, node, world) is None),
+    )
+
+
+def _natural(name: str) -> tuple[tuple[int, str], ...]:
+    """Return a sort key by which train-2 comes before train-10."""
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in _parts(name))
+
+
+def _parts(name: str) -> list[str]:
+    parts: list[str] = []
+    for letter in name:
+        if parts and parts[-1][-1].isdecimal() == letter.isdecimal():
+            parts[-1] += letter
+        else:
+            parts.append(letter)
+    return parts

@@ -1,0 +1,182 @@
+"""The gang planner: for every pod a node and devices, all together or not at all.
+
+The rule is that of kube-scheduler under `Pin`: pods are placed one after the other, and at its turn a pod gets the
+first fit of devices on its node, given all that was taken before. Order and nodes are free; the devices are not.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from admission.api.entries import RequestDevice
+from admission.api.gangs import Charge, PlannedClaim, PlannedPod
+from admission.dra import asking, demands, explaining, metering, profiles, worlds
+from admission.dra.asking import NotSimulated
+from admission.dra.demands import Gang, Wanted
+from admission.dra.explaining import Explanation
+from admission.dra.metering import ChargeError, Given, Meters
+from admission.dra.placing import Outcome, Placed, Placer
+from admission.dra.plans import Affordable, Kind, NoPlan, Plan, PodDemand, anything
+from admission.dra.pools import Spot
+from admission.dra.profiles import Profiles
+from admission.dra.searching import Budget, StepsEndedError
+from admission.dra.selecting import Selectors
+from admission.dra.worlds import World
+from admission.errors import AmountError
+
+
+def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
+    pods: Sequence[PodDemand],
+    world: World,
+    *,
+    meters: Meters = metering.NONE,
+    selectors: Selectors,
+    steps: int,
+    affordable: Affordable = anything,
+) -> Plan | NoPlan:
+    """Place all pods of a gang, or say why that cannot be.
+
+    steps: devices tried and pods placed, at most. Quota takes part in the search: where the first choice is not
+    affordable another one may be. Claims that are allocated or planned already are not charged again.
+    """
+    gang = demands.compiled(pods, world)
+    if not isinstance(gang, Gang):
+        kind = Kind.NOT_SIMULATED if isinstance(gang.refusal, NotSimulated) else Kind.FATAL
+        return NoPlan(kind=kind, message=f"pod {gang.pod}: {gang.refusal}", details={"pod": gang.pod})
+    known = _profiles(gang, world, meters, selectors)
+    return _Planning(gang, world, known, steps).answer(affordable)
+
+
+def diagnose(  # noqa: PLR0913 - the same
+    answer: NoPlan,
+    pods: Sequence[PodDemand],
+    world: World,
+    *,
+    meters: Meters = metering.NONE,
+    selectors: Selectors,
+    steps: int,
+) -> NoPlan:
+    """Tell a gang that waits for busy devices from one that no empty cluster could take.
+
+    Only an infeasible answer is looked into; every other one is returned as it is.
+    """
+    if answer.kind is not Kind.INFEASIBLE:
+        return answer
+    gang = demands.compiled(pods, world)
+    if not isinstance(gang, Gang):
+        return answer
+    own = {
+        device.device for pod in pods for claim in pod.claims if claim.allocation for device in claim.allocation.devices
+    }
+    empty = plan(pods, worlds.emptied(world, keep=own), meters=meters, selectors=selectors, steps=steps)
+    if isinstance(empty, NoPlan):
+        if empty.kind is Kind.STEPS_ENDED:
+            return replace(
+                empty, message=f"{answer.message}; whether an empty cluster would do was not found in {steps} steps"
+            )
+        return replace(empty, message=f"{empty.message}, even if nothing else were in use")
+    return _Planning(gang, world, _profiles(gang, world, meters, selectors), steps).busy(answer)
+
+
+def _profiles(gang: Gang, world: World, meters: Meters, selectors: Selectors) -> Profiles:
+    need = profiles.Need(asking.asks(gang.claims), asking.attributes(gang.claims), meters, world.shared)
+    return profiles.of(need, selectors)
+
+
+class _Planning:
+    """One question: a compiled gang in a world."""
+
+    def __init__(self, gang: Gang, world: World, known: Profiles, steps: int) -> None:
+        self.gang = gang
+        self.world = world
+        self.profiles = known
+        self.steps = steps
+        self.budget = Budget(steps)
+
+    def answer(self, affordable: Affordable) -> Plan | NoPlan:
+        try:
+            outcome = self._placer(affordable).run()
+            if outcome.done:
+                return self._plan(outcome)
+            if outcome.shortfall is not None:
+                return self._over_quota(outcome)
+        except StepsEndedError:
+            message = f"neither a plan nor a proof that there is none was found in {self.steps} steps"
+            return NoPlan(kind=Kind.STEPS_ENDED, message=message, details={"steps": self.steps}, steps=self.steps)
+        except AmountError as error:
+            return NoPlan(kind=Kind.FATAL, message=f"the gang cannot be charged: {error}", steps=self.budget.spent)
+        return self._infeasible(outcome)
+
+    def busy(self, answer: NoPlan) -> NoPlan:
+        placer, explanation = self._explained()
+        found = explaining.busy(explanation, placer, self.world, self.profiles)
+        return NoPlan(kind=Kind.BUSY, message=found.message, details=found.details, steps=answer.steps)
+
+    def _placer(self, affordable: Affordable, *, greedy: bool = False) -> Placer:
+        return Placer(self.gang, self.world, self.profiles, self.budget, affordable, greedy=greedy)
+
+    def _over_quota(self, outcome: Outcome) -> NoPlan:
+        """No plan is affordable; if there is none at all, say that instead."""
+        free = self._placer(anything).run()
+        if not free.done or outcome.shortfall is None:
+            return self._infeasible(free)
+        shortfall = outcome.shortfall
+        return NoPlan(
+            kind=Kind.OVER_QUOTA, message=shortfall.message, details=shortfall.details, steps=self.budget.spent
+        )
+
+    def _infeasible(self, outcome: Outcome) -> NoPlan:
+        """Say why there is no plan: first what Muster cannot know, then what is missing."""
+        spent = self.budget.spent
+        refusals = sorted(outcome.refusals, key=lambda refusal: not isinstance(refusal, NotSimulated))
+        if refusals:
+            kind = Kind.NOT_SIMULATED if isinstance(refusals[0], NotSimulated) else Kind.FATAL
+            pod = self.gang.kinds[outcome.refusals[refusals[0]]].members[0].pod.meta.name
+            return NoPlan(kind=kind, message=f"pod {pod}: {refusals[0]}", details={"pod": pod}, steps=spent)
+        placer, found = self._explained()
+        missing = explaining.incomplete(self.gang, self.world, placer.outcome.stuck or 0)
+        if missing is not None:
+            return NoPlan(kind=Kind.POOL_INCOMPLETE, message=missing.message, details=missing.details, steps=spent)
+        return NoPlan(kind=Kind.INFEASIBLE, message=found.message, details=found.details, steps=spent)
+
+    def _explained(self) -> tuple[Placer, Explanation]:
+        """Walk greedily to where the gang gets stuck, and explain that."""
+        self.budget = Budget(self.steps)
+        placer = self._placer(anything, greedy=True)
+        placer.run()
+        return placer, explaining.stuck(self.gang, self.world, self.profiles, placer)
+
+    def _plan(self, outcome: Outcome) -> Plan:
+        charges = {
+            demands.key_of(wanted.claim): self._charge(wanted, picks)
+            for placed in outcome.placed
+            for wanted, picks in placed.claims
+        }
+        return Plan(
+            pods=tuple(self._planned(placed, outcome) for placed in outcome.placed),
+            charge=metering.added(charges.values()),
+            charges=charges,
+            steps=self.budget.spent,
+        )
+
+    def _planned(self, placed: Placed, outcome: Outcome) -> PlannedPod:
+        pod = self.gang.kinds[placed.kind].members[placed.member].pod
+        return PlannedPod(
+            uid=pod.meta.uid,
+            pod=pod.meta.key,
+            node=outcome.names[placed.node],
+            claims=tuple(
+                PlannedClaim(uid=wanted.claim.meta.uid, claim=wanted.claim.meta.key, devices=_devices(wanted, picks))
+                for wanted, picks in placed.claims
+            ),
+        )
+
+    def _charge(self, wanted: Wanted, picks: Sequence[tuple[int, Spot]]) -> Charge:
+        given = [Given(device, spot.device) for device, (_, spot) in zip(_devices(wanted, picks), picks, strict=True)]
+        charge = metering.charge(self.profiles.need.meters, wanted.claim.spec, given)
+        if isinstance(charge, ChargeError):
+            raise AmountError(charge.message)
+        return charge
+
+
+def _devices(wanted: Wanted, picks: Sequence[tuple[int, Spot]]) -> tuple[RequestDevice, ...]:
+    return tuple(RequestDevice(request=wanted.ask.requests[request].name, device=spot.id) for request, spot in picks)
