@@ -1,0 +1,86 @@
+"""The command `muster`: one module for each group of commands, imported when it is asked for.
+
+Exit codes: 0 done; 1 failed, and trying again may help; 2 the command line, the input or the installation is wrong;
+others are told in the help of the command that has them. Errors are sentences on the standard error, never tracebacks;
+`--debug` adds the traceback.
+"""
+
+import importlib
+import sys
+import traceback
+from contextvars import ContextVar
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import admission
+from admission.cli import rendering
+from admission.errors import MendError, MusterError
+
+FAILED, MEND, INTERRUPTED = 1, 2, 130
+
+COMMANDS = {
+    "serve": "admission.cli.serving",
+    "simulate": "admission.cli.simulating",
+    "why": "admission.cli.explaining",
+    "gang": "admission.cli.gangs",
+    "queue": "admission.cli.queues",
+    "ledger": "admission.cli.ledgers",
+}
+"""Name of a command → the module whose `app` it is."""
+
+_debugging: ContextVar[bool] = ContextVar("debugging", default=False)
+
+
+class _OnDemand(TyperGroup):
+    """A group whose commands are imported one by one: a database's or a cluster's client takes a while to import."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - the base class's
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - the base class's
+        module = COMMANDS.get(cmd_name)
+        return None if module is None else typer.main.get_command(importlib.import_module(module).app)
+
+
+app = typer.Typer(
+    cls=_OnDemand,
+    name="muster",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        rendering.say(f"muster {admission.__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog="Exit codes: 0 done, 1 failed, 2 the command line or the input is wrong; others: see the command.")
+def _options(
+    *,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[  # noqa: ARG001 - its callback does the work
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Queue-aware batch admission for Kubernetes clusters that hand out devices by Dynamic Resource Allocation."""
+    _debugging.set(debug)
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        app()
+    except MusterError as error:
+        if _debugging.get():
+            traceback.print_exc()
+        rendering.error(str(error))
+        sys.exit(MEND if isinstance(error, MendError) else FAILED)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

@@ -1,0 +1,241 @@
+"""Reading manifests: files, folders or standard input become objects, each with the place where it stands.
+
+For the commands that work offline. YAML is read as Kubernetes reads it, so times stay text and a key that stands twice
+is an error. Lines are looked up only when something is wrong: the text is parsed again and the field's path is walked.
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from admission.api import meta
+from admission.api.reading import Json
+from admission.errors import Flaw, MendError
+
+STANDARD_INPUT = "-"
+SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+_Base: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class BadInputError(MendError):
+    """Manifests that cannot be used; one line for each thing that is wrong, with file, line and field."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file that was read; `name` is what people know it by."""
+
+    name: str
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One object and where it stands: the source, the document in it, and the item when the document is a list."""
+
+    body: Json
+    source: Source
+    document: int = 0
+    item: int | None = None
+
+    @property
+    def label(self) -> str:
+        """Return `Kind namespace/name`, as messages name the object."""
+        return f"{self.body.get('kind')} {meta.name_in(self.body)}"
+
+    def place(self, path: str = "") -> str:
+        """Return `file:line` of a field, or of the closest thing around it that is there."""
+        inside = path if self.item is None else f"items[{self.item}].{path}".rstrip(".")
+        node = next((node for at, node in enumerate(_nodes(self.source.text)) if at == self.document), None)
+        if node is None:
+            return self.source.name
+        return f"{self.source.name}:{_walk(node, inside).start_mark.line + 1}"
+
+    def problem(self, flaw: Flaw) -> str:
+        """Write one flaw of the object as a line for people."""
+        return f"{self.place(flaw.field)}: {self.label}: {flaw}"
+
+
+def read(paths: Iterable[str]) -> list[Manifest]:
+    """Return the objects of files, folders (with all below them) and `-`, in order. Raises BadInputError."""
+    found: list[Manifest] = []
+    problems: list[str] = []
+    for source in _sources(paths):
+        try:
+            found += _manifests(source)
+        except BadInputError as error:
+            problems += error.problems
+    problems += [manifest.problem(flaw) for manifest in found for flaw in _flaws(manifest.body)]
+    if problems:
+        raise BadInputError(problems)
+    return found
+
+
+def _flaws(body: Json) -> Iterator[Flaw]:
+    """Yield what is missing from an object that it could be any kind at all."""
+    for name in ("apiVersion", "kind"):
+        value = body.get(name)
+        if value is None or value == "":
+            yield Flaw(name, "is required")
+        elif not isinstance(value, str):
+            yield Flaw(name, f"is {value!r}, a string is expected")
+
+
+def _sources(paths: Iterable[str]) -> Iterator[Source]:
+    for path in paths:
+        if path == STANDARD_INPUT:
+            yield Source("(standard input)", _decoded("(standard input)", sys.stdin.buffer.read()))
+        else:
+            yield from (_file(file) for file in _files(Path(path)))
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    below = (file for file in path.rglob("*") if file.suffix in SUFFIXES and file.is_file())
+    files = sorted(file for file in below if not _is_hidden(file.relative_to(path)))
+    if not files:
+        raise BadInputError([f"{path}: no file in this folder ends in .yaml, .yml or .json"])
+    return files
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _file(path: Path) -> Source:
+    try:
+        return Source(str(path), _decoded(str(path), path.read_bytes()))
+    except OSError as error:
+        raise BadInputError([f"{path}: {error.strerror or error}"]) from error
+
+
+def _decoded(name: str, content: bytes) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise BadInputError([f"{name}:{line}: is not UTF-8 text"]) from error
+
+
+def _manifests(source: Source) -> list[Manifest]:
+    found: list[Manifest] = []
+    problems: list[str] = []
+    for number, document in enumerate(_documents(source)):
+        if document is None:
+            continue
+        for item, body in _items(document):
+            manifest = Manifest(body, source, number, item)
+            if isinstance(body, Mapping):
+                found.append(manifest)
+            else:
+                problems.append(f"{manifest.place()}: is no Kubernetes object: a mapping with apiVersion and kind")
+    if problems:
+        raise BadInputError(problems)
+    return found
+
+
+def _items(document: Any) -> list[tuple[int | None, Any]]:
+    """Take a list apart: `kind: List`, and typed ones such as PodList, whose items need not say what they are."""
+    if not isinstance(document, Mapping):
+        return [(None, document)]
+    kind, items = document.get("kind"), document.get("items")
+    if not isinstance(kind, str) or not kind.endswith("List") or not isinstance(items, list):
+        return [(None, document)]
+    implied = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List")} if kind != "List" else {}
+    return [(at, {**implied, **item} if isinstance(item, Mapping) else item) for at, item in enumerate(items)]
+
+
+def _documents(source: Source) -> list[Any]:
+    if source.text.lstrip()[:1] == "{":
+        # A dump in JSON is large and json is fast; what it cannot read may still be YAML in braces.
+        try:
+            return [json.loads(source.text)]
+        except (ValueError, RecursionError):
+            pass
+    try:
+        loader = _Loader(source.text)
+        try:
+            documents = []
+            while loader.check_data():
+                documents.append(loader.get_data())
+            return documents
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"{source.name}:{mark.line + 1}" if mark else source.name
+        raise BadInputError([f"{place}: is not YAML: {error.problem or error.context}"]) from error
+    except (yaml.YAMLError, ValueError, AttributeError, KeyError, TypeError) as error:
+        # The last ones are what PyYAML stumbles over where a value is not what its tag says, such as `!!timestamp x`.
+        raise BadInputError([f"{source.name}: is not YAML: {type(error).__name__}: {error}"]) from error
+    except RecursionError as error:
+        raise BadInputError([f"{source.name}: is nested too deeply"]) from error
+
+
+class _Loader(_Base):  # type: ignore[misc,valid-type]
+    """YAML as Kubernetes reads it."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - as the base class has it
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
+        for first, resolvers in _Base.yaml_implicit_resolvers.items()
+    }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} stands twice", key.start_mark)
+            seen.add(key.value if isinstance(key, yaml.ScalarNode) else id(key))
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return mapping
+
+
+def _nodes(text: str) -> Iterator[yaml.Node]:
+    """Yield the documents as nodes, which know their lines; nothing more where the text is only JSON, not YAML."""
+    loader = _Loader(text)
+    try:
+        while loader.check_node():
+            yield loader.get_node()
+    except yaml.YAMLError:
+        return
+    finally:
+        loader.dispose()
+
+
+def _walk(node: yaml.Node, path: str) -> yaml.Node:
+    """Follow a path such as `spec.quotas[0].nominal` as far as it goes; keys may hold dots themselves."""
+    path = path.removeprefix(".")
+    if not path:
+        return node
+    if isinstance(node, yaml.SequenceNode):
+        number, _, behind = path.removeprefix("[").partition("]")
+        at = int(number) if number.isdigit() else len(node.value)
+        return _walk(node.value[at], behind) if at < len(node.value) else node
+    if isinstance(node, yaml.MappingNode):
+        steps = [(key, value, left) for key, value in node.value if (left := _after(path, key.value)) is not None]
+        if steps:
+            key, value, rest = max(steps, key=lambda step: len(step[0].value))
+            # The last step is shown where its key stands: a value may begin on a later line.
+            return _walk(value, rest) if rest else key
+    return node
+
+
+def _after(path: str, key: Any) -> str | None:
+    """Return what is left of a path behind a key, or None when the path does not begin with it."""
+    if not isinstance(key, str):
+        return None
+    starts = (start for start in (f"[{key}]", key) if path.startswith(start))
+    rests = (path.removeprefix(start) for start in starts)
+    return next((rest for rest in rests if not rest or rest[0] in ".["), None)

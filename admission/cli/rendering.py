@@ -1,0 +1,191 @@
+"""How the commands write: tables for people, JSON for programs, notes and errors to the standard error.
+
+On a terminal tables have colours and rules. Elsewhere they are plain text in columns, one row a line, so that grep, awk
+and logs can use them.
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from admission.api import quantities
+from admission.api.gangs import Charge, PlannedPod
+from admission.api.reports import MeterUse, QueueReport
+
+UNLIMITED = 10_000
+"""Columns of plain text; nothing is cut off."""
+
+STYLES: Mapping[str, str] = {
+    "Admitted": "green",
+    "Running": "green",
+    "Finished": "dim",
+    "Reserved": "cyan",
+    "Held": "yellow",
+    "Pending": "yellow",
+    "Evicted": "magenta",
+    "Denied": "red",
+}
+
+
+class Format(StrEnum):
+    """What a command writes."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class Number(str):
+    """The heading of a column of numbers, which stand to the right."""
+
+    __slots__ = ()
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "none") -> None:
+    """Write a table to the standard output; without rows, a line that says so."""
+    console = Console(highlight=False)
+    listed = [[_cell(value) for value in row] for row in rows]
+    if not listed:
+        console.print(Text(f"{title}: {empty}"))
+    elif console.is_terminal:
+        console.print(_drawn(title, columns, listed))
+        console.print()
+    else:
+        _plain(title, columns, listed)
+
+
+def say(text: str) -> None:
+    """Write a line to the standard output."""
+    Console(highlight=False, soft_wrap=True).print(Text(text))
+
+
+def note(text: str) -> None:
+    """Write a remark to the standard error, where it disturbs no program."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(Text(f"note: {text}", style="dim"))
+
+
+def error(text: str) -> None:
+    """Write what is wrong to the standard error."""
+    message = Text("error: ", style="bold red").append(Text(text, style="default not bold"))
+    Console(stderr=True, highlight=False, soft_wrap=True).print(message)
+
+
+def as_json(value: Any) -> None:
+    """Write one JSON document."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def amount(value: int) -> str:
+    """Write an amount of a meter; a dash for nothing, as most of a table of use is nothing."""
+    return quantities.render(value) if value else "-"
+
+
+def charge(charges: Charge) -> str:
+    """Write a charge as `gpus 4, claims 2`."""
+    return ", ".join(f"{meter} {quantities.render(taken)}" for meter, taken in sorted(charges.items())) or "-"
+
+
+def amounts(charges: Charge) -> dict[str, str]:
+    """Return a charge for JSON."""
+    return {str(meter): quantities.render(taken) for meter, taken in sorted(charges.items())}
+
+
+def use(meter: MeterUse) -> dict[str, str]:
+    """Return a queue's use of a meter for JSON; what is reserved counts as used."""
+    values = {
+        "nominal": meter.nominal,
+        "used": meter.reserved + meter.used,
+        "borrowed": meter.borrowed,
+        "lent": meter.lent,
+        "pending": meter.pending,
+    }
+    return {name: quantities.render(value) for name, value in values.items()}
+
+
+def plan(pods: Iterable[PlannedPod]) -> list[dict[str, Any]]:
+    """Return a plan for JSON, with names inside the gang's namespace."""
+    return [
+        {
+            "pod": _local(pod.pod),
+            "node": str(pod.node),
+            "claims": [
+                {
+                    "claim": _local(claim.claim),
+                    "devices": [
+                        {"request": given.request, **given.device._asdict()} for given in sorted(claim.devices)
+                    ],
+                }
+                for claim in pod.claims
+            ],
+        }
+        for pod in pods
+    ]
+
+
+def plan_rows(pods: Iterable[PlannedPod]) -> list[tuple[str, str, str]]:
+    """Return pod, node and devices of a plan, a row for each pod."""
+    return [(_local(pod.pod), str(pod.node), _devices(pod)) for pod in pods]
+
+
+def nodes_of(pods: Iterable[PlannedPod]) -> str:
+    """Write where a gang goes: `node-1 x2, node-3`."""
+    counts: dict[str, int] = {}
+    for pod in pods:
+        counts[str(pod.node)] = counts.get(str(pod.node), 0) + 1
+    return ", ".join(f"{node} x{count}" if count > 1 else node for node, count in sorted(counts.items()))
+
+
+def _devices(pod: PlannedPod) -> str:
+    given = [device for claim in pod.claims for device in sorted(claim.devices)]
+    return ", ".join(f"{one.device.pool}/{one.device.device}" for one in given) or "-"
+
+
+def _local(key: str) -> str:
+    return key.rpartition("/")[2]
+
+
+def _cell(value: object) -> Text:
+    text = "-" if value is None or value == "" else str(value)
+    return Text(text, style=STYLES.get(text, ""))
+
+
+def _drawn(title: str, columns: Sequence[str], rows: Iterable[Sequence[Text]]) -> Table:
+    drawn = Table(title=title, title_justify="left", title_style="bold", box=box.ROUNDED, header_style="bold")
+    for column in columns:
+        right = isinstance(column, Number)
+        drawn.add_column(column, justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        drawn.add_row(*row)
+    return drawn
+
+
+def _plain(title: str, columns: Sequence[str], rows: Sequence[Sequence[Text]]) -> None:
+    headings = [column.upper() for column in columns]
+    widths = [max(len(heading), *(len(row[at].plain) for row in rows)) for at, heading in enumerate(headings)]
+    sys.stdout.write(f"{title}\n")
+    for row in (headings, *([cell.plain for cell in row] for row in rows)):
+        line = "  ".join(
+            cell.rjust(width) if isinstance(column, Number) else cell.ljust(width)
+            for cell, width, column in zip(row, widths, columns, strict=True)
+        )
+        sys.stdout.write(f"{line.rstrip()}\n")
+    sys.stdout.write("\n")
+
+
+def use_rows(queue: QueueReport) -> list[tuple[str, ...]]:
+    """Return a queue's use, a row for each meter: queue, meter, nominal, used, borrowed, lent, pending."""
+    return [
+        (
+            queue.name,
+            meter,
+            quantities.render(use.nominal),
+            *map(amount, (use.reserved + use.used, use.borrowed, use.lent, use.pending)),
+        )
+        for meter, use in sorted(queue.meters.items())
+    ]
