@@ -1,0 +1,161 @@
+"""`muster simulate`: what Muster would decide about these manifests, without a cluster."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from admission.cli import manifests, rendering
+from admission.cli.manifests import BadInputError, Manifest
+from admission.cli.rendering import Format, Number
+from admission.errors import MendError
+from admission.flow import expanding, simulating
+from admission.flow.expanding import Expanded
+from admission.flow.simulating import GangOutcome, Outcome, Verdict
+
+app = typer.Typer(rich_markup_mode=None)
+
+ALL_ADMITTED, SOME_HELD, SOME_DENIED = 0, 3, 4
+
+EPILOG = """Examples:
+
+  muster simulate config/examples jobs.yaml
+
+  kubectl get nodes,resourceslices,deviceclasses,queues,meters -o yaml | muster simulate - jobs.yaml
+
+  muster simulate cluster/ --until-empty --format json | jq '.gangs[] | select(.decision != "Admitted")'
+
+Exit codes: 0 all gangs are admitted, 3 some are held, 4 some are denied, 2 the input is wrong."""
+
+
+@app.command(epilog=EPILOG)
+def simulate(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Files, folders, or - for standard input.")],
+    *,
+    output: Annotated[Format, typer.Option("--format", "-o", help="Tables, or one JSON object.")] = Format.TEXT,
+    until_empty: Annotated[
+        bool, typer.Option("--until-empty", help="Let gangs end in the order of their start, and try what waits again.")
+    ] = False,
+    now: Annotated[
+        str | None, typer.Option(help="The time, RFC 3339; by default a minute after the latest time in the input.")
+    ] = None,
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="For objects that name none.")] = "default",
+    steps: Annotated[int, typer.Option(min=1, help="Bound of the search, per gang and question.")] = 50_000,
+) -> None:
+    """Show which gangs would start, where and on which devices, and why the others wait. Needs no cluster.
+
+    Reads any manifests: nodes, slices, classes, claims, templates, Jobs, pods and Muster's objects. Jobs become their
+    pods. Pods that are bound and claims that are allocated count as in use.
+    """
+    found = manifests.read(paths)
+    world = expanding.expand([manifest.body for manifest in found], now=_time(now), namespace=namespace)
+    _refuse_flaws(world, found)
+
+    outcome = asyncio.run(simulating.simulate(world, until_empty=until_empty, steps=steps))
+
+    for text in (*world.notes, *_warnings(outcome)):
+        rendering.note(text)
+    if output is Format.JSON:
+        rendering.as_json(as_json(outcome))
+    else:
+        show(outcome)
+    raise typer.Exit(exit_code(outcome))
+
+
+def exit_code(outcome: Outcome) -> int:
+    """Return 0, 3 or 4: the worst that happened to a gang."""
+    if Verdict.DENIED in outcome.verdicts:
+        return SOME_DENIED
+    return SOME_HELD if Verdict.HELD in outcome.verdicts else ALL_ADMITTED
+
+
+def as_json(outcome: Outcome) -> dict[str, Any]:
+    """Return the documented JSON (docs/commands.md)."""
+    return {
+        "gangs": [_gang(gang) for gang in outcome.gangs],
+        "queues": [
+            {
+                "name": queue.name,
+                "meters": {meter: rendering.use(use) for meter, use in sorted(queue.meters.items())},
+            }
+            for queue in outcome.queues
+        ],
+    }
+
+
+def show(outcome: Outcome) -> None:
+    """Write the tables."""
+    rendering.table(
+        "Gangs",
+        (Number("order"), "gang", "queue", "decision", "charges", "where, or why not"),
+        [
+            (gang.order, f"{gang.namespace}/{gang.name}", gang.queue, gang.verdict, _charges(gang), _fate(gang))
+            for gang in outcome.gangs
+        ],
+        empty="no pod of the input enters a queue",
+    )
+    planned = [gang for gang in outcome.gangs if gang.plan]
+    if planned:
+        rendering.table(
+            "Plans",
+            ("gang", "pod", "node", "devices"),
+            [(f"{gang.namespace}/{gang.name}", *row) for gang in planned for row in rendering.plan_rows(gang.plan)],
+        )
+    headings = ("queue", "meter", *map(Number, ("nominal", "used", "borrowed", "lent", "pending")))
+    rendering.table("Queues", headings, [row for queue in outcome.queues for row in rendering.use_rows(queue)])
+
+
+def _time(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise MendError(f"--now: {text!r} is not a time such as 2026-01-31T12:00:00Z") from error
+    if time.tzinfo is None:
+        raise MendError(f"--now: {text!r} has no time zone; add Z or an offset such as +02:00")
+    return time
+
+
+def _refuse_flaws(world: Expanded, found: Sequence[Manifest]) -> None:
+    problems = [found[index].problem(flaw) for index, error in world.flaws for flaw in error.flaws]
+    if problems:
+        raise BadInputError(problems)
+
+
+def _warnings(outcome: Outcome) -> list[str]:
+    """Return what is wrong with queues and meters: without it a hold may be hard to understand."""
+    reports = [(f"queue {queue.name}", queue.conditions) for queue in outcome.queues]
+    reports += [
+        (f"{report.plural.removesuffix('s')} {report.name}", report.conditions) for report in outcome.conditions
+    ]
+    bad = [(name, c) for name, conditions in reports for c in conditions if c.status != "True" or "Missing" in c.reason]
+    return [f"{name}: {condition.message}" for name, condition in bad]
+
+
+def _gang(gang: GangOutcome) -> dict[str, Any]:
+    return {
+        "namespace": gang.namespace,
+        "name": gang.name,
+        "queue": gang.queue,
+        "decision": gang.verdict,
+        "reason": gang.reason,
+        "message": gang.message,
+        "details": dict(gang.details),
+        "placement": gang.placement or None,
+        "order": gang.order,
+        "plan": rendering.plan(gang.plan),
+        "charges": rendering.amounts(gang.charges),
+    }
+
+
+def _charges(gang: GangOutcome) -> str:
+    return rendering.charge(gang.charges)
+
+
+def _fate(gang: GangOutcome) -> str:
+    if gang.verdict is Verdict.ADMITTED:
+        return rendering.nodes_of(gang.plan) or gang.message
+    return f"{gang.reason}: {gang.message}"

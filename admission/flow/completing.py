@@ -1,0 +1,191 @@
+"""Manifests as the API server would keep them: read, with the name, namespace, UID and time that are missing filled in.
+
+For `muster simulate`. What is filled in is always the same for the same input. Kinds that nothing here decides by are
+left out, with a note; a version whose shape is not known is a flaw, since leaving it out would answer wrongly.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from admission.api import claims, devices, gangs, meta, meters, names, nodes, pods, queues, workloads
+from admission.api.meta import Meta
+from admission.api.nodes import Namespace
+from admission.api.reading import Json, Reader
+from admission.api.snapshot import Snapshot
+from admission.api.workloads import Job
+from admission.errors import Flaw, MalformedObjectError
+from admission.flow import memory
+
+BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
+"""What time it is where no object says when it was made."""
+
+
+class _Kind(NamedTuple):
+    """How objects of one kind are read. versions: those with the shape that the reader knows."""
+
+    versions: frozenset[str]
+    read: Callable[[Json], Any]
+    namespaced: bool = False
+
+
+class PriorityClass(NamedTuple):
+    """What the API server fills a pod's priority in from."""
+
+    meta: Meta
+    value: int
+    is_default: bool
+
+
+def _priority_class(obj: Json) -> PriorityClass:
+    reader = Reader(obj)
+    found = PriorityClass(meta.decode(reader), reader.integer("value"), reader.flag("globalDefault"))
+    reader.finish("PriorityClass", found.meta.name)
+    return found
+
+
+_CORE, _DRA, _OWN = frozenset({"v1"}), frozenset({"v1", "v1beta2"}), frozenset({names.VERSION})
+
+_KINDS: Mapping[tuple[str, str], _Kind] = {
+    ("", "Node"): _Kind(_CORE, nodes.decode),
+    ("", "Namespace"): _Kind(_CORE, nodes.decode_namespace),
+    ("", "Pod"): _Kind(_CORE, pods.decode, namespaced=True),
+    ("batch", "Job"): _Kind(_CORE, workloads.decode, namespaced=True),
+    ("scheduling.k8s.io", "PriorityClass"): _Kind(_CORE, _priority_class),
+    ("resource.k8s.io", "ResourceSlice"): _Kind(_DRA, devices.decode_slice),
+    ("resource.k8s.io", "DeviceClass"): _Kind(_DRA, devices.decode_class),
+    ("resource.k8s.io", "ResourceClaim"): _Kind(_DRA, claims.decode, namespaced=True),
+    ("resource.k8s.io", "ResourceClaimTemplate"): _Kind(_DRA, claims.decode_template, namespaced=True),
+    (names.GROUP, "Queue"): _Kind(_OWN, queues.decode),
+    (names.GROUP, "Meter"): _Kind(_OWN, meters.decode),
+    (names.GROUP, "Gang"): _Kind(_OWN, gangs.decode, namespaced=True),
+}
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A pod as JSON, and where it comes from. job: the Job whose template it was made from.
+
+    known: whether the input gives its UID; then it exists already, and webhooks have seen it.
+    """
+
+    body: dict[str, Any]
+    index: int
+    job: Job | None = None
+    known: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Store:
+    """What the input holds: values by kind and key with their places in it, and its pods as JSON.
+
+    invented: UIDs that the input does not give. notes: what was left out. flaws: what cannot be read, with its place.
+    """
+
+    now: datetime
+    namespace: str
+    values: dict[tuple[str, str], Any] = field(default_factory=dict)
+    places: dict[tuple[str, str], int] = field(default_factory=dict)
+    pods: list[Candidate] = field(default_factory=list)
+    invented: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+    flaws: list[tuple[int, MalformedObjectError]] = field(default_factory=list)
+
+    def of(self, kind: str) -> dict[str, Any]:
+        """Return the values of one kind by their keys, in the order of the input."""
+        return {key: value for (name, key), value in self.values.items() if name == kind}
+
+    def keep(self, kind: str, value: Any, index: int) -> None:
+        key = (kind, value.meta.key)
+        if key in self.values:
+            self.notes.append(f"{kind} {value.meta.key} stands more than once; the last one counts")
+            self.pods = [pod for pod in self.pods if pod.index != self.places[key]]
+        self.values[key], self.places[key] = value, index
+
+
+def read(objects: Sequence[Json], *, now: datetime | None, namespace: str) -> Store:
+    """Read all objects; each has an apiVersion and a kind. now: a minute after the latest time in them, if None."""
+    store = Store(now=now or _after_all(objects), namespace=namespace)
+    for index, obj in enumerate(objects):
+        group, _, version = str(obj["apiVersion"]).rpartition("/")
+        name = str(obj["kind"])
+        kind = _KINDS.get((group, name))
+        if kind is None:
+            store.notes.append(f"{name} {meta.name_in(obj)} ({obj['apiVersion']}) is left out: it is not simulated")
+            continue
+        try:
+            if version not in kind.versions:
+                raise _version_error(obj, kind)
+            body = _completed(obj, index, kind, store)
+            store.keep(name, kind.read(body), index)
+        except MalformedObjectError as error:
+            store.flaws.append((index, error))
+            continue
+        if name == "Pod":
+            store.pods.append(Candidate(body, index, known=body["metadata"]["uid"] not in store.invented))
+    return store
+
+
+def snapshot(store: Store) -> Snapshot:
+    """Return everything but pods. Namespaces that are only mentioned have no labels but their name."""
+    mentioned = {key.rpartition("/")[0] for _, key in store.values} - {""}
+    return Snapshot(
+        nodes={node.name: node for node in store.of("Node").values()},
+        namespaces={name: _namespace(name) for name in sorted(mentioned)} | store.of("Namespace"),
+        slices=store.of("ResourceSlice"),
+        classes=store.of("DeviceClass"),
+        claims=store.of("ResourceClaim"),
+        templates=store.of("ResourceClaimTemplate"),
+        jobs={job.meta.uid: job for job in store.of("Job").values()},
+        queues={queue.name: queue for queue in store.of("Queue").values()},
+        meters={meter.name: meter for meter in store.of("Meter").values()},
+        gangs=store.of("Gang"),
+    )
+
+
+def _namespace(name: str) -> Namespace:
+    return Namespace(meta=Meta(name=name), labels={"kubernetes.io/metadata.name": name})
+
+
+def _after_all(objects: Iterable[Json]) -> datetime:
+    times = [time for obj in objects if (time := _created(obj)) is not None]
+    return max(times) + timedelta(minutes=1) if times else BEGINNING
+
+
+def _created(obj: Json) -> datetime | None:
+    data = obj.get("metadata")
+    text = data.get("creationTimestamp") if isinstance(data, Mapping) else None
+    try:
+        time = datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return time if time.tzinfo else None
+
+
+def _version_error(obj: Json, kind: _Kind) -> MalformedObjectError:
+    group = str(obj["apiVersion"]).rpartition("/")[0]
+    readable = " or ".join(f"{group}/{version}".lstrip("/") for version in sorted(kind.versions))
+    flaw = Flaw("apiVersion", f"{obj['apiVersion']} is not read here; {readable} is")
+    return MalformedObjectError(str(obj["kind"]), meta.name_in(obj), (flaw,))
+
+
+def _completed(obj: Json, index: int, kind: _Kind, store: Store) -> dict[str, Any]:
+    """Return the object with the metadata that the API server would have filled in."""
+    given = obj.get("metadata")
+    data = dict(given) if isinstance(given, Mapping) else {}
+    if not data.get("name") and isinstance(data.get("generateName"), str):
+        data["name"] = f"{data['generateName']}{index:05}"
+    if not data.get("name"):
+        raise MalformedObjectError(str(obj["kind"]), meta.name_in(obj), (Flaw("metadata.name", "is required"),))
+    if not kind.namespaced:
+        data.pop("namespace", None)
+    elif not data.get("namespace"):
+        data["namespace"] = store.namespace
+    if not data.get("uid"):
+        data["uid"] = memory.uid_of(str(obj["kind"]), f"{data.get('namespace', '')}/{data['name']}")
+        store.invented.add(data["uid"])
+    if not data.get("creationTimestamp"):
+        # In the order of the input, and behind everything that says when it was made.
+        data["creationTimestamp"] = (store.now - timedelta(seconds=30) + timedelta(milliseconds=index)).isoformat()
+    return {**obj, "metadata": data}

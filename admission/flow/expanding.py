@@ -1,0 +1,264 @@
+"""From manifests to a snapshot: what the API server and the other controllers would have made of them.
+
+For `muster simulate`. Jobs become their pods, the webhook's rules are asked about every pod that is not bound, and pods
+get their claims from templates. What the input already shows (a Job's pods, a pod's claims, an allocation) is taken as
+it is.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from admission.api import meta, names, pods
+from admission.api.claims import Claim, ClaimTemplate
+from admission.api.meta import Meta, Owner
+from admission.api.names import GangUid, QueueName
+from admission.api.patches import Operation
+from admission.api.pods import Pod
+from admission.api.reading import Json, Reader
+from admission.api.reasons import Denial
+from admission.api.reviews import Review
+from admission.api.snapshot import Snapshot
+from admission.api.workloads import Job
+from admission.errors import Flaw, MalformedObjectError
+from admission.flow import completing, memory, reviewing
+from admission.flow.completing import Candidate, PriorityClass, Store
+from admission.policy import limits, recognition
+from admission.policy.doors import Rules
+from admission.policy.recognition import LARGEST_SIZE, Identity
+
+RULES = Rules(controller="muster")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A gang of which a pod was refused at the door."""
+
+    identity: Identity
+    queue: QueueName
+    denial: Denial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expanded:
+    """What a list of objects amounts to.
+
+    refusals: by gang, of the first pod that was refused. invented: UIDs that the input does not give. notes: what was
+    left out, and warnings of the door. flaws: what cannot be read, with the object's place in the list.
+    """
+
+    snapshot: Snapshot
+    now: datetime
+    refusals: Mapping[GangUid, Refusal] = field(default_factory=dict)
+    invented: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
+    flaws: tuple[tuple[int, MalformedObjectError], ...] = ()
+
+
+def expand(
+    objects: Sequence[Json],
+    *,
+    now: datetime | None = None,
+    namespace: str = "default",
+) -> Expanded:
+    """Return the cluster that the objects describe. now: by default a minute after the latest time among them."""
+    store = completing.read(objects, now=now, namespace=namespace)
+    bare = completing.snapshot(store)
+
+    candidates = [*store.pods, *(pod for job in bare.jobs.values() for pod in _pods_of(job, store))]
+    door = _Door(bare)
+    entered = [pod for pod in candidates if door.lets_in(pod)]
+
+    classes = store.of("PriorityClass")
+    found = [_prioritized(pods.decode(pod.body), pod.body, classes) for pod in entered]
+    return Expanded(
+        snapshot=_with_claims(replace(bare, pods={pod.meta.uid: pod for pod in found})),
+        now=store.now,
+        refusals=door.refusals,
+        invented=frozenset(store.invented),
+        notes=(*store.notes, *dict.fromkeys(door.warnings)),
+        flaws=tuple(store.flaws),
+    )
+
+
+# Jobs.
+
+
+def _pods_of(job: Job, store: Store) -> Iterator[Candidate]:
+    """Yield the pods that the Job's controller would make, unless the input shows some of them."""
+    if job.finished or job.meta.deleted is not None or any(_is_owned_by(pod.body, job) for pod in store.pods):
+        return
+    if job.suspended:
+        store.notes.append(f"Job {job.meta.key} is suspended and makes no pods")
+        return
+    index = store.places["Job", job.meta.key]
+    count = job.parallelism if job.completions is None else min(job.parallelism, job.completions - job.succeeded)
+    if not 0 <= count <= LARGEST_SIZE:
+        flaw = Flaw("spec.parallelism", f"makes {count} pods at a time; a gang has 0 to {LARGEST_SIZE}")
+        store.flaws.append((index, MalformedObjectError("Job", job.meta.key, (flaw,))))
+        return
+    try:
+        bodies = [_pod_of(job, number) for number in range(count)]
+        for body in bodies[:1]:
+            pods.decode(body)
+    except MalformedObjectError as error:
+        flaws = tuple(Flaw(f"spec.template.{flaw.field}", flaw.message) for flaw in error.flaws)
+        store.flaws.append((index, MalformedObjectError("Job", job.meta.key, flaws)))
+        return
+    store.invented.update(body["metadata"]["uid"] for body in bodies)
+    yield from (Candidate(body, index, job) for body in bodies)
+
+
+def _is_owned_by(body: Json, job: Job) -> bool:
+    owners = body["metadata"].get("ownerReferences") or ()
+    return any(isinstance(owner, Mapping) and owner.get("uid") == job.meta.uid for owner in owners)
+
+
+def _pod_of(job: Job, number: int) -> dict[str, Any]:
+    """Return a pod of a Job as `pkg/controller/job` (v1.37.1) makes it, but for the random end of its name."""
+    reader = Reader(job.template)
+    data = reader.child("metadata")
+    labels = {
+        **data.pairs("labels"),
+        "batch.kubernetes.io/job-name": job.meta.name,
+        "batch.kubernetes.io/controller-uid": job.meta.uid,
+        "job-name": job.meta.name,
+        "controller-uid": job.meta.uid,
+    }
+    index = {"batch.kubernetes.io/job-completion-index": str(number)} if job.indexed else {}
+    reader.child("spec")
+    reader.finish("Pod", job.meta.key)
+    name = f"{job.meta.name}-{number}"
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job.meta.name, "uid": job.meta.uid, "controller": True}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": job.meta.namespace,
+            "uid": memory.uid_of("Pod", f"{job.meta.uid}/{number}"),
+            "creationTimestamp": (job.meta.created + timedelta(microseconds=number)).isoformat(),
+            "labels": {**labels, **index},
+            "annotations": {**data.pairs("annotations"), **index},
+            "ownerReferences": [owner],
+        },
+        "spec": dict(reader.raw("spec") or {}),
+    }
+
+
+# The door.
+
+
+class _Door:
+    """The webhook's two halves, asked about one pod after the other as if each were created now."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.refusals: dict[GangUid, Refusal] = {}
+        self.warnings: list[str] = []
+        self._snapshot = snapshot
+        self._view = memory.Still(snapshot)
+        self._memory = limits.Memory()
+
+    def lets_in(self, pod: Candidate) -> bool:
+        """Complete a pod and judge it; pods that run, have ended or were gated by a webhook are in already."""
+        if _is_in(pod):
+            return True
+        pod.body = _patched(pod.body, reviewing.mutate(_review(pod.body), self._view).patch)
+        verdict = reviewing.validate(_review(pod.body), self._view, rules=RULES, memory=self._memory)
+        source = f"Job {pod.job.meta.key}" if pod.job else f"Pod {meta.name_in(pod.body)}"
+        self.warnings += [f"{source}: {text.removeprefix('muster: ')}" for text in verdict.warnings]
+        if verdict.denial is not None:
+            refusal = self._refusal(pod, verdict.denial)
+            self.refusals.setdefault(refusal.identity.uid, refusal)
+        return verdict.denial is None
+
+    def _refusal(self, pod: Candidate, denial: Denial) -> Refusal:
+        # Who it is must be told even where the rest of it cannot be read.
+        refused = Pod(meta=meta.decode(Reader(pod.body)))
+        identity = recognition.identify(refused, self._snapshot)
+        return Refusal(identity=identity, queue=QueueName(refused.queue), denial=denial)
+
+
+def _is_in(pod: Candidate) -> bool:
+    reader = Reader(pod.body)
+    spec = reader.child("spec")
+    gates = (gate.text("name") for gate in spec.children("schedulingGates"))
+    bound_or_over = bool(spec.text("nodeName")) or reader.child("status").text("phase") in pods.FINISHED
+    return bound_or_over or (pod.known and names.GATE in gates)
+
+
+def _review(body: Json) -> Review:
+    data = body["metadata"]
+    return Review(
+        uid=data["uid"],
+        group="",
+        version="v1",
+        resource="pods",
+        kind="Pod",
+        operation="CREATE",
+        namespace=data["namespace"],
+        name=data["name"],
+        obj=body,
+    )
+
+
+def _patched(body: dict[str, Any], patch: Iterable[Operation]) -> dict[str, Any]:
+    """Apply a patch of additions, the only ones that the mutating half makes."""
+    for step in patch:
+        *way, last = (part.replace("~1", "/").replace("~0", "~") for part in step["path"].split("/")[1:])
+        body = _added(body, way, last, step["value"])
+    return body
+
+
+def _added(body: Any, way: list[str], last: str, value: Any) -> Any:
+    if way:
+        return {**body, way[0]: _added(body.get(way[0]), way[1:], last, value)}
+    if isinstance(body, list):
+        return [*body, value]
+    return {**(body or {}), last: value}
+
+
+# Priority.
+
+
+def _prioritized(pod: Pod, body: Json, classes: Mapping[str, PriorityClass]) -> Pod:
+    """Fill in the priority as the API server does from the pod's PriorityClass, or from the default one."""
+    spec = body.get("spec") or {}
+    if spec.get("priority") is not None:
+        return pod
+    named = classes.get(str(spec.get("priorityClassName")))
+    found = named or next((known for known in classes.values() if known.is_default), None)
+    return replace(pod, priority=found.value) if found else pod
+
+
+# Claims from templates.
+
+
+def _with_claims(snapshot: Snapshot) -> Snapshot:
+    """Make the claims that `pkg/controller/resourceclaim` (v1.37.1) makes, for gated pods too."""
+    known = dict(snapshot.claims)
+    completed = {}
+    for uid, pod in snapshot.pods.items():
+        generated = dict(pod.generated_claims)
+        for claim in pod.claims:
+            template = snapshot.templates.get(f"{pod.meta.namespace}/{claim.template}")
+            if pod.finished or template is None or claim.name in generated:
+                continue
+            made = _claim_of(pod, claim.name, template)
+            known.setdefault(made.meta.key, made)
+            generated[claim.name] = made.meta.name
+        completed[uid] = replace(pod, generated_claims=generated)
+    return replace(snapshot, pods=completed, claims=known)
+
+
+def _claim_of(pod: Pod, name: str, template: ClaimTemplate) -> Claim:
+    made = Meta(
+        name=f"{pod.meta.name}-{name}",
+        namespace=pod.meta.namespace,
+        uid=memory.uid_of("ResourceClaim", f"{pod.meta.uid}/{name}"),
+        annotations={"resource.kubernetes.io/pod-claim-name": name},
+        owners=(Owner(api_version="v1", kind="Pod", name=pod.meta.name, uid=pod.meta.uid, controller=True),),
+        created=pod.meta.created,
+    )
+    return Claim(meta=made, spec=template.spec)

@@ -1,0 +1,209 @@
+"""The ports in memory: a cluster and a ledger for `muster simulate` and for tests.
+
+`Cluster` stands for the API server and for those who work beside Muster: `schedule` is kube-scheduler and the kubelets,
+`finish` the end of pods with what the garbage collector and the resource claim controller do after it. Time does not
+pass in here; whoever runs a cycle says what time it is.
+"""
+
+import uuid
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from admission.api import names
+from admission.api.claims import AllocatedDevice, Allocation, Claim
+from admission.api.entries import Entry, Holding, Posted
+from admission.api.gangs import Gang, GangReport
+from admission.api.meta import Meta
+from admission.api.names import NodeName, QueueName, Uid
+from admission.api.pods import Pod
+from admission.api.reports import ConditionReport, Notice, QueueReport
+from admission.api.selectors import NodeSelector, NodeTerm, Requirement
+from admission.api.snapshot import Snapshot
+from admission.errors import DeposedError
+from admission.quota.books import Book
+
+_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, names.GROUP)
+
+
+def uid_of(kind: str, key: str) -> Uid:
+    """Return a UID for an object that has none, always the same for the same kind, namespace and name."""
+    return Uid(str(uuid.uuid5(_NAMESPACE, f"{kind}/{key}")))
+
+
+class Still:
+    """The port View of a cluster in which nothing happens."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    @property
+    def synced(self) -> bool:
+        return True
+
+    def snapshot(self) -> Snapshot:
+        return self._snapshot
+
+
+class Cluster:
+    """A cluster in memory: the ports View, Pods and Reports of one cycle after the other."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._rest = snapshot
+        self._pods = dict(snapshot.pods)
+        self._claims = dict(snapshot.claims)
+        self._jobs = dict(snapshot.jobs)
+        self._gangs = dict(snapshot.gangs)
+        self.gangs: dict[str, GangReport] = {}
+        self.queues: dict[QueueName, QueueReport] = {}
+        self.condition_reports: list[ConditionReport] = []
+        self.notices: list[Notice] = []
+
+    # View
+
+    @property
+    def synced(self) -> bool:
+        return True
+
+    def snapshot(self) -> Snapshot:
+        return replace(
+            self._rest,
+            pods=dict(self._pods),
+            claims=dict(self._claims),
+            jobs=dict(self._jobs),
+            gangs=dict(self._gangs),
+        )
+
+    # Pods
+
+    async def open_gate(self, pod: Pod, node: NodeName | None) -> None:
+        known = self._pods[pod.meta.uid]
+        pinned = known.node_selector if node is None else {**known.node_selector, names.HOSTNAME: node}
+        gates = tuple(gate for gate in known.gates if gate != names.GATE)
+        self._pods[pod.meta.uid] = replace(known, gates=gates, node_selector=pinned)
+
+    async def evict(self, pod: Pod, reason: str) -> None:  # noqa: ARG002 - a port
+        gone = self._pods.pop(pod.meta.uid, None)
+        if gone is not None:
+            self._leave_claims([gone])
+
+    # Reports
+
+    async def gang(self, report: GangReport) -> None:
+        self.gangs[report.key] = report
+        known = self._gangs.get(report.key)
+        self._gangs[report.key] = Gang(
+            meta=known.meta if known else _meta_of(report),
+            queue=report.queue,
+            size=report.size,
+            min_count=known.min_count if known else None,
+            priority=report.priority,
+            workload=report.workload,
+            phase=report.phase,
+            evictions=report.evictions,
+            queued_since=report.queued_since,
+            next_try=report.next_try,
+        )
+
+    async def queue(self, report: QueueReport) -> None:
+        self.queues[report.name] = report
+
+    async def conditions(self, report: ConditionReport) -> None:
+        self.condition_reports.append(report)
+
+    async def notify(self, notice: Notice) -> None:
+        self.notices.append(notice)
+
+    # What others do in a cluster.
+
+    def schedule(self, book: Book) -> tuple[Pod, ...]:
+        """Bind and start every pod whose gate was opened, on the node and with the devices that the book granted."""
+        started = []
+        for pod in list(self._pods.values()):
+            placement = book.placements.get(book.owners[pod.meta.uid]) if pod.meta.uid in book.owners else None
+            if placement is None or pod.gates or pod.node or pod.finished:
+                continue
+            node = placement.seats[pod.meta.uid].node
+            self._allocate(pod, node, placement.holdings)
+            self._pods[pod.meta.uid] = running = replace(pod, node=node, phase="Running", ready=True)
+            started.append(running)
+        return tuple(started)
+
+    def _allocate(self, pod: Pod, node: NodeName, holdings: Mapping[Uid, Holding]) -> None:
+        wanted = (f"{pod.meta.namespace}/{pod.claim_name(claim)}" for claim in pod.claims)
+        for key in wanted:
+            claim = self._claims.get(key)
+            if claim is None:
+                continue
+            allocation = claim.allocation
+            if allocation is None and claim.meta.uid in holdings:
+                allocation = _allocation(holdings[claim.meta.uid], node)
+            consumers = (*claim.reserved_for, pod.meta.uid)
+            self._claims[key] = replace(claim, allocation=allocation, reserved_for=consumers)
+
+    def finish(self, pods: Collection[Pod]) -> None:
+        """Let pods succeed, and their Jobs with them; claims made for them go, others are free without a consumer."""
+        ended = [self._pods[pod.meta.uid] for pod in pods if pod.meta.uid in self._pods]
+        for pod in ended:
+            self._pods[pod.meta.uid] = replace(pod, phase="Succeeded", ready=False)
+            owner = pod.meta.controller
+            job = self._jobs.get(owner.uid) if owner else None
+            if job is not None:
+                self._jobs[job.meta.uid] = replace(job, finished=True, succeeded=job.succeeded + 1)
+        self._leave_claims(ended)
+
+    def _leave_claims(self, pods: Collection[Pod]) -> None:
+        gone = {pod.meta.uid for pod in pods}
+        for key, claim in list(self._claims.items()):
+            if any(owner.uid in gone for owner in claim.meta.owners):
+                del self._claims[key]
+            elif gone & set(claim.reserved_for):
+                self._claims[key] = _without(claim, gone)
+
+
+def _without(claim: Claim, gone: Collection[Uid]) -> Claim:
+    left = tuple(uid for uid in claim.reserved_for if uid not in gone)
+    return replace(claim, reserved_for=left, allocation=claim.allocation if left else None)
+
+
+def _allocation(holding: Holding, node: NodeName) -> Allocation:
+    """Return the allocation that kube-scheduler writes for devices of one node."""
+    term = NodeTerm(fields=(Requirement(key="metadata.name", operator="In", values=(node,)),))
+    return Allocation(
+        devices=tuple(AllocatedDevice(given=given) for given in holding.devices),
+        node_selector=NodeSelector(terms=(term,)),
+    )
+
+
+def _meta_of(report: GangReport) -> Meta:
+    return Meta(name=report.name, namespace=report.namespace, uid=uid_of("Gang", report.key))
+
+
+class Ledger:
+    """Books in memory: the port Ledger, with the same rules and without a chain."""
+
+    def __init__(self, book: Book | None = None) -> None:
+        self.book = book or Book()
+        self.entries: list[Entry] = []
+        self._posted: dict[str, Posted] = {}
+        self._epoch = 0
+
+    async def load(self) -> Book:
+        return self.book
+
+    async def fence(self, epoch: int) -> None:
+        self._check(epoch)
+        self._epoch = epoch
+
+    async def post(self, entry: Entry, *, epoch: int) -> Posted:
+        self._check(epoch)
+        known = self._posted.get(entry.key)
+        if known is not None:
+            return replace(known, repeated=True)
+        self.book = self.book.apply(entry)
+        self.entries.append(entry)
+        self._posted[entry.key] = Posted(sequence=len(self.entries), digest="")
+        return self._posted[entry.key]
+
+    def _check(self, epoch: int) -> None:
+        if epoch < self._epoch:
+            raise DeposedError(f"the ledger is at epoch {self._epoch}, this writer has {epoch}")

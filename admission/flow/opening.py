@@ -1,0 +1,97 @@
+"""Opening balances: the entries of gangs that run already, as a controller that had admitted them would have made them.
+
+For `muster simulate`: a dump shows what runs, but not the ledger. Every gang is granted what its claims are allocated,
+at the price of today's meters, and settled at once.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+
+from admission.api.claims import Claim
+from admission.api.devices import Device, DeviceId
+from admission.api.entries import Entry, Holding, Seat
+from admission.api.gangs import Charge
+from admission.api.names import Uid
+from admission.api.pods import Pod
+from admission.api.snapshot import Snapshot
+from admission.dra import metering
+from admission.dra.metering import ChargeError, Given, Meters
+from admission.errors import MendError
+from admission.policy import following
+from admission.policy.recognition import Group
+from admission.quota import books
+
+Seated = list[tuple[Pod, list[Claim]]]
+"""Pods that are bound, each with its allocated claims."""
+
+
+def entries(groups: Iterable[Group], snapshot: Snapshot, *, at: datetime, actor: str) -> Iterator[Entry]:
+    """Yield a reservation and a settlement for each gang. A claim that gangs share is charged to the first of them.
+
+    Raises MendError when the price of an allocated device cannot be found.
+    """
+    meters = metering.compile_meters(snapshot.meters.values())
+    devices = following.index_devices(snapshot)
+    charged: set[Uid] = set()
+    for group in groups:
+        seated = [(pod, _allocated(pod, snapshot)) for pod in placed(group)]
+        own = {claim.meta.uid: claim for _, claims in seated for claim in claims if claim.meta.uid not in charged}
+        charged |= own.keys()
+        holdings = {uid: _holding(claim, devices, meters) for uid, claim in own.items()}
+        reservation = _reservation(group, seated, holdings, at=at, actor=actor)
+        yield reservation
+        yield from _settlement(reservation, holdings, at=at, actor=actor)
+
+
+def placed(group: Group) -> tuple[Pod, ...]:
+    """Return the pods of a gang that are bound."""
+    return tuple(pod for pod in group.pods if pod.node)
+
+
+def _allocated(pod: Pod, snapshot: Snapshot) -> list[Claim]:
+    keys = (f"{pod.meta.namespace}/{pod.claim_name(claim)}" for claim in pod.claims)
+    found = (snapshot.claims.get(key) for key in keys)
+    return [claim for claim in found if claim is not None and claim.allocation is not None]
+
+
+def _holding(claim: Claim, devices: Mapping[DeviceId, Device], meters: Meters) -> Holding:
+    given = tuple(result.given for result in claim.allocation.devices) if claim.allocation else ()
+    return Holding(
+        claim_uid=claim.meta.uid, claim=claim.meta.key, devices=given, charge=_charge(claim, devices, meters)
+    )
+
+
+def _charge(claim: Claim, devices: Mapping[DeviceId, Device], meters: Meters) -> Charge:
+    """Return what today's meters ask for the devices that are still in a slice."""
+    results = claim.allocation.devices if claim.allocation else ()
+    known = [result for result in results if result.device in devices]
+    given = [Given(result.given, devices[result.device], result.admin_access) for result in known]
+    charge = metering.charge(meters, claim.spec, given)
+    if isinstance(charge, ChargeError):
+        raise MendError(f"claim {claim.meta.key} is allocated but cannot be charged: {charge.message}")
+    return charge
+
+
+def _reservation(group: Group, seated: Seated, holdings: Mapping[Uid, Holding], *, at: datetime, actor: str) -> Entry:
+    return books.reserve(
+        gang_uid=group.uid,
+        gang=group.key,
+        queue=group.queue,
+        seats=[
+            Seat(pod_uid=pod.meta.uid, pod=pod.meta.key, node=pod.node, claims=tuple(c.meta.uid for c in claims))
+            for pod, claims in seated
+        ],
+        holdings=holdings.values(),
+        at=at,
+        actor=actor,
+        reason="its pods run already",
+        on_behalf_of=group.key,
+    )
+
+
+def _settlement(reservation: Entry, holdings: Mapping[Uid, Holding], *, at: datetime, actor: str) -> Iterator[Entry]:
+    placement = books.Book().apply(reservation).placements[reservation.gang_uid]
+    allocated = {uid: books.Allocated(holding.devices, holding.charge) for uid, holding in holdings.items()}
+    entry = books.settle(placement, allocated, at=at, actor=actor)
+    if entry is not None:
+        yield entry

@@ -1,0 +1,179 @@
+"""What Muster would decide, offline: the controller's own cycle over a cluster in memory, until nothing moves.
+
+Called by `muster simulate`. The cluster comes from `expanding`; what the input shows as running is entered into the
+books first, by `opening`. After every cycle kube-scheduler is played, so that the next one sees what runs. With
+`until_empty` gangs that run end one after the other, and what waits is tried again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+
+from admission.api.gangs import Charge, GangReport, PlannedPod
+from admission.api.names import GangUid, QueueName
+from admission.api.reasons import Denial, Detail, Hold
+from admission.api.reports import ConditionReport, QueueReport
+from admission.flow import cycle, memory, opening
+from admission.flow.cycle import Desk, Ports, Result
+from admission.flow.expanding import Expanded, Refusal
+from admission.policy import recognition
+
+ACTOR = "muster simulate"
+EPOCH = 1
+STEP = timedelta(seconds=1)
+"""How far time goes on between two cycles."""
+
+
+class Verdict(StrEnum):
+    """What becomes of a gang."""
+
+    ADMITTED = "Admitted"
+    HELD = "Held"
+    DENIED = "Denied"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangOutcome:
+    """One gang's fate. order: 1 for the first that was admitted; None for those that ran from the start, or wait."""
+
+    namespace: str
+    name: str
+    queue: QueueName
+    verdict: Verdict
+    reason: str | None = None
+    message: str = ""
+    details: Mapping[str, Detail] = field(default_factory=dict)
+    placement: str = ""
+    order: int | None = None
+    plan: tuple[PlannedPod, ...] = ()
+    charges: Charge = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a simulation showed: every gang, admitted ones first and in their order, and the queues at its end."""
+
+    gangs: tuple[GangOutcome, ...]
+    queues: tuple[QueueReport, ...]
+    conditions: tuple[ConditionReport, ...]
+
+    @property
+    def verdicts(self) -> frozenset[Verdict]:
+        return frozenset(gang.verdict for gang in self.gangs)
+
+
+async def simulate(world: Expanded, *, until_empty: bool = False, steps: int = 50_000) -> Outcome:
+    """Run cycles until nothing more is admitted; with `until_empty`, until nothing waits or nothing helps."""
+    run = _Run(world, steps)
+    await run.begin()
+    while True:
+        result = await run.cycle()
+        if not result.granted and not (until_empty and run.finish_one()):
+            return run.outcome(result)
+
+
+class _Run:
+    """One simulation: its cluster and ledger, its clock, and what it has seen of each gang."""
+
+    def __init__(self, world: Expanded, steps: int) -> None:
+        self._world = world
+        self._now = world.now
+        self._cluster = memory.Cluster(world.snapshot)
+        self._ledger = memory.Ledger()
+        ports = Ports(view=self._cluster, pods=self._cluster, reports=self._cluster, ledger=self._ledger)
+        self._desk = Desk(ports=ports, actor=ACTOR, epoch=EPOCH, steps=steps)
+        self._seen: dict[GangUid, GangReport] = {}
+        self._running: list[GangUid] = []
+        self._at_first: frozenset[GangUid] = frozenset()
+        self._order: dict[GangUid, int] = {}
+
+    async def begin(self) -> None:
+        """Enter what runs already into the books."""
+        await self._ledger.fence(EPOCH)
+        groups = recognition.groups(self._world.snapshot, {})
+        running = sorted(
+            (group for group in groups if opening.placed(group)), key=lambda group: (group.queued_since, group.key)
+        )
+        for entry in opening.entries(running, self._world.snapshot, at=self._now, actor=ACTOR):
+            await self._ledger.post(entry, epoch=EPOCH)
+        self._running = [group.uid for group in running]
+        self._at_first = frozenset(self._running)
+
+    async def cycle(self) -> Result:
+        """Run one cycle, and let kube-scheduler start what it admitted."""
+        result = await cycle.run(self._desk, self._now)
+        for uid in result.granted:
+            if uid not in self._order:
+                self._order[uid] = len(self._order) + 1
+            if uid not in self._running:
+                self._running.append(uid)
+        for report in result.gangs:
+            if report.plan or report.uid not in self._order:
+                self._seen[report.uid] = report
+        self._cluster.schedule(self._ledger.book)
+        self._now += STEP
+        return result
+
+    def finish_one(self) -> bool:
+        """End the gang that runs longest, provided that something waits. Return whether there was one."""
+        snapshot = self._cluster.snapshot()
+        groups = {group.uid: group for group in recognition.groups(snapshot, self._ledger.book.placements)}
+        if not any(group.waiting for group in groups.values()):
+            return False
+        while self._running:
+            group = groups.get(self._running.pop(0))
+            if group is not None and (ready := opening.placed(group)):
+                self._cluster.finish(ready)
+                return True
+        return False
+
+    def outcome(self, result: Result) -> Outcome:
+        refused = self._world.refusals
+        told = [self._told(report) for uid, report in self._seen.items() if uid not in refused]
+        told += [_refused(refusal) for refusal in refused.values()]
+        told.sort(key=lambda gang: (gang.verdict is not Verdict.ADMITTED, gang.order or 0, gang.namespace, gang.name))
+        return Outcome(gangs=tuple(told), queues=result.queues, conditions=result.conditions)
+
+    def _told(self, report: GangReport) -> GangOutcome:
+        order = self._order.get(report.uid)
+        runs = order is not None or report.uid in self._at_first
+        hold = None if runs else report.hold
+        message = "its pods run already" if report.uid in self._at_first else ""
+        return GangOutcome(
+            namespace=report.namespace,
+            name=self._name(report),
+            queue=report.queue,
+            verdict=_verdict(hold),
+            reason=hold.reason if hold else None,
+            message=hold.message if hold else message,
+            details=hold.details if hold else {},
+            placement=report.placement,
+            order=order,
+            plan=report.plan,
+            charges=report.charges,
+        )
+
+    def _name(self, report: GangReport) -> str:
+        """Return the gang's name; that of its workload where a made-up UID would stand behind it."""
+        workload = report.workload
+        return workload.name if workload is not None and workload.uid in self._world.invented else report.name
+
+
+def _verdict(hold: Hold | Denial | None) -> Verdict:
+    if hold is None:
+        return Verdict.ADMITTED
+    return Verdict.HELD if isinstance(hold, Hold) else Verdict.DENIED
+
+
+def _refused(refusal: Refusal) -> GangOutcome:
+    identity, denial = refusal.identity, refusal.denial
+    return GangOutcome(
+        namespace=identity.namespace,
+        name=identity.workload.name if identity.workload else identity.name,
+        queue=refusal.queue,
+        verdict=Verdict.DENIED,
+        reason=denial.reason,
+        message=denial.message,
+        details=denial.details,
+    )
