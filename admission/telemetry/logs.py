@@ -15,7 +15,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 MASK = "***"
 
-_SECRET_NAME = re.compile(r"password|passwd|secret|token|authorization|private_?key|credential|\bkey\b", re.IGNORECASE)
+_SECRET_NAME = re.compile(r"password|passwd|secret|token|authorization|private_?key|credential", re.IGNORECASE)
 _URL_PASSWORD = re.compile(r"(?P<start>[a-z][a-z0-9+.-]*://[^/\s:@]*):[^/\s@]+@", re.IGNORECASE)
 _PEM_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
 

@@ -1,0 +1,114 @@
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+
+from admission.telemetry import logs
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    yield
+    root.handlers = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def stream() -> io.StringIO:
+    stream = io.StringIO()
+    logs.configure(stream=stream)
+    return stream
+
+
+def logged(stream: io.StringIO) -> dict[str, Any]:
+    (line,) = stream.getvalue().splitlines()
+    entry: dict[str, Any] = json.loads(line)
+    return entry
+
+
+def test_machines_get_one_object_a_line(stream: io.StringIO) -> None:
+    structlog.get_logger("admission.x").info("gang admitted", gang="ml/train", pods=4)
+
+    entry = logged(stream)
+    assert (entry["event"], entry["level"], entry["logger"]) == ("gang admitted", "info", "admission.x")
+    assert (entry["gang"], entry["pods"]) == ("ml/train", 4)
+    assert entry["timestamp"].endswith("Z")
+
+
+def test_people_get_readable_lines() -> None:
+    stream = Terminal()
+    logs.configure(stream=stream)
+
+    structlog.get_logger("x").warning("a queue is full", queue="team-a")
+
+    assert "a queue is full" in stream.getvalue()
+    assert not stream.getvalue().lstrip().startswith("{")
+
+
+def test_libraries_that_use_logging_come_out_alike(stream: io.StringIO) -> None:
+    logging.getLogger("aiohttp").warning("slow %s", "client", extra={"peer": "10.0.0.1"})
+
+    entry = logged(stream)
+    assert (entry["event"], entry["level"], entry["peer"]) == ("slow client", "warning", "10.0.0.1")
+
+
+def test_what_is_below_the_level_is_not_written() -> None:
+    stream = io.StringIO()
+    logs.configure(level="warning", stream=stream)
+
+    structlog.get_logger("x").info("hidden")
+    logging.getLogger("x").info("hidden")
+
+    assert stream.getvalue() == ""
+
+
+def test_a_traceback_is_one_field(stream: io.StringIO) -> None:
+    try:
+        raise ValueError("postgresql://muster:hunter2@db/muster does not answer")  # noqa: TRY301
+    except ValueError as error:
+        structlog.get_logger("x").error("failed", exc_info=error)
+
+    entry = logged(stream)
+    assert "ValueError" in entry["exception"]
+    assert "hunter2" not in entry["exception"]
+
+
+PEM = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEE\n-----END EC PRIVATE KEY-----"
+
+SECRETS: dict[str, dict[str, Any]] = {
+    "a password by its name": {"password": "hunter2"},
+    "a token by its name": {"bearer_token": "hunter2"},
+    "a header": {"headers": {"Authorization": "Bearer hunter2"}},
+    "a password in a URL": {"url": "postgresql://muster:hunter2@db/muster"},
+    "a password in a list": {"urls": ["sqlite://", "redis://:hunter2@cache"]},
+    "a secret of several parts": {"secret": {"a": "hunter2", "b": ["hunter2"]}},
+    "a private key": {"pem": PEM.replace("MHcCAQEE", "hunter2")},
+    "a private key that was cut": {"pem": "-----BEGIN PRIVATE KEY-----\nhunter2"},
+}
+
+
+@pytest.mark.parametrize("values", SECRETS.values(), ids=SECRETS)
+def test_secrets_are_not_written(stream: io.StringIO, values: dict[str, Any]) -> None:
+    structlog.get_logger("x").info("connecting", **values)
+
+    assert "hunter2" not in stream.getvalue()
+    assert logs.MASK in stream.getvalue()
+
+
+def test_what_only_looks_like_a_secret_stays(stream: io.StringIO) -> None:
+    structlog.get_logger("x").info("renewed", key="ml/train", tokens_left=3, url="https://host:8443/mutate")
+
+    entry = logged(stream)
+    assert (entry["key"], entry["tokens_left"], entry["url"]) == ("ml/train", 3, "https://host:8443/mutate")

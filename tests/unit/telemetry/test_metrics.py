@@ -1,0 +1,75 @@
+from admission.api.gangs import Phase
+from admission.api.names import MeterName, QueueName
+from admission.api.reasons import HoldReason
+from admission.api.reports import MeterUse, QueueReport
+from admission.telemetry.metrics import Metrics
+
+TEAM = QueueName("team-a")
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(name, labels)
+
+
+def test_reviews_are_counted_by_door_and_outcome() -> None:
+    metrics = Metrics()
+
+    metrics.reviewed("mutate", "patched", 0.0001)
+    metrics.reviewed("mutate", "patched", 0.0002)
+    metrics.reviewed("validate", "denied", 0.0001)
+
+    assert value(metrics, "muster_review_seconds_count", door="mutate", outcome="patched") == 2
+    assert value(metrics, "muster_review_seconds_count", door="validate", outcome="denied") == 1
+
+
+def test_two_of_them_live_in_one_process() -> None:
+    first, second = Metrics(), Metrics()
+
+    first.leads(leading=True)
+
+    assert (value(first, "muster_leading"), value(second, "muster_leading")) == (1, 0)
+
+
+def test_a_reason_that_no_longer_holds_anyone_is_zero() -> None:
+    metrics = Metrics()
+
+    metrics.cycled(0.1, admitted=2, held={HoldReason.QUOTA_EXCEEDED: 3})
+    metrics.cycled(0.1, admitted=1, held={})
+
+    assert value(metrics, "muster_gangs_admitted_total") == 3
+    assert value(metrics, "muster_gangs_held", reason="QuotaExceeded") == 0
+    assert value(metrics, "muster_cycle_seconds_count") == 2
+
+
+def report(**phases: int) -> QueueReport:
+    use = MeterUse(nominal=8, reserved=1, used=4, pending=9)
+    gangs = {Phase(name): count for name, count in phases.items()}
+    return QueueReport(name=TEAM, meters={MeterName("gpus"): use}, gangs=gangs)
+
+
+def test_a_queue_is_shown_as_its_status_shows_it() -> None:
+    metrics = Metrics()
+
+    metrics.queue(report(Pending=2))
+    metrics.queue(report(Running=1))
+
+    assert value(metrics, "muster_queue_amount", queue=TEAM, meter="gpus", kind="used") == 4
+    assert value(metrics, "muster_queue_amount", queue=TEAM, meter="gpus", kind="pending") == 9
+    assert value(metrics, "muster_queue_gangs", queue=TEAM, phase="Running") == 1
+    assert value(metrics, "muster_queue_gangs", queue=TEAM, phase="Pending") is None
+
+
+def test_a_queue_that_is_gone_is_no_longer_shown() -> None:
+    metrics = Metrics()
+    metrics.queue(report(Running=1))
+
+    metrics.forget(TEAM)
+
+    assert TEAM not in metrics.page()[0].decode()
+
+
+def test_the_page_is_what_prometheus_reads() -> None:
+    page, content_type = Metrics().page()
+
+    assert content_type.startswith("text/plain")
+    assert b"# TYPE muster_leading gauge" in page
