@@ -1,11 +1,11 @@
 """From rows to values: the head of a chain, records of the books, and the projection."""
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import Row, RowMapping, select
+from sqlalchemy import Row, RowMapping, Select, Table, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.api.entries import Bucket, Entry, Holding, Kind, Placement, Posting, Seat
@@ -14,6 +14,8 @@ from admission.errors import LedgerCorruptError
 from admission.ledger import encoding
 from admission.ledger.tables import balances, clusters, open_gangs, open_holdings, open_seats, postings, transactions
 from admission.quota.books import Account, Book
+
+_FETCHED = 500
 
 _MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
 """What decoding raises where a row does not have the form in which it was written."""
@@ -125,8 +127,7 @@ async def balances_of(connection: AsyncConnection, cluster: str, accounts: Colle
 async def book(connection: AsyncConnection, cluster: str) -> Book:
     """Return the projection. Raises LedgerCorruptError when its rows do not belong together."""
     try:
-        stored = await connection.stream(select(balances).where(balances.c.cluster == cluster))
-        amounts = dict([_balance(row) async for row in stored])
+        amounts = dict([_balance(row) async for row in streamed(connection, _of(balances, cluster))])
         return Book.of((await _placements(connection, cluster)).values(), amounts)
     except _MALFORMED as error:
         raise LedgerCorruptError(
@@ -137,13 +138,13 @@ async def book(connection: AsyncConnection, cluster: str) -> Book:
 async def _placements(connection: AsyncConnection, cluster: str) -> dict[GangUid, Placement]:
     seats: dict[GangUid, dict[Uid, Seat]] = {}
     holdings: dict[GangUid, dict[Uid, Holding]] = {}
-    async for row in await connection.stream(select(open_seats).where(open_seats.c.cluster == cluster)):
+    async for row in streamed(connection, _of(open_seats, cluster)):
         seats.setdefault(GangUid(row.gang_uid), {})[Uid(row.pod_uid)] = _seat(row)
-    async for row in await connection.stream(select(open_holdings).where(open_holdings.c.cluster == cluster)):
+    async for row in streamed(connection, _of(open_holdings, cluster)):
         holdings.setdefault(GangUid(row.gang_uid), {})[Uid(row.claim_uid)] = _holding(row)
 
     placements: dict[GangUid, Placement] = {}
-    async for row in await connection.stream(select(open_gangs).where(open_gangs.c.cluster == cluster)):
+    async for row in streamed(connection, _of(open_gangs, cluster)):
         uid = GangUid(row.gang_uid)
         placements[uid] = Placement(
             gang_uid=uid,
@@ -156,6 +157,17 @@ async def _placements(connection: AsyncConnection, cluster: str) -> dict[GangUid
     if astray := sorted(seats.keys() | holdings.keys()):
         raise ValueError(f"seats or holdings of gang {astray[0]}, which is not open")
     return placements
+
+
+def _of(table: Table, cluster: str) -> Select[Any]:
+    return select(table).where(table.c.cluster == cluster)
+
+
+async def streamed(connection: AsyncConnection, wanted: Select[Any]) -> AsyncIterator[Row[Any]]:
+    """Yield rows, fetched many at a time: a switch to the database's thread for each would cost more than the rows."""
+    async for rows in (await connection.stream(wanted)).partitions(_FETCHED):
+        for row in rows:
+            yield row
 
 
 def _balance(row: Row[Any]) -> tuple[Account, int]:

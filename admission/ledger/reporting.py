@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.api.entries import Bucket, Kind
 from admission.api.names import MeterName, QueueName
+from admission.ledger import reading
 from admission.ledger.tables import postings, transactions
 
 
@@ -74,7 +75,7 @@ async def _transactions(
         .order_by(transactions.c.sequence, postings.c.line)
     )
     group: list[Row[Any]] = []
-    async for row in await connection.stream(wanted):
+    async for row in reading.streamed(connection, wanted):
         if group and group[0].sequence != row.sequence:
             yield group
             group = []
