@@ -23,6 +23,7 @@ from admission.api.snapshot import Snapshot
 from admission.dra import metering, worlds
 from admission.dra.metering import Meters
 from admission.dra.selecting import Selectors
+from admission.dra.worlds import World
 from admission.errors import ConflictError, GoneError, LedgerAwayError, MendError, RetryError
 from admission.flow import notices
 from admission.flow.ports import Ledger, Pods, Reports, View
@@ -62,6 +63,10 @@ class Desk:
     book: Book = field(default_factory=Book)
     loaded: bool = False
     selectors: Selectors = field(default_factory=Selectors)
+    meters: Meters = field(default_factory=Meters)
+    """The meters of the last cycle, compiled; made anew only when a Meter has changed."""
+    world: World | None = None
+    """The world of the last cycle; what has not changed since is taken from it."""
     backoffs: dict[GangUid, Backoff] = field(default_factory=dict)
     opened: set[Uid] = field(default_factory=set)
     """Pods whose gate this leader has opened, though the view may not show it yet."""
@@ -101,7 +106,7 @@ async def run(desk: Desk, now: datetime) -> Result:
         snapshot=snapshot,
         groups=[],
         tree=Tree.of(snapshot.queues.values()),
-        meters=metering.compile_meters(snapshot.meters.values()),
+        meters=_compiled(desk, snapshot),
         now=now,
     )
 
@@ -121,6 +126,12 @@ async def run(desk: Desk, now: datetime) -> Result:
 
     # 6. Say so.
     return await _report(desk, facts, decisions)
+
+
+def _compiled(desk: Desk, snapshot: Snapshot) -> Meters:
+    if desk.meters.meters != snapshot.meters:
+        desk.meters = metering.compile_meters(snapshot.meters.values())
+    return desk.meters
 
 
 async def _keep_books(desk: Desk, facts: _Facts) -> bool:
@@ -218,7 +229,8 @@ def _decide(desk: Desk, facts: _Facts) -> list[Decision]:
     waiting = [group for group in facts.groups if group.waiting]
     if not waiting:
         return []
-    world = worlds.of(facts.snapshot, desk.book.placements.values())
+    desk.world = world = worlds.of(facts.snapshot, desk.book.placements.values(), before=desk.world)
+    desk.selectors.keep(world.shelves)
     usage = {queue: {m: sum(use) for m, use in meters.items()} for queue, meters in desk.book.usage().items()}
     return deciding.decide_all(waiting, rules, world, usage)
 

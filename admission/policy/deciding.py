@@ -270,13 +270,7 @@ def _planned(inputs: Inputs) -> Grant | Hold:
     )
     if isinstance(answer, NoPlan):
         answer = planning.diagnose(
-            answer,
-            inputs.demands,
-            inputs.world,
-            meters=rules.meters,
-            selectors=rules.selectors,
-            steps=rules.steps,
-            affordable=lambda charge: _shortage(inputs, charge),
+            answer, inputs.demands, inputs.world, meters=rules.meters, selectors=rules.selectors, steps=rules.steps
         )
         return Hold(HOLDS[answer.kind], answer.message, answer.details)
     return Grant(plan=answer, claims={d.pod.meta.uid: tuple(c.meta.uid for c in d.claims) for d in inputs.demands})

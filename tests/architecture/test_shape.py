@@ -1,0 +1,54 @@
+"""House rules that a machine can check: sizes, documented reasons, modules that import alone."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from admission.api.reasons import DenyReason, HoldReason
+
+ROOT = Path(__file__).parents[2]
+MODULES = sorted(path for path in (ROOT / "admission").rglob("*.py") if "_shipped" not in path.parts)
+NAMES = [str(path.relative_to(ROOT)) for path in MODULES]
+
+LONGEST_FILE = 500
+LONGEST_FUNCTION = 60
+
+
+@pytest.mark.parametrize("path", MODULES, ids=NAMES)
+def test_a_module_can_be_read_at_a_glance(path: Path) -> None:
+    text = path.read_text()
+    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    lengths = {f"{f.name}:{f.lineno}": (f.end_lineno or f.lineno) - f.lineno + 1 for f in functions}
+
+    assert text.count("\n") <= LONGEST_FILE
+    assert {name: length for name, length in lengths.items() if length > LONGEST_FUNCTION} == {}
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if path.stat().st_size], ids=lambda path: path.stem)
+def test_a_module_says_what_it_is_for(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+def test_every_package_imports_alone() -> None:
+    """In a fresh interpreter each, so that no import relies on another one having run before it."""
+    packages = sorted({".".join(path.relative_to(ROOT).with_suffix("").parts[:2]) for path in MODULES})
+    names = [name for name in packages if not name.endswith(("__init__", "__main__"))]
+    code = "import importlib, sys; importlib.import_module(sys.argv[1])"
+    failed = {}
+    for name in names:
+        result = subprocess.run(
+            [sys.executable, "-W", "error", "-c", code, name], capture_output=True, text=True, check=False, cwd=ROOT
+        )
+        if result.returncode:
+            failed[name] = result.stderr[-300:]
+
+    assert failed == {}
+
+
+def test_every_reason_is_documented() -> None:
+    text = (ROOT / "docs" / "reasons.md").read_text()
+
+    assert [reason for reason in (*HoldReason, *DenyReason) if f"`{reason}`" not in text] == []

@@ -1,0 +1,418 @@
+"""Whole cycles with ports in memory: what is granted, in which order things happen, and what a crash leaves behind."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from admission.api.entries import Entry, Kind, Posted
+from admission.api.gangs import GangReport, Phase
+from admission.api.names import MeterName, NodeName, QueueName, Uid
+from admission.api.pods import Pod
+from admission.api.queues import QueueingStrategy
+from admission.api.reasons import HoldReason
+from admission.errors import DeposedError, LedgerAwayError, RetryError
+from admission.flow import cycle, memory
+from admission.flow.cycle import Desk, Ports, Result
+from admission.quota.books import Book
+from tests.builders import NOON, ClusterBuilder, a_cluster, pod_of
+
+GPUS = MeterName("gpus")
+
+
+class KilledError(Exception):
+    """Stands for kill -9."""
+
+
+class Cluster(memory.Cluster):
+    """Notes what is done to pods, and can be killed or made to refuse."""
+
+    def __init__(self, builder: ClusterBuilder) -> None:
+        super().__init__(builder.snapshot())
+        self.opened: list[tuple[str, str | None]] = []
+        self.kill_after = 10**6
+        self.refuse: set[str] = set()
+
+    async def open_gate(self, pod: Pod, node: NodeName | None) -> None:
+        if len(self.opened) >= self.kill_after:
+            raise KilledError
+        if pod.meta.name in self.refuse:
+            raise RetryError("busy")
+        self.opened.append((pod.meta.name, node))
+        await super().open_gate(pod, node)
+
+
+class Ledger(memory.Ledger):
+    """Can be away, or die at a kind of entry."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.away = False
+        self.opened_at_post: list[int] = []
+        self.cluster: Cluster | None = None
+
+    async def load(self) -> Book:
+        if self.away:
+            raise LedgerAwayError("away")
+        return await super().load()
+
+    async def post(self, entry: Entry, *, epoch: int) -> Posted:
+        if self.away:
+            raise LedgerAwayError("away")
+        if entry.kind is Kind.RESERVE and self.cluster is not None:
+            self.opened_at_post.append(len(self.cluster.opened))
+        return await super().post(entry, epoch=epoch)
+
+
+def a_desk(cluster: Cluster, ledger: Ledger, **options: Any) -> Desk:
+    ledger.cluster = cluster
+    ports = Ports(view=cluster, pods=cluster, reports=cluster, ledger=ledger)
+    return Desk(ports=ports, actor="test", epoch=1, **options)
+
+
+def gang(result: Result, name: str) -> GangReport:
+    """A gang's report by the name of its workload."""
+    (found,) = [g for g in result.gangs if g.workload is not None and g.workload.name == name]
+    return found
+
+
+def kinds(ledger: Ledger) -> list[Kind]:
+    return [entry.kind for entry in ledger.entries if entry.kind is not Kind.GRANT]
+
+
+async def run(desk: Desk, at: datetime = NOON) -> Result:
+    return await cycle.run(desk, at)
+
+
+async def test_a_gang_that_fits_is_reserved_first_and_let_in_whole() -> None:
+    cluster, ledger = (
+        Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=2)),
+        Ledger(),
+    )
+
+    result = await run(a_desk(cluster, ledger))
+
+    assert kinds(ledger) == [Kind.RESERVE]
+    assert ledger.opened_at_post == [0]
+    assert sorted(cluster.opened) == [("train-0", "a"), ("train-1", "a")]
+    assert gang(result, "train").charges == {"claims": 2, "gpus": 2}
+
+
+async def test_a_gang_over_its_quota_waits_with_the_numbers_and_none_of_its_gates_opens() -> None:
+    cluster, ledger = Cluster(a_cluster().node("a", gpus=8).queue("q", gpus=3).job("big", queue="q", pods=4)), Ledger()
+
+    result = await run(a_desk(cluster, ledger))
+
+    hold = gang(result, "big").hold
+    assert hold is not None
+    assert hold.reason == HoldReason.QUOTA_EXCEEDED
+    assert (hold.details["left"], hold.details["needed"]) == ("3", "4")
+    assert cluster.opened == []
+    assert kinds(ledger) == []
+
+
+async def test_a_gang_inside_its_quota_that_cannot_be_allocated_together_waits_as_a_whole() -> None:
+    builder = a_cluster().node("a", gpus=4).node("b", gpus=1).queue("q", gpus=100)
+    cluster, ledger = Cluster(builder.job("split", queue="q", pods=2, gpus=3)), Ledger()
+
+    result = await run(a_desk(cluster, ledger))
+
+    hold = gang(result, "split").hold
+    assert hold is not None
+    assert hold.reason == HoldReason.NO_FEASIBLE_PLACEMENT
+    assert cluster.opened == []
+
+
+async def test_a_gang_that_waits_is_admitted_whole_when_the_one_before_it_ends() -> None:
+    builder = a_cluster().node("a", gpus=4).node("b", gpus=4).queue("q", gpus=100)
+    cluster = Cluster(builder.job("first", queue="q", pods=1, gpus=3).job("then", queue="q", pods=2, gpus=3))
+    ledger = Ledger()
+    desk = a_desk(cluster, ledger)
+
+    result = await run(desk)
+    started = cluster.schedule(ledger.book)
+    hold = gang(result, "then").hold
+    assert hold is not None
+    assert hold.reason == HoldReason.DEVICES_BUSY
+    cluster.finish(started)
+    await run(desk)
+    result = await run(desk)
+
+    assert {name for name, _ in cluster.opened} == {"first-0", "then-0", "then-1"}
+    assert gang(result, "first").phase is Phase.FINISHED
+    assert Kind.RELEASE in kinds(ledger)
+
+
+async def test_what_was_allocated_is_settled_and_ends_with_its_claim() -> None:
+    cluster, ledger = (
+        Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=2)),
+        Ledger(),
+    )
+    desk = a_desk(cluster, ledger)
+
+    await run(desk)
+    started = cluster.schedule(ledger.book)
+    await run(desk)
+    assert ledger.book.usage()[QueueName("q")][GPUS] == (0, 2)
+    cluster.finish(started)
+    await run(desk)
+
+    assert kinds(ledger) == [Kind.RESERVE, Kind.SETTLE, Kind.RELEASE]
+    assert ledger.book.usage() == {}
+    assert ledger.book.placements == {}
+
+
+async def test_an_incomplete_gang_waits_for_its_last_pod() -> None:
+    cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=3, made=2))
+
+    result = await run(a_desk(cluster, Ledger()))
+
+    hold = gang(result, "train").hold
+    assert hold is not None
+    assert hold.reason == HoldReason.GANG_INCOMPLETE
+    assert hold.details == {"pods": 2, "size": 3}
+
+
+async def test_a_missing_template_is_named() -> None:
+    builder = a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", claim=False)
+
+    result = await run(a_desk(Cluster(builder), Ledger()))
+
+    hold = gang(result, "train").hold
+    assert hold is not None
+    assert hold.reason == HoldReason.WAITING_FOR_CLAIMS
+    assert "ResourceClaimTemplate team/x1 does not exist" in hold.message
+
+
+STOPPED = {
+    "a stopped queue": {"stopPolicy": "Hold"},
+    "a queue that is also drained": {"stopPolicy": "HoldAndDrain"},
+}
+
+
+@pytest.mark.parametrize("spec", STOPPED.values(), ids=STOPPED)
+async def test_a_stopped_queue_admits_nothing(spec: dict[str, str]) -> None:
+    cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4, **spec).job("train", queue="q"))
+
+    result = await run(a_desk(cluster, Ledger()))
+
+    hold = gang(result, "train").hold
+    assert hold is not None
+    assert hold.reason == HoldReason.QUEUE_STOPPED
+
+
+async def test_a_queue_in_a_cycle_is_inactive_and_its_condition_says_so() -> None:
+    builder = (
+        a_cluster().node("a", gpus=4).queue("q", gpus=4, parent="p").queue("p", parent="q").job("train", queue="q")
+    )
+
+    result = await run(a_desk(Cluster(builder), Ledger()))
+
+    hold = gang(result, "train").hold
+    assert hold is not None
+    assert hold.reason == HoldReason.QUEUE_INACTIVE
+    conditions = {report.name: report.conditions[0] for report in result.queues}
+    assert conditions[QueueName("q")].status == "False"
+    assert "its own ancestor" in conditions[QueueName("q")].message
+
+
+async def test_a_strict_queue_does_not_let_a_small_gang_pass() -> None:
+    builder = a_cluster().node("a", gpus=4).queue("q", gpus=3, queueingStrategy=QueueingStrategy.STRICT_FIFO.value)
+    cluster = Cluster(builder.job("big", queue="q", pods=4).job("small", queue="q"))
+
+    result = await run(a_desk(cluster, Ledger()))
+
+    hold = gang(result, "small").hold
+    assert hold is not None
+    assert hold.reason == HoldReason.BEHIND_IN_ORDER
+    assert [report.position for report in (gang(result, "big"), gang(result, "small"))] == [1, 2]
+
+
+async def test_a_best_effort_queue_does() -> None:
+    builder = a_cluster().node("a", gpus=4).queue("q", gpus=3).job("big", queue="q", pods=4).job("small", queue="q")
+    cluster = Cluster(builder)
+
+    await run(a_desk(cluster, Ledger()))
+
+    assert cluster.opened == [("small-0", "a")]
+
+
+async def test_two_gangs_of_one_cycle_do_not_get_the_same_devices() -> None:
+    builder = (
+        a_cluster().node("a", gpus=2).queue("q", gpus=4).job("one", queue="q", pods=2).job("two", queue="q", pods=2)
+    )
+    ledger = Ledger()
+
+    result = await run(a_desk(Cluster(builder), ledger))
+
+    assert len(result.granted) == 1
+    hold = gang(result, "two").hold
+    assert hold is not None
+    assert hold.reason == HoldReason.DEVICES_BUSY
+
+
+@pytest.mark.parametrize("opened", [0, 1, 2])
+async def test_a_controller_killed_between_reservation_and_gates_is_finished_by_the_next(opened: int) -> None:
+    builder = a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=3)
+    cluster, ledger = Cluster(builder), Ledger()
+    cluster.kill_after = opened
+    with pytest.raises(ExceptionGroup):
+        await run(a_desk(cluster, ledger, writes=1))
+    assert kinds(ledger) == [Kind.RESERVE]
+
+    cluster.kill_after = 10**6
+    successor = a_desk(cluster, ledger)
+    successor.epoch = 2
+    await ledger.fence(2)
+    await run(successor)
+
+    assert sorted(name for name, _ in cluster.opened) == ["train-0", "train-1", "train-2"]
+    assert kinds(ledger) == [Kind.RESERVE]
+
+
+async def test_a_deposed_leader_grants_nothing() -> None:
+    cluster, ledger = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q")), Ledger()
+    await ledger.fence(2)
+
+    with pytest.raises(DeposedError):
+        await run(a_desk(cluster, ledger))
+
+    assert cluster.opened == []
+
+
+async def test_while_the_ledger_is_away_nothing_is_granted_and_the_hold_says_so() -> None:
+    cluster, ledger = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q")), Ledger()
+    ledger.away = True
+    desk = a_desk(cluster, ledger)
+
+    result = await run(desk)
+    hold = gang(result, "train").hold
+    assert hold is not None
+    assert hold.reason == HoldReason.LEDGER_UNAVAILABLE
+    assert cluster.opened == []
+
+    ledger.away = False
+    await run(desk)
+    assert cluster.opened == [("train-0", "a")]
+
+
+async def test_a_gate_that_could_not_be_opened_is_opened_by_the_next_cycle() -> None:
+    cluster, ledger = (
+        Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=2)),
+        Ledger(),
+    )
+    cluster.refuse = {"train-1"}
+    desk = a_desk(cluster, ledger)
+
+    await run(desk)
+    cluster.refuse = set()
+    await run(desk)
+
+    assert sorted(name for name, _ in cluster.opened) == ["train-0", "train-1"]
+    assert kinds(ledger) == [Kind.RESERVE]
+
+
+async def test_a_gang_that_does_not_start_is_evicted_whole_and_waits_out_its_back_off() -> None:
+    builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="1m", requeue={"base": "2m"})
+    cluster, ledger = Cluster(builder.job("train", queue="q", pods=2)), Ledger()
+    desk = a_desk(cluster, ledger)
+    await run(desk)
+
+    result = await run(desk, NOON + timedelta(minutes=1))
+    assert kinds(ledger) == [Kind.RESERVE, Kind.EVICT]
+    assert ledger.book.usage() == {}
+    assert not cluster.snapshot().pods
+    assert result.next_try == NOON + timedelta(minutes=3)
+
+    again = builder.snapshot()
+    cluster._pods = {Uid(f"{uid}-2"): _reborn(pod) for uid, pod in again.pods.items()}
+    cluster._claims = dict(again.claims)
+    result = await run(desk, NOON + timedelta(minutes=2))
+    hold = gang(result, "train").hold
+    assert hold is not None
+    assert hold.reason == HoldReason.START_TIMED_OUT
+    assert gang(result, "train").evictions == 1
+
+    opened = len(cluster.opened)
+    await run(desk, NOON + timedelta(minutes=3))
+    assert len(cluster.opened) == opened + 2
+
+
+async def test_the_next_leader_keeps_to_the_back_off() -> None:
+    builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="1m", requeue={"base": "2m"})
+    cluster, ledger = Cluster(builder.job("train", queue="q", pods=1)), Ledger()
+    desk = a_desk(cluster, ledger)
+    await run(desk)
+    await run(desk, NOON + timedelta(minutes=1))
+    cluster._pods = {Uid(f"{uid}-2"): _reborn(pod) for uid, pod in builder.snapshot().pods.items()}
+    cluster._claims = dict(builder.snapshot().claims)
+    await run(desk, NOON + timedelta(minutes=1))
+
+    result = await run(a_desk(cluster, ledger), NOON + timedelta(minutes=2))
+
+    hold = gang(result, "train").hold
+    assert hold is not None
+    assert hold.reason == HoldReason.START_TIMED_OUT
+
+
+async def test_a_pod_that_comes_late_joins_its_started_gang() -> None:
+    builder = a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=2)
+    cluster, ledger = Cluster(builder), Ledger()
+    desk = a_desk(cluster, ledger)
+    await run(desk)
+    cluster.schedule(ledger.book)
+    await run(desk)
+
+    late = builder.pod("train-2", queue="q", owner="job-train", job="train").snapshot()
+    cluster._pods[Uid("pod-train-2")] = pod_of(late, "train-2")
+    cluster._claims["team/train-2-gpus"] = late.claims["team/train-2-gpus"]
+    await run(desk)
+
+    assert cluster.opened[-1] == ("train-2", "a")
+    assert kinds(ledger) == [Kind.RESERVE, Kind.SETTLE, Kind.RESERVE]
+
+
+async def test_changed_quotas_become_grants_and_a_queue_that_is_gone_gives_its_quota_back() -> None:
+    cluster, ledger = Cluster(a_cluster().queue("q", gpus=4, claims=10)), Ledger()
+    desk = a_desk(cluster, ledger)
+    await run(desk)
+    assert ledger.book.nominal(QueueName("q"), GPUS) == 4
+
+    cluster._rest = a_cluster().queue("q", gpus=6, claims=10).snapshot()
+    await run(desk)
+    assert ledger.book.nominal(QueueName("q"), GPUS) == 6
+
+    cluster._rest = a_cluster().snapshot()
+    await run(desk)
+    assert ledger.book.nominal(QueueName("q"), GPUS) == 0
+
+
+async def test_pods_that_name_different_queues_for_one_gang_are_refused() -> None:
+    labels = {"muster.dev/gang": "pair"}
+    builder = a_cluster().node("a", gpus=4).queue("q", gpus=4).queue("r", gpus=4)
+    builder.pod("a", queue="q", labels=labels).pod("b", queue="r", labels=labels)
+
+    result = await run(a_desk(Cluster(builder), Ledger()))
+
+    (report,) = result.gangs
+    assert report.hold is not None
+    assert report.hold.reason == "PolicyViolation"
+
+
+async def test_a_cycle_without_news_writes_nothing() -> None:
+    cluster, ledger = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q")), Ledger()
+    desk = a_desk(cluster, ledger)
+    await run(desk)
+    cluster.schedule(ledger.book)
+    await run(desk)
+    entries, opened = len(ledger.entries), len(cluster.opened)
+
+    await run(desk)
+
+    assert (len(ledger.entries), len(cluster.opened)) == (entries, opened)
+
+
+def _reborn(pod: Pod) -> Pod:
+    """The pod as its Job makes it again."""
+    return replace(pod, meta=replace(pod.meta, uid=Uid(f"{pod.meta.uid}-2")))
