@@ -249,7 +249,21 @@ def _with_claims(snapshot: Snapshot) -> Snapshot:
             known.setdefault(made.meta.key, made)
             generated[claim.name] = made.meta.name
         completed[uid] = replace(pod, generated_claims=generated)
+    for pod in completed.values():
+        known |= _consumed(pod, known)
     return replace(snapshot, pods=completed, claims=known)
+
+
+def _consumed(pod: Pod, known: Mapping[str, Claim]) -> dict[str, Claim]:
+    """Return the allocated claims of a bound pod with the pod among their consumers, which a dump may leave out."""
+    if not pod.node or pod.finished:
+        return {}
+    own = (known.get(f"{pod.meta.namespace}/{pod.claim_name(claim)}") for claim in pod.claims)
+    return {
+        claim.meta.key: replace(claim, reserved_for=(*claim.reserved_for, pod.meta.uid))
+        for claim in own
+        if claim is not None and claim.allocation is not None and pod.meta.uid not in claim.reserved_for
+    }
 
 
 def _claim_of(pod: Pod, name: str, template: ClaimTemplate) -> Claim:

@@ -130,34 +130,54 @@ class _Run:
 
     def outcome(self, result: Result) -> Outcome:
         refused = self._world.refusals
-        told = [self._told(report) for uid, report in self._seen.items() if uid not in refused]
+        known = _Names({report.key: self._key(report) for report in self._seen.values()})
+        told = [self._told(report, known) for uid, report in self._seen.items() if uid not in refused]
         told += [_refused(refusal) for refusal in refused.values()]
         told.sort(key=lambda gang: (gang.verdict is not Verdict.ADMITTED, gang.order or 0, gang.namespace, gang.name))
         return Outcome(gangs=tuple(told), queues=result.queues, conditions=result.conditions)
 
-    def _told(self, report: GangReport) -> GangOutcome:
+    def _key(self, report: GangReport) -> str:
+        """Return the gang's key; with the name of its workload where a made-up UID would stand behind it."""
+        workload = report.workload
+        if workload is not None and workload.uid in self._world.invented:
+            return f"{report.namespace}/{workload.name}"
+        return report.key
+
+    def _told(self, report: GangReport, known: "_Names") -> GangOutcome:
         order = self._order.get(report.uid)
-        runs = order is not None or report.uid in self._at_first
-        hold = None if runs else report.hold
-        message = "its pods run already" if report.uid in self._at_first else ""
+        ran = report.uid in self._at_first
+        hold = None if ran or order is not None else report.hold
+        message = "its pods run already" if ran else ""
         return GangOutcome(
             namespace=report.namespace,
-            name=self._name(report),
+            name=self._key(report).rpartition("/")[2],
             queue=report.queue,
             verdict=_verdict(hold),
             reason=hold.reason if hold else None,
-            message=hold.message if hold else message,
-            details=hold.details if hold else {},
+            message=known.spoken(hold.message) if hold else message,
+            details={name: known.spoken_detail(value) for name, value in hold.details.items()} if hold else {},
             placement=report.placement,
             order=order,
             plan=report.plan,
             charges=report.charges,
         )
 
-    def _name(self, report: GangReport) -> str:
-        """Return the gang's name; that of its workload where a made-up UID would stand behind it."""
-        workload = report.workload
-        return workload.name if workload is not None and workload.uid in self._world.invented else report.name
+
+class _Names:
+    """The names that people know gangs by, to be used in sentences too."""
+
+    def __init__(self, by_key: Mapping[str, str]) -> None:
+        self._others = {key: name for key, name in by_key.items() if key != name}
+
+    def spoken(self, text: str) -> str:
+        for key, name in self._others.items():
+            text = text.replace(key, name)
+        return text
+
+    def spoken_detail(self, value: Detail) -> Detail:
+        if isinstance(value, list):
+            return [self.spoken(item) for item in value]
+        return self.spoken(value) if isinstance(value, str) else value
 
 
 def _verdict(hold: Hold | Denial | None) -> Verdict:
