@@ -1,0 +1,123 @@
+"""`muster why`: why a pod or gang waits, with the numbers behind it and what would have to change."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from admission.api import durations, names, pods
+from admission.api.gangs import GangReport, Phase
+from admission.api.meta import Owner
+from admission.api.pods import Pod
+from admission.api.reasons import Denial, Detail
+from admission.cli import advising, clusters, gangs, rendering
+from admission.cli.clusters import Cluster, ContextOption, KubeconfigOption
+from admission.cli.rendering import Format
+from admission.cluster import kinds
+from admission.errors import MendError
+
+app = typer.Typer(rich_markup_mode=None)
+
+ADMITTED, HELD = 0, 3
+
+EPILOG = """Examples:
+
+  muster why team-a/train
+
+  muster why train-0-x7k2p --namespace team-a
+
+  muster why team-a/train --format json | jq .details
+
+NAME is a pod, a gang, or the Job that makes its pods. Exit codes: 0 it is admitted or in no queue, 3 it is held, 1 the
+cluster does not answer, 2 there is no such pod or gang."""
+
+
+@app.command(epilog=EPILOG)
+def why(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A pod, gang or Job: name, or namespace/name.")],
+    *,
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Where NAME names none.")] = "default",
+    output: Annotated[Format, typer.Option("--format", "-o", help="Sentences, or one JSON object.")] = Format.TEXT,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+) -> None:
+    """Say why a pod or gang waits, in words and numbers, and what would have to change."""
+    space, _, short = name.rpartition("/")
+
+    async def question(cluster: Cluster) -> GangReport | Pod:
+        return await _find(cluster, space or namespace, short)
+
+    found = clusters.ask(question, kubeconfig=kubeconfig, context=context)
+    if isinstance(found, Pod):
+        rendering.say(f"pod {found.meta.key} is in no queue: Muster does not hold it")
+        raise typer.Exit(ADMITTED)
+    if output is Format.JSON:
+        rendering.as_json(gangs.as_json(found) | {"advice": _advice(found)})
+    else:
+        show(found, now=datetime.now(UTC))
+    raise typer.Exit(HELD if found.phase in (Phase.PENDING, Phase.EVICTED) else ADMITTED)
+
+
+def show(gang: GangReport, *, now: datetime) -> None:
+    """Write what is known of one gang."""
+    rendering.say(_headline(gang, now))
+    if gang.hold is not None:
+        rendering.say(f"{gang.hold.reason}: {gang.hold.message}.")
+        rendering.table("The numbers behind it", ("what", "value"), _numbers(gang.hold.details))
+        rendering.say(f"What would have to change: {_advice(gang)}.")
+    elif gang.plan:
+        rendering.table("Plan", ("pod", "node", "devices"), rendering.plan_rows(gang.plan))
+        rendering.say(f"Charged to queue {gang.queue}: {rendering.charge(gang.charges)}.")
+
+
+async def _find(cluster: Cluster, namespace: str, name: str) -> GangReport | Pod:
+    """Look for a gang of that name, for one that a workload of that name makes, and for a pod."""
+    known = await gangs.reports(cluster, namespace)
+    pod = await _pod(cluster, namespace, name)
+    owner = pod.meta.controller if pod else None
+    joined = pod.meta.labels.get(names.GANG) if pod else None
+    for gang in known:
+        if gang.name in (name, joined) or _makes(gang.workload, name) or _is(gang.workload, owner, pod):
+            return gang
+    if pod is not None and not pod.queue:
+        return pod
+    if pod is not None:
+        raise MendError(
+            f"pod {pod.meta.key} is in queue {pod.queue}, but its gang is not known yet: is Muster running?"
+        )
+    raise MendError(f"there is no gang, Job of a gang, or pod {name} in namespace {namespace}; try `muster gang list`")
+
+
+async def _pod(cluster: Cluster, namespace: str, name: str) -> Pod | None:
+    found = await cluster.one(kinds.PODS, name, namespace)
+    return pods.decode(found) if found else None
+
+
+def _makes(workload: Owner | None, name: str) -> bool:
+    return workload is not None and workload.name == name
+
+
+def _is(workload: Owner | None, owner: Owner | None, pod: Pod | None) -> bool:
+    """Whether the gang's workload is the pod's owner, or the pod itself."""
+    uids = {owner.uid if owner else None, pod.meta.uid if pod else None}
+    return workload is not None and workload.uid in uids
+
+
+def _headline(gang: GangReport, now: datetime) -> str:
+    pods_ = f"{gang.pods} of {gang.size} pods" if gang.pods != gang.size else f"{gang.size} pod{'s'[: gang.size != 1]}"
+    if gang.hold is None:
+        return f"Gang {gang.key} ({pods_}) of queue {gang.queue}: {gang.phase}."
+    place = f", place {gang.position}" if gang.position else ""
+    since = f", for {durations.render(now - gang.queued_since)} now" if gang.queued_since else ""
+    return f"Gang {gang.key} ({pods_}) waits in queue {gang.queue}{place}{since}."
+
+
+def _advice(gang: GangReport) -> str:
+    if isinstance(gang.hold, Denial):
+        return "what the sentence above names; until then it never starts"
+    return advising.advice(gang.hold, gang.queue) if gang.hold else ""
+
+
+def _numbers(details: Mapping[str, Detail]) -> list[tuple[str, Any]]:
+    return [(name, ", ".join(value) if isinstance(value, list) else value) for name, value in sorted(details.items())]
