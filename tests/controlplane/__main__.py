@@ -1,6 +1,7 @@
 """`python -m tests.controlplane`: build the programs, or run a control plane to try things by hand."""
 
 import argparse
+import contextlib
 import shlex
 import signal
 import sys
@@ -12,11 +13,16 @@ from tests.controlplane.running import ControlPlane, StartFailed
 
 def main() -> int:
     words = _parser().parse_args()
+    # Both end `up` the same way; and a shell that starts us in the background has SIGINT ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     try:
         return _build(words.k8s) if words.command == "build" else _up(words.k8s, demo_fleet=words.fleet)
     except (building.ToolMissing, building.BuildFailed, StartFailed) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -44,16 +50,14 @@ def _build(version: str) -> int:
 
 
 def _up(version: str, *, demo_fleet: bool) -> int:
-    asked_to_end = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: asked_to_end.set())
     with ControlPlane(version) as control_plane:
         if demo_fleet:
             fleet.install(control_plane.client(), fleet.demo_fleet())
         print(f"Kubernetes {version} listens at {control_plane.server}; Ctrl-C ends it and removes all it wrote.")
         print(f"export KUBECONFIG={control_plane.kubeconfig}")
         print(f"alias kubectl={shlex.quote(shlex.join(control_plane.kubectl_command))}", flush=True)
-        asked_to_end.wait()
+        with contextlib.suppress(KeyboardInterrupt):
+            threading.Event().wait()
     return 0
 
 
