@@ -108,12 +108,3 @@ def read(values: Mapping[str, Any]) -> Settings:
     if not 0 < settings.lease.retry < settings.lease.renew_deadline < settings.lease.duration:
         raise MendError("settings: lease: retry < renew_deadline < duration must hold, all above 0")
     return settings
-
-
-def with_options(settings: Settings, section: str | None = None, **options: Any) -> Settings:
-    """Return settings with the options that are not None put over them, at the top or in one section."""
-    given = {name: value for name, value in options.items() if value is not None}
-    if section is None:
-        return msgspec.structs.replace(settings, **given)
-    inner = msgspec.structs.replace(getattr(settings, section), **given)
-    return msgspec.structs.replace(settings, **{section: inner})

@@ -37,10 +37,3 @@ def test_a_mistake_is_named(values: dict[str, Any], named: str) -> None:
         settings.read(values)
 
     assert re.search(named, str(caught.value))
-
-
-def test_options_go_over_a_file_unless_they_are_not_given() -> None:
-    base = settings.read({"webhook": {"port": 1}})
-
-    assert settings.with_options(base, "webhook", port=None, host="::1").webhook == settings.Webhook(host="::1", port=1)
-    assert settings.with_options(base, log_level="debug").log_level == "debug"

@@ -1,0 +1,253 @@
+"""The composition root: reads the settings, builds the adapters, and runs the roles until told to stop.
+
+The whole wiring is this page. Every long-running task belongs to the one TaskGroup in `serve` and has a name.
+"""
+
+import asyncio
+import os
+import socket
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+
+from admission import resources
+from admission.api.names import QueueName
+from admission.api.reasons import HoldReason
+from admission.api.reports import QueueReport
+from admission.cluster import installing, namespaces, registering, watching
+from admission.cluster.connecting import Connection
+from admission.cluster.credentials import Place
+from admission.cluster.leases import Durations, Lease
+from admission.cluster.patching import PodWriter
+from admission.cluster.reporting import Reporter
+from admission.cluster.store import Store, Subscription
+from admission.control import admitting, leading
+from admission.errors import MendError, RetryError
+from admission.flow import reviewing
+from admission.flow.cycle import Desk, Ports, Result
+from admission.ledger import migrating
+from admission.ledger.ledger import SqlLedger
+from admission.policy.doors import Rules
+from admission.policy.remembering import Memory
+from admission.settings import Settings
+from admission.telemetry import logs
+from admission.telemetry.metrics import Metrics
+from admission.webhook import certificates, server
+
+log = structlog.get_logger()
+
+RETRY = 2.0
+"""Seconds before a role that lost a dependency is started again."""
+
+SYNC_WARNING = 30.0
+"""Seconds after which a start that still waits for the cluster says what it waits for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the roles share."""
+
+    settings: Settings
+    connection: Connection
+    store: Store
+    metrics: Metrics
+    user: str
+    """The name that the API server knows this process by."""
+
+
+class _StoppedError(Exception):
+    """Ends the TaskGroup when the process is told to stop."""
+
+
+async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
+    """Run the roles of the settings until `stop` is set.
+
+    Raises MendError when the installation or the settings are wrong, ClusterAwayError when the API server does not
+    answer at the start. Later losses of the API server or of the database are waited out.
+    """
+    logs.configure(level=settings.log_level.upper(), as_json=_as_json(settings.log_format))
+    place = Place(kubeconfig=Path(settings.kubeconfig) if settings.kubeconfig else None)
+    async with Connection(place) as connection:
+        parts = await _prepare(settings, connection)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(_stopped(stop), name="wait for the signal to stop")
+                tasks.create_task(watching.watch(connection, parts.store), name="watch the cluster")
+                tasks.create_task(_say_what_is_missing(parts.store), name="say what is missing")
+                if "webhook" in settings.roles:
+                    tasks.create_task(_always(_webhook, parts), name="webhook")
+                if "controller" in settings.roles:
+                    tasks.create_task(_always(_controller, parts), name="controller")
+        except* _StoppedError:
+            log.info("stopped")
+
+
+async def _prepare(settings: Settings, connection: Connection) -> Parts:
+    version = await connection.version()
+    user = await connection.who_am_i()
+    if version < (1, 34):
+        raise MendError(f"{connection.server} is Kubernetes {version[0]}.{version[1]}; resource.k8s.io/v1 needs 1.34")
+    log.info("connected", server=connection.server, version=f"{version[0]}.{version[1]}", user=user)
+    if settings.install_crds:
+        await installing.install(connection, sorted((resources.config() / "crds").glob("*.yaml")))
+    await namespaces.ensure(connection, settings.lease.namespace)
+    return Parts(settings=settings, connection=connection, store=Store(), metrics=Metrics(), user=user)
+
+
+async def _webhook(parts: Parts) -> None:
+    """Answer the API server, and keep the webhook configurations true."""
+    settings = parts.settings.webhook
+    namespace = parts.settings.lease.namespace
+    certificate = certificates.self_made(_names(parts.settings), now=datetime.now(UTC))
+    rules, memory = Rules(controller=parts.user), Memory()
+    handlers = server.Handlers(
+        mutate=lambda review: reviewing.mutate(review, parts.store, memory=memory),
+        validate=lambda review: reviewing.validate(review, parts.store, rules=rules, memory=memory),
+        waiting_for=lambda: () if parts.store.synced else ("the cluster's objects",),
+        metrics=parts.metrics.page,
+        observe=parts.metrics.reviewed,
+    )
+    listening = server.Settings(host=settings.host, port=settings.port, plain_port=parts.settings.metrics.port)
+    async with server.serving(listening, handlers, certificate) as running:
+        log.info("the webhook listens", host=settings.host, port=running.port)
+        if not settings.register:
+            await asyncio.Event().wait()
+        await parts.store.wait_synced()
+        client = registering.Client(
+            authority=certificate.authority,
+            url=None if settings.service else settings.url or f"https://{settings.host}:{running.port}",
+            service=settings.service,
+        )
+        await registering.keep(parts.connection, parts.store, client, namespace=namespace)
+
+
+async def _controller(parts: Parts) -> None:
+    """Lead when it is this process's turn, and run admission cycles meanwhile."""
+    settings = parts.settings
+    if settings.ledger.migrate:
+        await migrating.migrate(settings.ledger.url)
+    async with SqlLedger.open(settings.ledger.url, settings.ledger.cluster) as ledger:
+        await parts.store.wait_synced()
+        actor = f"{parts.user}@{socket.gethostname()}/{os.getpid()}"
+        ports = Ports(
+            view=parts.store,
+            pods=PodWriter(parts.connection),
+            reports=Reporter(parts.connection, parts.store),
+            ledger=ledger,
+        )
+
+        async def work(epoch: int) -> None:
+            await ledger.fence(epoch)
+            desk = Desk(
+                ports=ports,
+                actor=actor,
+                epoch=epoch,
+                steps=settings.controller.steps,
+                writes=settings.controller.writes,
+            )
+            with _changes(parts.store) as changes:
+                await admitting.admit(desk, changes, pace=_pace(settings), clock=_now, observe=_observer(parts.metrics))
+
+        await leading.lead(_election(parts), work, leads=lambda now: parts.metrics.leads(leading=now))
+
+
+def _election(parts: Parts) -> Lease:
+    lease = parts.settings.lease
+    durations = Durations(lease=lease.duration, renew=lease.renew_deadline, retry=lease.retry)
+    return Lease(parts.connection, namespace=lease.namespace, name=lease.name, durations=durations)
+
+
+class _Changes:
+    """The store's changes, as the admission loop asks for them."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+
+    async def wait(self) -> None:
+        await self._subscription.next()
+
+
+@contextmanager
+def _changes(store: Store) -> Iterator[_Changes]:
+    with store.subscribe() as subscription:
+        yield _Changes(subscription)
+
+
+def _pace(settings: Settings) -> admitting.Pace:
+    return admitting.Pace(resync=settings.controller.resync, debounce=settings.controller.debounce)
+
+
+def _observer(metrics: Metrics) -> Callable[[Result, float], None]:
+    """Return what shows every cycle in the metrics, and forgets queues that are gone."""
+    shown: set[QueueName] = set()
+
+    def observe(result: Result, seconds: float) -> None:
+        held = Counter(gang.hold.reason for gang in result.gangs if gang.hold is not None)
+        reasons = {reason: held[reason] for reason in HoldReason if reason in held}
+        metrics.cycled(seconds, admitted=len(result.granted), held=reasons)
+        _show(result.queues)
+
+    def _show(queues: tuple[QueueReport, ...]) -> None:
+        names = {queue.name for queue in queues}
+        for queue in queues:
+            metrics.queue(queue)
+            shown.add(queue.name)
+        for gone in [name for name in shown if name not in names]:
+            metrics.forget(gone)
+            shown.discard(gone)
+
+    return observe
+
+
+def _names(settings: Settings) -> list[str]:
+    """Return what the webhook's certificate is for: where it listens, its Service, and what the settings add."""
+    webhook = settings.webhook
+    names = {"localhost", "127.0.0.1", *webhook.names}
+    if webhook.host not in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
+        names.add(webhook.host)
+    if webhook.url:
+        names.add(webhook.url.removeprefix("https://").split("/")[0].rsplit(":", 1)[0].strip("[]"))
+    if webhook.service:
+        namespace, _, name = webhook.service.partition("/")
+        names |= {f"{name.split(':')[0]}.{namespace}.svc"}
+    return sorted(names)
+
+
+async def _always(role: Callable[[Parts], Awaitable[None]], parts: Parts) -> None:
+    """Run a role, again and again while what it depends on is away."""
+    while True:
+        try:
+            await role(parts)
+        except RetryError as error:
+            log.warning(
+                "a dependency is away; the role is started again",
+                role=getattr(role, "__name__", "role").strip("_"),
+                error=str(error),
+            )
+            await asyncio.sleep(RETRY)
+
+
+async def _say_what_is_missing(store: Store) -> None:
+    """Say once in a while what the start is waiting for."""
+    while not store.synced:
+        await asyncio.sleep(SYNC_WARNING)
+        if not store.synced:
+            log.warning("waiting for the cluster's objects", troubles=store.troubles())
+
+
+async def _stopped(stop: asyncio.Event) -> None:
+    await stop.wait()
+    raise _StoppedError
+
+
+def _as_json(log_format: str) -> bool | None:
+    return None if log_format == "auto" else log_format == "json"
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,17 @@
+"""Muster's own namespace, where its lease lives."""
+
+import contextlib
+
+from admission.cluster.connecting import Connection
+from admission.cluster.failures import ExistsError
+from admission.errors import GoneError
+
+
+async def ensure(connection: Connection, name: str) -> None:
+    """Create the namespace unless it is there. Raises ForbiddenError, naming the permission, when that is refused."""
+    try:
+        await connection.get(f"/api/v1/namespaces/{name}")
+    except GoneError:
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        with contextlib.suppress(ExistsError):
+            await connection.post("/api/v1/namespaces", body)
