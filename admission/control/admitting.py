@@ -54,9 +54,19 @@ async def admit(
             log.warning("the cycle is tried again", error=str(error))
             await asyncio.sleep(pace.retry)
             continue
+        _tell(result)
         observe(result, loop.time() - started)
         await _something(changes, _until(result, clock(), pace.resync))
         await asyncio.sleep(pace.debounce)
+
+
+def _tell(result: Result) -> None:
+    """Log what was granted. Why others wait stands in their status; logging it each cycle would drown the rest."""
+    by_uid = {gang.uid: gang for gang in result.gangs}
+    for uid in result.granted:
+        gang = by_uid[uid]
+        charges = {meter: str(amount) for meter, amount in gang.charges.items()}
+        log.info("admitted", gang=gang.key, queue=gang.queue, pods=gang.pods, charges=charges)
 
 
 def _until(result: Result, now: datetime, resync: float) -> float:

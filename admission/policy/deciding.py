@@ -150,9 +150,9 @@ def queue_is_not_stopped(inputs: Inputs) -> Hold | None:
 def gang_is_complete(inputs: Inputs) -> Hold | None:
     """Hold a gang that has not started until all of its pods exist; late pods of a started one join it."""
     group = inputs.group
-    if group.started or len(group.waiting) >= group.identity.size:
+    if group.started or len(group.waiting) >= group.identity.needed:
         return None
-    have, size = len(group.waiting), group.identity.size
+    have, size = len(group.waiting), group.identity.needed
     details = {"pods": have, "size": size}
     if group.identity.workload is not None and group.identity.workload.uid not in inputs.rules.snapshot.jobs:
         owner = group.identity.workload

@@ -24,12 +24,17 @@ LARGEST_SIZE = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who a gang is: its UID, the name that people see, what makes its pods, and how many must start together."""
+    """Who a gang is: its UID, the name that people see, and what makes its pods.
+
+    size: how many pods it has; 0 while that is not known. needed: how many must be there before any starts, which is
+    fewer towards a Job's end.
+    """
 
     uid: GangUid
     namespace: str
     name: str
     size: int
+    needed: int
     workload: Owner | None = None
 
     @property
@@ -115,7 +120,9 @@ def identify(pod: Pod, snapshot: Snapshot) -> Identity:
     if owner is not None and owner.kind == "Job" and owner.api_version == "batch/v1":
         return _of_job(pod, owner, snapshot.jobs.get(owner.uid))
     alone = Owner(api_version="v1", kind="Pod", name=pod.meta.name, uid=pod.meta.uid)
-    return Identity(uid=GangUid(pod.meta.uid), namespace=pod.meta.namespace, name=pod.meta.name, size=1, workload=alone)
+    return Identity(
+        uid=GangUid(pod.meta.uid), namespace=pod.meta.namespace, name=pod.meta.name, size=1, needed=1, workload=alone
+    )
 
 
 def setting(pod: Pod, key: str) -> str:
@@ -147,17 +154,20 @@ def _named(pod: Pod, named: str, snapshot: Snapshot) -> Identity:
     written_by_user = record is not None and record.workload is None
     size = record.size if record is not None and written_by_user else declared_size(pod) or 1
     uid = f"{pod.meta.namespace}/{named}"
-    return Identity(uid=GangUid(uid), namespace=pod.meta.namespace, name=named, size=size)
+    return Identity(uid=GangUid(uid), namespace=pod.meta.namespace, name=named, size=size, needed=size)
 
 
 def _of_job(pod: Pod, owner: Owner, job: Job | None) -> Identity:
     """Return the gang of a Job; while the Job itself is not seen yet, one that cannot be complete."""
-    size = declared_size(pod) or (LARGEST_SIZE + 1 if job is None else _left_of(job))
+    declared = declared_size(pod)
+    size = declared or (0 if job is None else job.together)
+    needed = declared or (LARGEST_SIZE + 1 if job is None else _left_of(job))
     return Identity(
         uid=GangUid(owner.uid),
         namespace=pod.meta.namespace,
         name=unique_name(owner.name, owner.uid),
         size=size,
+        needed=needed,
         workload=owner,
     )
 

@@ -47,7 +47,7 @@ def gang(group: Group, facts: Facts) -> GangReport:
         namespace=group.identity.namespace,
         name=group.identity.name,
         queue=group.queue,
-        size=_size(group),
+        size=group.identity.size or max(1, len(group.pods)),
         priority=group.priority,
         workload=group.identity.workload,
         phase=phase,
@@ -119,12 +119,6 @@ def conditions(facts: Facts) -> list[ConditionReport]:
 def malformed_queue(name: str, message: str) -> QueueReport:
     """Return the status of a Queue that cannot be read."""
     return QueueReport(name=QueueName(name), conditions=(_condition("Active", "Malformed", message, holds=False),))
-
-
-def _size(group: Group) -> int:
-    """Return the gang's size; while its Job is not seen yet, that of the pods that are there."""
-    unknown = group.identity.workload is not None and group.identity.size > 10_000
-    return max(1, len(group.pods)) if unknown else group.identity.size
 
 
 def _hold(decision: Decision | None) -> Hold | Denial | None:

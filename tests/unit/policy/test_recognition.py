@@ -26,7 +26,7 @@ def test_a_job_towards_its_end_needs_only_the_pods_that_are_left() -> None:
 
     (group,) = recognition.groups(replace(snapshot, jobs={job.meta.uid: job}), {})
 
-    assert group.identity.size == 1
+    assert (group.identity.size, group.identity.needed) == (4, 1)
 
 
 def test_while_a_job_is_not_seen_its_gang_cannot_be_complete() -> None:
@@ -34,7 +34,7 @@ def test_while_a_job_is_not_seen_its_gang_cannot_be_complete() -> None:
 
     (group,) = recognition.groups(snapshot, {})
 
-    assert group.identity.size > recognition.LARGEST_SIZE
+    assert group.identity.needed > recognition.LARGEST_SIZE
 
 
 def test_a_job_made_again_under_its_name_is_another_gang() -> None:
