@@ -61,6 +61,15 @@ class Outcome:
     refusals: dict[Refusal, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """Free devices of one node: per ask, for any ask, and the asks of which some device stops the search."""
+
+    matching: tuple[int, ...]
+    any: int
+    unknown: frozenset[int]
+
+
 class Placer:
     """One search. `greedy` never steps back: it shows people where the gang gets stuck."""
 
@@ -84,12 +93,19 @@ class Placer:
         self._searched: dict[Hashable, Found | Stuck | Refusal] = {}
         self._rooms: dict[tuple[int, Signature], int] = {}
         self._ask = {ask: at for at, ask in enumerate(profiles.need.asks)}
+        self._own_needs = [self._needs(kind) for kind in gang.kinds]
+        self._counted: dict[Signature, _Counts] = {}
         self._total = [self._all_rooms(kind) for kind in range(len(gang.kinds))]
         self._cheapest = [self._least(kind) for kind in gang.kinds]
         self._order = sorted(range(len(gang.kinds)), key=self._scarcity)
         # With one kind of pod and nothing shared, what a node takes in does not depend on the others: where the first
         # try is stuck, every other one is too.
-        self._plain = len(gang.kinds) == 1 and not gang.shared and all(layout.fixed for layout in self.state.layouts)
+        fixed = all(layout.fixed for layout in self.state.layouts)
+        self._plain = len(gang.kinds) == 1 and not gang.shared and fixed
+        self._countable = fixed and not any(self._counts(signature).unknown for signature in self.state.groups)
+        self._devices = sum(self._counts(signature).any * len(nodes) for signature, nodes in self.state.groups.items())
+        self._need_of_each = [sum(needs.values()) for needs in self._own_needs]
+        self._commuting = fixed and not gang.shared and self._commutes()
         self.state.on_change = self._changed
 
     def run(self) -> Outcome:
@@ -132,7 +148,7 @@ class Placer:
             yield from options
             if not options:
                 self.outcome.stuck = kind
-            if hopeless or self._greedy:
+            if hopeless or self._commuting or self._greedy:
                 return
 
     def _of_kind(self, kind: int) -> tuple[list[_Option], bool]:
@@ -193,6 +209,26 @@ class Placer:
                 total[meter] = total.get(meter, 0) + 1
         return total
 
+    def _commutes(self) -> bool:
+        """Return whether the order of pods does not matter, so that one order is enough.
+
+        So it is where no two kinds can get the same device, or only devices that are all equal.
+        """
+        matched = [
+            {
+                number
+                for layout in self.state.layouts
+                for number in layout.numbers
+                if any(self._profiles.known[number].answers[ask] is not Answer.NO for ask in needs)
+            }
+            for needs in self._own_needs
+        ]
+        return all(
+            not (one & other) or (one == other and len(one) == 1)
+            for at, one in enumerate(matched)
+            for other in matched[:at]
+        )
+
     # Going on and back.
 
     def _apply(self, option: _Option) -> None:
@@ -240,13 +276,19 @@ class Placer:
         """Return whether no plan can come from here."""
         if self._greedy:
             return False
-        if any(total < left for total, left in zip(self._total, self._left, strict=True)):
+        if any(total < left for total, left in zip(self._total, self._left, strict=True)) or self._is_short():
             return True
         if self._failed and self._key() in self._failed:
             return True
         shortfall = self._affordable(self._at_least())
         self.outcome.shortfall = self.outcome.shortfall or shortfall
         return shortfall is not None
+
+    def _is_short(self) -> bool:
+        """Return whether the pods that are left need more devices than are free, whoever gets which."""
+        if not self._countable:
+            return False
+        return self._devices < sum(left * need for left, need in zip(self._left, self._need_of_each, strict=True))
 
     def _key(self) -> Hashable:
         """Return what the rest of the search depends on."""
@@ -258,6 +300,7 @@ class Placer:
         self._moved[after] += 1
         for kind in range(len(self._total)):
             self._total[kind] += self._rooms_for(kind, after) - self._rooms_for(kind, before)
+        self._devices += self._counts(after).any - self._counts(before).any
 
     def _all_rooms(self, kind: int) -> int:
         return sum(self._rooms_for(kind, signature) * len(nodes) for signature, nodes in self.state.groups.items())
@@ -275,16 +318,32 @@ class Placer:
         described = self._gang.kinds[kind]
         rooms = self.state.rooms(described, signature)
         most = len(described.members) if rooms is None else min(rooms, len(described.members))
-        needs = self._own_needs(described)
+        needs = self._own_needs[kind]
+        counts = self._counts(signature)
+        if counts.unknown & needs.keys():
+            return most
         for ask, count in needs.items():
-            most = min(most, states.count_answers(signature.free, self._profiles, ask) // count)
+            most = min(most, counts.matching[ask] // count)
         if len(needs) > 1:
-            answers = (self._profiles.known[states.profile_of(code)].answers for code in signature.free)
-            matching = sum(any(row[ask] is Answer.YES for ask in needs) for row in answers)
+            rows = (self._profiles.known[states.profile_of(code)].answers for code in signature.free)
+            matching = sum(any(row[ask] is Answer.YES for ask in needs) for row in rows)
             most = min(most, matching // sum(needs.values()))
         return most
 
-    def _own_needs(self, kind: PodKind) -> dict[int, int]:
+    def _counts(self, signature: Signature) -> "_Counts":
+        """Return the free devices of a node by what they do for."""
+        known = self._counted.get(signature)
+        if known is None:
+            rows = [self._profiles.known[states.profile_of(code)].answers for code in signature.free]
+            asks = range(len(self._profiles.need.asks))
+            known = self._counted[signature] = _Counts(
+                matching=tuple(sum(row[ask] is Answer.YES for row in rows) for ask in asks),
+                any=sum(Answer.YES in row for row in rows),
+                unknown=frozenset(ask for ask in asks if any(not isinstance(row[ask], Answer) for row in rows)),
+            )
+        return known
+
+    def _needs(self, kind: PodKind) -> dict[int, int]:
         """Return per ask the devices that every pod of the kind needs; shared claims are not needed by each."""
         needs: dict[int, int] = {}
         for wanted in kind.wanted[0]:
