@@ -5,6 +5,7 @@ exclusive lock and PostgreSQL's advisory lock (in `migrations/env.py`) are held 
 """
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -19,6 +20,9 @@ from admission.errors import LedgerVersionError
 from admission.ledger import sessions
 
 T = TypeVar("T")
+
+_ALEMBIC = threading.Lock()
+"""Held while alembic runs: what its scripts see as `context` and `op` is global to the process."""
 
 
 async def migrate(url: str, *, revision: str = "head") -> None:
@@ -60,7 +64,7 @@ def _change(url: URL, work: Callable[[Config], None]) -> None:
         config.attributes["connection"] = connection
         work(config)
 
-    with sessions.translated(url):
+    with _ALEMBIC, sessions.translated(url):
         _connected(url, on, begin="EXCLUSIVE")
 
 

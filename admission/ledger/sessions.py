@@ -1,5 +1,6 @@
 """Engines and SQL transactions, and what a failing database means to the caller."""
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -10,6 +11,9 @@ from sqlalchemy import URL, Connection, Engine, event, exc, make_url
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from admission.errors import LedgerAwayError, LedgerCorruptError, MendError
+
+_PASSING = ("08", "40", "53", "55", "57", "58")
+"""PostgreSQL's classes of SQLSTATE for what may succeed later: connection, rollback, resources, locks, shutdown."""
 
 BUSY_SECONDS = 10
 """How long a statement waits for another process's SQL transaction."""
@@ -50,7 +54,10 @@ async def engine(url: URL) -> AsyncIterator[AsyncEngine]:
     """Yield an engine that is disposed of afterwards. Raises MendError when the database's driver is not installed."""
     lite = url.get_backend_name() == "sqlite"
     try:
-        made = create_async_engine(url, connect_args=sqlite_arguments() if lite else {}, pool_pre_ping=not lite)
+        # In a thread, since it imports the driver and asks for the working directory.
+        made = await asyncio.to_thread(
+            create_async_engine, url, connect_args=sqlite_arguments() if lite else {}, pool_pre_ping=not lite
+        )
     except ModuleNotFoundError as error:
         raise MendError(f"a ledger in {url.get_backend_name()} needs the Python package {error.name}") from error
     if lite:
@@ -119,6 +126,15 @@ def _translation(error: exc.DBAPIError, url: URL) -> Exception:
             " a backup, then run `muster ledger verify`; without a backup, point the ledger's URL to a new file, run"
             " `muster ledger migrate` and `muster ledger reconcile`"
         )
-    if isinstance(error, exc.OperationalError | exc.InterfaceError) or error.connection_invalidated:
+    state = str(getattr(error.orig, "sqlstate", None) or "")
+    if (
+        isinstance(error, exc.OperationalError | exc.InterfaceError)
+        or error.connection_invalidated
+        or state.startswith(_PASSING)
+    ):
         return LedgerAwayError(f"the ledger {shown(url)} does not answer: {cause}")
-    return LedgerCorruptError(f"the ledger {shown(url)} refuses what its schema should allow: {cause}")
+    if isinstance(error, exc.IntegrityError):
+        return LedgerCorruptError(
+            f"the ledger {shown(url)} holds rows that contradict its chain ({cause}): run `muster ledger verify`"
+        )
+    return MendError(f"the ledger {shown(url)} refuses Muster: {cause}")

@@ -1,6 +1,5 @@
 """What the ledger's tests share: a migrated file, a short history, and a way past the triggers."""
 
-import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -21,22 +20,25 @@ CLUSTER = "east"
 
 TRIGGERS = [f"{table}_refuse_{verb}" for table in ("transactions", "postings") for verb in ("update", "delete")]
 
-_made: list[Path] = []
+_schema: list[bytes] = []
 
 
 def url_of(path: Path) -> str:
     return f"sqlite+aiosqlite:///{path}"
 
 
+def file_of(url: str) -> Path:
+    return Path(url.partition(":///")[2])
+
+
 async def a_ledger(folder: Path) -> str:
     """Return the URL of a new ledger. The schema is made once and copied."""
-    if not _made:
-        first = folder / "template.db"
-        await migrating.migrate(url_of(first))
-        _made.append(first)
-    path = folder / "ledger.db"
-    shutil.copy(_made[0], path)
-    return url_of(path)
+    url = url_of(folder / "ledger.db")
+    if not _schema:
+        await migrating.migrate(url)
+        _schema.append(file_of(url).read_bytes())
+    file_of(url).write_bytes(_schema[0])
+    return url
 
 
 def minutes(count: int) -> datetime:
@@ -88,11 +90,11 @@ def a_history() -> list[Entry]:
 
 def tamper(url: str, *statements: str) -> None:
     """Change a ledger's file as somebody would who has write access and drops the triggers first."""
-    with closing(sqlite3.connect(url.partition(":///")[2], isolation_level=None)) as connection:
+    with closing(sqlite3.connect(file_of(url), isolation_level=None)) as connection:
         for statement in (*(f"DROP TRIGGER {name}" for name in TRIGGERS), *statements):
             connection.execute(statement)
 
 
 def rows(url: str, statement: str) -> Iterator[tuple[object, ...]]:
-    with closing(sqlite3.connect(url.partition(":///")[2])) as connection:
+    with closing(sqlite3.connect(file_of(url))) as connection:
         yield from connection.execute(statement).fetchall()

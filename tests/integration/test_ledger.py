@@ -10,6 +10,8 @@ from datetime import timedelta, timezone
 from pathlib import Path
 
 import pytest
+from blockbuster import blockbuster_ctx
+from sqlalchemy.exc import DBAPIError
 
 from admission.api.entries import Bucket
 from admission.api.names import GangUid, QueueName, Uid
@@ -23,7 +25,7 @@ from admission.errors import (
     PageError,
 )
 from admission.ledger import ledger as ledgers_
-from admission.ledger import posting, sessions
+from admission.ledger import migrating, posting, sessions
 from admission.ledger.ledger import SqlLedger
 from admission.quota import books
 from admission.quota.books import Allocated, Book
@@ -37,6 +39,7 @@ from tests.integration.ledgers import (
     a_grant,
     a_history,
     a_ledger,
+    file_of,
     minutes,
     rows,
     tamper,
@@ -93,7 +96,7 @@ async def test_amounts_beyond_64_bits_are_exact(ledger: SqlLedger) -> None:
 
 @pytest.mark.parametrize("amount", ["1.0", "1e3", "+1", "-0", "01", "", " 1", "1-", "--1", "9" * 39, b"1"])
 async def test_sqlite_refuses_text_that_is_not_a_whole_number(url: str, amount: str | bytes) -> None:
-    with closing(sqlite3.connect(url.partition(":///")[2])) as connection:
+    with closing(sqlite3.connect(file_of(url))) as connection:
         connection.execute("INSERT INTO clusters VALUES ('east', 1, 0, '')")
         with pytest.raises(sqlite3.IntegrityError, match="amount_is_whole"):
             connection.execute("INSERT INTO balances VALUES ('east', 'q', 'm', 'free', ?)", (amount,))
@@ -306,7 +309,7 @@ async def test_a_lock_held_by_another_program_is_waited_for_and_then_reported(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "BUSY_SECONDS", 0.05)
-    with closing(sqlite3.connect(url.partition(":///")[2], isolation_level=None)) as other:
+    with closing(sqlite3.connect(file_of(url), isolation_level=None)) as other:
         async with SqlLedger.open(url, CLUSTER) as ledger:
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(LedgerAwayError, match=r"ledger\.db does not answer: database is locked"):
@@ -333,7 +336,7 @@ async def test_a_writer_that_is_always_overtaken_gives_up_for_now(
 
 async def test_reading_does_not_wait_for_a_writer(url: str, ledger: SqlLedger) -> None:
     await ledger.post(a_grant(), epoch=1)
-    with closing(sqlite3.connect(url.partition(":///")[2], isolation_level=None)) as other:
+    with closing(sqlite3.connect(file_of(url), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         assert await ledger.load() == Book.replay([a_grant()])
 
@@ -346,7 +349,7 @@ async def test_the_books_are_append_only(url: str, ledger: SqlLedger) -> None:
         "UPDATE postings SET amount = '0'": "postings are append-only",
         "DELETE FROM postings": "postings are append-only",
     }
-    with closing(sqlite3.connect(url.partition(":///")[2])) as connection:
+    with closing(sqlite3.connect(file_of(url))) as connection:
         for statement, said in statements.items():
             with pytest.raises(sqlite3.IntegrityError, match=said):
                 connection.execute(statement)
@@ -408,7 +411,7 @@ async def test_a_file_that_is_no_database_is_refused_with_the_mend(tmp_path: Pat
 def damage_seats(url: str) -> None:
     ((root,),) = rows(url, "SELECT rootpage FROM sqlite_master WHERE name = 'open_seats'")
     assert isinstance(root, int)
-    with Path(url.partition(":///")[2]).open("r+b") as file:
+    with file_of(url).open("r+b") as file:
         file.seek((root - 1) * 4096)
         file.write(b"\xff" * 4096)
 
@@ -421,6 +424,53 @@ async def test_a_damaged_page_is_reported_with_the_mend(url: str) -> None:
     async with SqlLedger.open(url, CLUSTER) as ledger:
         with pytest.raises(LedgerCorruptError, match=r"malformed.*restore a backup"):
             await ledger.load()
+
+
+async def test_a_row_beyond_the_head_stops_the_posting(url: str) -> None:
+    async with SqlLedger.open(url, CLUSTER) as ledger:
+        await ledger.post(a_grant(), epoch=1)
+        await ledger.post(a_gang(), epoch=1)
+        tamper(url, "UPDATE clusters SET sequence = 1")
+
+        with pytest.raises(LedgerCorruptError, match="run `muster ledger verify`"):
+            await ledger.post(a_gang("other"), epoch=1)
+
+
+async def test_the_loop_is_never_blocked(tmp_path: Path) -> None:
+    url = url_of(tmp_path / "ledger.db")
+    with blockbuster_ctx("admission"):
+        await migrating.migrate(url)
+        async with SqlLedger.open(url, CLUSTER) as ledger:
+            for entry in a_history():
+                await ledger.post(entry, epoch=1)
+            await ledger.load()
+            await ledger.verify()
+            await ledger.statement(None, AT, minutes(9))
+
+
+class PostgresqlError(Exception):
+    def __init__(self, sqlstate: str) -> None:
+        super().__init__("as PostgreSQL says")
+        self.sqlstate = sqlstate
+
+
+FAILURES = {
+    "a lost connection": ("08006", LedgerAwayError),
+    "a deadlock": ("40P01", LedgerAwayError),
+    "too many connections": ("53300", LedgerAwayError),
+    "a lock that is not to be had": ("55P03", LedgerAwayError),
+    "a shutdown": ("57P01", LedgerAwayError),
+    "no such database": ("3D000", MendError),
+    "a wrong password": ("28P01", MendError),
+    "no permission": ("42501", MendError),
+}
+
+
+@pytest.mark.parametrize(("state", "meant"), FAILURES.values(), ids=FAILURES)
+def test_what_postgresql_says_is_translated(state: str, meant: type[Exception]) -> None:
+    url = sessions.parsed("postgresql://muster@db/muster")
+    with pytest.raises(meant, match="as PostgreSQL says"), sessions.translated(url):
+        raise DBAPIError("SELECT 1", {}, PostgresqlError(state))
 
 
 @pytest.mark.parametrize(

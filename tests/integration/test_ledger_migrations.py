@@ -21,7 +21,7 @@ from admission.errors import LedgerAwayError, LedgerCorruptError, LedgerVersionE
 from admission.ledger import migrating, sessions, tables
 from admission.ledger.ledger import SqlLedger
 from admission.quota.books import Book
-from tests.integration.ledgers import CLUSTER, TRIGGERS, a_history, rows, tamper, url_of
+from tests.integration.ledgers import CLUSTER, TRIGGERS, a_history, file_of, rows, tamper, url_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -118,6 +118,15 @@ async def test_tasks_that_migrate_at_once_wait_for_each_other(url: str) -> None:
     assert await migrating.current_revision(url) == tables.REVISION
 
 
+async def test_tasks_that_migrate_different_ledgers_do_not_disturb_each_other(tmp_path: Path) -> None:
+    """Alembic keeps its context in module globals."""
+    urls = [url_of(tmp_path / f"{number}.db") for number in range(4)]
+
+    await asyncio.gather(*map(migrating.migrate, urls))
+
+    assert [await migrating.current_revision(url) for url in urls] == [tables.REVISION] * 4
+
+
 async def test_processes_that_migrate_at_once_wait_for_each_other(url: str) -> None:
     program = f"import asyncio; from admission.ledger import migrating; asyncio.run(migrating.migrate({url!r}))"
     processes = [await asyncio.create_subprocess_exec(sys.executable, "-c", program) for _ in range(3)]
@@ -131,7 +140,7 @@ async def test_a_ledger_that_is_being_written_is_not_migrated_under_the_writer(
 ) -> None:
     await migrating.migrate(url)
     monkeypatch.setattr(sessions, "BUSY_SECONDS", 0.05)
-    with closing(sqlite3.connect(url.partition(":///")[2], isolation_level=None)) as writer:
+    with closing(sqlite3.connect(file_of(url), isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerAwayError, match="locked"):
             await migrating.migrate(url)

@@ -1,6 +1,5 @@
 """Verification finds whatever was done to the file behind the ledger's back."""
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from admission.errors import LedgerCorruptError
 from admission.ledger import encoding, hashing, verifying
 from admission.ledger.ledger import SqlLedger
 from admission.ledger.verifying import Finding, Verification, What
-from tests.integration.ledgers import CLUSTER, a_gang, a_grant, a_history, a_ledger, minutes, rows, tamper, url_of
+from tests.integration.ledgers import CLUSTER, a_gang, a_grant, a_history, a_ledger, file_of, minutes, rows, tamper
 
 POSITION = "UPDATE {} SET sequence = {} WHERE sequence = {}"
 
@@ -120,20 +119,19 @@ TAMPERING = {
 }
 
 
-_filled: list[str] = []
+_filled: list[bytes] = []
 
 
 async def a_filled_ledger(folder: Path) -> str:
     """Return the URL of a ledger with the short history. It is written once and copied."""
+    url = await a_ledger(folder)
     if not _filled:
-        url = await a_ledger(folder)
         async with SqlLedger.open(url, CLUSTER) as ledger:
             for entry in a_history():
                 await ledger.post(entry, epoch=1)
-        _filled.append(url)
-    path = folder / "filled.db"
-    shutil.copy(_filled[0].partition(":///")[2], path)
-    return url_of(path)
+        _filled.append(file_of(url).read_bytes())
+    file_of(url).write_bytes(_filled[0])
+    return url
 
 
 async def verified(url: str) -> Verification:
