@@ -38,7 +38,8 @@ def histories(draw: st.DrawFn, *, max_size: int = 12) -> list[Entry]:
 
 @st.composite
 def _next(draw: st.DrawFn, book: Book, number: int) -> Entry | None:
-    at = START + timedelta(microseconds=number * draw(st.integers(1, 10**9)))
+    # Clocks of different leaders may go back, but no two decisions fall into the same microsecond.
+    at = START + timedelta(microseconds=number, milliseconds=draw(st.integers(0, 10**6)))
     moves = ["grant", "reserve"] + ["reserve late", "settle", "release", "evict"] * bool(book.placements)
     move = draw(st.sampled_from(moves))
     if move == "grant":
