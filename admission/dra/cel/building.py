@@ -176,11 +176,11 @@ class Builder(lark.Transformer[Any, nodes.Node]):
 
     def member_dot(self, children: list[Any]) -> Any:
         operand, dot, field = children
-        return _sized(nodes.Select(at=_at(dot), operand=operand, field=str(field)))
+        return _sized(nodes.Select(at=_at(dot), operand=operand, field=field.strip("`")))
 
     def member_opt_dot(self, children: list[Any]) -> Any:
         operand, dot, _, field = children
-        return _sized(nodes.Select(at=_at(dot), operand=operand, field=str(field), optional=True))
+        return _sized(nodes.Select(at=_at(dot), operand=operand, field=field.strip("`"), optional=True))
 
     def member_dot_arg(self, children: list[Any]) -> Any:
         operand, _, name, opening, *rest = children

@@ -35,7 +35,6 @@ def check(root: nodes.Node, environment: environments.Environment) -> Checked:
     checker = _Checker(environment)
     checker.check(root, environment.variables)
     checker.settle()
-    checker.check_literals()
     return checker.checked
 
 
@@ -44,8 +43,6 @@ class _Checker:
         self.environment = environment
         self.checked = Checked()
         self.unifier = kinds.Unifier()
-        self.aggregates: list[tuple[nodes.ListLiteral | nodes.MapLiteral, bool]] = []
-        self.formats = 0
 
     def settle(self) -> None:
         """Replace what is left of type variables."""
@@ -53,10 +50,13 @@ class _Checker:
             self.checked.kinds[key] = self.unifier.resolved(kind, to_dynamic=True)
 
     def check(self, node: nodes.Node, scope: Mapping[str, Kind]) -> Kind:
-        """Return the node's type and remember it."""
-        kind = self._check(node, scope)
-        self.checked.kinds[id(node)] = kind
-        return kind
+        """Return the node's type and remember it, its parts' first: long chains must not nest calls."""
+        known = self.checked.kinds
+        if id(node) not in known:
+            for part in nodes.in_scope(node, scope):
+                if id(part) not in known:
+                    known[id(part)] = self._check(part, scope)
+        return known[id(node)]
 
     def _check(self, node: nodes.Node, scope: Mapping[str, Kind]) -> Kind:  # noqa: C901, PLR0911 - one line a node
         match node:
@@ -155,9 +155,7 @@ class _Checker:
         scope: Mapping[str, Kind],
     ) -> Kind:
         """Find the overloads that fit the arguments; their common result, or dyn, is the type."""
-        self.formats += function == "format"
         given = tuple(self.check(argument, scope) for argument in arguments)
-        self.formats -= function == "format"
         if receiver is not None:
             given = (self.checked.kind(receiver), *given)
         result: Kind | None = None
@@ -201,14 +199,12 @@ class _Checker:
             raise failures.RefusalError(node.at, f"expected type '{wanted}' but found '{found}'")
 
     def _list(self, node: nodes.ListLiteral, scope: Mapping[str, Kind]) -> Kind:
-        self.aggregates.append((node, self.formats > 0))
         common: Kind | None = None
         for entry in node.elements:
             common = self._join(common, self._entry(entry, scope))
         return kinds.list_of(common or self.unifier.fresh())
 
     def _map(self, node: nodes.MapLiteral, scope: Mapping[str, Kind]) -> Kind:
-        self.aggregates.append((node, self.formats > 0))
         key: Kind | None = None
         value: Kind | None = None
         for entry in node.entries:
@@ -295,25 +291,6 @@ class _Checker:
         if not self.unifier.assignable(body, result):
             raise failures.RefusalError(node.body.at, f"expected type 'optional_type' but found '{body}'")
         return self.unifier.resolved(result)
-
-    def check_literals(self) -> None:
-        """Refuse written lists and maps of several types, outside of `format`."""
-        for node, within_format in self.aggregates:
-            if within_format:
-                continue
-            entries = node.elements if isinstance(node, nodes.ListLiteral) else node.entries
-            self._same_kind([(entry.key, False) for entry in entries if entry.key is not None])
-            self._same_kind([(entry.value, entry.optional) for entry in entries])
-
-    def _same_kind(self, parts: list[tuple[nodes.Node, bool]]) -> None:
-        common: Kind | None = None
-        for part, optional in parts:
-            kind = self.checked.kind(part)
-            if optional:
-                kind = kinds.unwrapped(kind)[0]
-            if common is not None and kind != common:
-                raise failures.RefusalError(part.at, f"expected type '{common}' but found '{kind}'")
-            common = kind
 
 
 def undeclared(name: str) -> str:

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from admission.dra.cel import calls, checking, environments, failures, folding, frames, loops, nodes, reading, values
+from admission.dra.cel import calls, checking, environments, failures, folding, frames, kinds, loops, nodes, reading, values
 from admission.dra.cel.frames import Frame, Run
 
 _UNSET = object()
@@ -40,13 +40,21 @@ class _Compiler:
         self.environment = environment
         self.places = frames.FIRST_VARIABLE + len(environment.variables)
         self.constants: dict[int, Any] = {}
+        self.runs: dict[int, Run] = {}
 
     def place(self) -> int:
         self.places += 1
         return self.places - 1
 
-    def compile(self, node: nodes.Node, scope: Scope) -> Run:  # noqa: C901, PLR0911 - one line a node
-        """Return the node's closure."""
+    def compile(self, node: nodes.Node, scope: Scope) -> Run:
+        """Return the node's closure, its parts' made first: long chains must not nest calls."""
+        if id(node) not in self.runs:
+            for part in nodes.in_scope(node, scope):
+                if id(part) not in self.runs:
+                    self.runs[id(part)] = self._compile(part, scope)
+        return self.runs[id(node)]
+
+    def _compile(self, node: nodes.Node, scope: Scope) -> Run:  # noqa: C901, PLR0911 - one line a node
         match node:
             case nodes.Literal():
                 return self.constant(node, node.value)
@@ -57,8 +65,7 @@ class _Compiler:
             case nodes.Select():
                 return self._select(node, scope)
             case nodes.Has():
-                operand, name = self.compile(node.operand, scope), node.field
-                return lambda frame: reading.has_field(operand(frame), name)
+                return self._has(node, scope)
             case nodes.Index():
                 return self._index(node, scope)
             case nodes.Call():
@@ -97,6 +104,17 @@ class _Compiler:
         if node.optional:
             return lambda frame: reading.optional_field(operand(frame), name)
         return _field_reader(operand, name)
+
+    def _has(self, node: nodes.Has, scope: Scope) -> Run:
+        """Test for a field: of an optional too, unless it is one that a map or list holds."""
+        operand, name = self.compile(node.operand, scope), node.field
+        inner = node.operand
+        if isinstance(inner, nodes.Select | nodes.Index) and not (inner.optional or self._is_optional(inner.operand)):
+            return lambda frame: reading.has_plain_field(operand(frame), name)
+        return lambda frame: reading.has_field(operand(frame), name)
+
+    def _is_optional(self, node: nodes.Node) -> bool:
+        return self.checked.kind(node).name == kinds.OPTIONAL
 
     def _index(self, node: nodes.Index, scope: Scope) -> Run:
         operand = self.compile(node.operand, scope)

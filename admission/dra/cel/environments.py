@@ -47,6 +47,8 @@ class Environment:
     unsupported: frozenset[str]
     unknown_result: Kind = kinds.ANY
     """The type besides the wanted one that a text may have; its value is tested at run time."""
+    escapes: bool = False
+    """Whether fields may be written in backticks."""
 
     def unknown(self, function: str) -> str:
         """Word the refusal of a function that is not there."""
@@ -66,20 +68,19 @@ def of_device(profile: Profile) -> Environment:
     }
     if profile.stored or profile.consumable:
         fields["allowMultipleAllocations"] = kinds.BOOL
-    return of_variables({"device": DEVICE}, {DEVICE.name: fields}, attribute, includes=profile.stored or profile.lists)
+    return of_variables({"device": DEVICE}, {DEVICE.name: fields}, attribute, profile)
 
 
 def of_variables(
     variables: Mapping[str, Kind],
     objects: Mapping[str, Mapping[str, Kind]],
     unknown_result: Kind = kinds.DYN,
-    *,
-    includes: bool = True,
+    profile: Profile = DEFAULT,
 ) -> Environment:
     """Return an environment of the given variables and their object types."""
-    functions = dict(catalog.FUNCTIONS)
-    if not includes:
-        functions.pop("includes", None)
+    functions = dict(catalog.FUNCTIONS_37 if profile.release >= 37 else catalog.FUNCTIONS)
+    if not (profile.stored or profile.lists):
+        del functions["includes"]
     return Environment(
         variables=MappingProxyType(dict(variables)),
         objects=MappingProxyType(dict(objects)),
@@ -87,6 +88,7 @@ def of_variables(
         types=_TYPES,
         unsupported=catalog.UNSUPPORTED,
         unknown_result=unknown_result,
+        escapes=profile.release >= 37,
     )
 
 

@@ -18,9 +18,11 @@ _REPLACEMENTS = {
     ),
     'member_index   : member "[" expr "]"': (
         'member_index : member "[" expr "]"\n'
-        'member_opt_dot : member "." "?" IDENT\n'
+        'member_opt_dot : member "." "?" IDENT | member "." "?" ESC_IDENT\n'
         'member_opt_index : member "[" "?" expr "]"'
     ),
+    'member_dot     : member "." IDENT': 'member_dot : member "." IDENT | member "." ESC_IDENT',
+    "NULL_LIT       : \"null\"": "NULL_LIT : \"null\"\n\nESC_IDENT : /`[a-zA-Z0-9_.\\-\\/ ]+`/",
     'list_lit       : "[" [exprlist] "]"': (
         'list_lit : "[" [elements] [","] "]"\n'
         'elements : element | elements "," element\n'
@@ -45,13 +47,13 @@ def text() -> str:
 
 
 @functools.cache
-def parser() -> lark.Lark:
+def parser(*, escapes: bool = False) -> lark.Lark:
     """Return the parser, built once (some 100 ms): call it at start-up, away from the event loop."""
     return lark.Lark(
         text(),
         parser="lalr",
         start="expr",
-        lexer=lexing.Tokens,
+        lexer=lexing.EscapingTokens if escapes else lexing.Tokens,
         transformer=building.Builder(),
         keep_all_tokens=True,
         maybe_placeholders=False,

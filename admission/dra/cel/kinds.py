@@ -43,6 +43,8 @@ CIDR = Kind("net.CIDR")
 URL = Kind("kubernetes.URL")
 NAMED_FORMAT = Kind("kubernetes.NamedFormat")
 
+OPTIONAL = "optional_type"
+
 _SCALARS = {kind.name for kind in (BOOL, INT, UINT, DOUBLE, STRING, BYTES)}
 
 
@@ -55,7 +57,7 @@ def map_of(key: Kind, value: Kind) -> Kind:
 
 
 def optional_of(value: Kind) -> Kind:
-    return Kind("optional_type", (value,))
+    return Kind(OPTIONAL, (value,))
 
 
 def type_of(kind: Kind) -> Kind:
@@ -68,7 +70,7 @@ def is_dynamic(kind: Kind) -> bool:
 
 def unwrapped(kind: Kind) -> tuple[Kind, bool]:
     """Return the kind within an optional, and whether it was one."""
-    return (kind.parameters[0], True) if kind.name == "optional_type" else (kind, False)
+    return (kind.parameters[0], True) if kind.name == OPTIONAL else (kind, False)
 
 
 class Unifier:

@@ -1,4 +1,4 @@
-"""Text → tokens, by cel-go's lexical rules (parser/gen/CEL.g4, v0.26).
+r"""Text → tokens, by cel-go's lexical rules (parser/gen/CEL.g4, v0.26).
 
 celpy's own terminals accept more than cel-go (`"a\"`, `"\z"`, `1.`, signs inside numbers), so the grammar's parser
 is fed by this lexer instead. Tokens carry the names that lark gives to the grammar's terminals.
@@ -34,9 +34,9 @@ _TOKEN = re.compile(
     |(?P<UINT_LIT>(?:0x[0-9a-fA-F]+|[0-9]+)[uU])
     |(?P<INT_LIT>0x[0-9a-fA-F]+|[0-9]+)
     |(?P<IDENT>[_a-zA-Z][_a-zA-Z0-9]*)
+    |(?P<ESC_IDENT>`[a-zA-Z0-9_.\-/\ ]+`)
     |(?P<OPERATOR>==|!=|<=|>=|&&|\|\||[-+*/%<>!?:.,()\[\]{{}}])
     """,
-    # Verbose would drop the literal space and the `#` of no pattern here; the alternatives hold neither unescaped.
     re.VERBOSE,
 )
 
@@ -45,6 +45,8 @@ _WORDS = {"true": "BOOL_LIT", "false": "BOOL_LIT", "null": "NULL_LIT", "in": "IN
 
 class Tokens(Lexer):
     """The lexer that lark calls; raises RefusalError at what is no token."""
+
+    escapes = False
 
     def __init__(self, lexer_conf: Any) -> None:
         self._operators = {
@@ -69,4 +71,12 @@ class Tokens(Lexer):
             kind = _WORDS.get(text, kind)
         elif kind == "OPERATOR":
             kind = self._operators[text]
+        elif kind == "ESC_IDENT" and not self.escapes:
+            raise failures.RefusalError(match.start(), "unsupported syntax: '`'")
         return lark.Token(kind, text, start_pos=match.start(), end_pos=match.end())
+
+
+class EscapingTokens(Tokens):
+    """The same for a parser that takes fields in backticks."""
+
+    escapes = True

@@ -5,7 +5,7 @@ few, and their meaning is easier to check and to compile whole. `at` is the offs
 the node's errors: the operator, the dot, the opening bracket.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 
@@ -135,6 +135,40 @@ class OptionalMap(Node):
     name: str
     body: Node
     flat: bool
+
+
+def in_scope(root: Node, known: Collection[str]) -> Iterator[Node]:
+    """Yield the parts of an expression that see the same variables, each after its own parts, and the root last.
+
+    So whoever follows the order finds all parts of a node done, and nests no deeper for a long text. A name that may
+    be a function's namespace or a type (`sets.contains`) is left to its parent; known: the variables.
+    """
+    waiting: list[tuple[Node, bool]] = [(root, False)]
+    while waiting:
+        node, is_done = waiting.pop()
+        if is_done:
+            yield node
+            continue
+        waiting.append((node, True))
+        waiting.extend((part, False) for part in reversed(_seeing_the_same(node)) if not _is_foreign(part, known))
+
+
+def _seeing_the_same(node: Node) -> list[Node]:
+    match node:
+        case Comprehension():
+            return [node.range]
+        case Bind():
+            return [node.value]
+        case OptionalMap():
+            return [node.operand]
+        case _:
+            return children(node)
+
+
+def _is_foreign(node: Node, known: Collection[str]) -> bool:
+    while isinstance(node, Select):
+        node = node.operand
+    return isinstance(node, Identifier) and node.name not in known
 
 
 def children(node: Node) -> list[Node]:

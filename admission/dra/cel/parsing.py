@@ -8,12 +8,15 @@ MAX_CODE_POINTS = 100_000
 """The longest text that cel-go parses (parser.ExpressionSizeCodePointLimit)."""
 
 
-def parse(text: str) -> nodes.Node:
-    """Return the text's expression. Raises RefusalError when it is none."""
+def parse(text: str, *, escapes: bool = False) -> nodes.Node:
+    """Return the text's expression. Raises RefusalError when it is none.
+
+    escapes: whether fields may be written in backticks, as from Kubernetes 1.37 on.
+    """
     if len(text) > MAX_CODE_POINTS:
         raise failures.RefusalError(-1, f"expression code point size exceeds limit: {len(text)}")
     try:
-        return grammar.parser().parse(text)  # type: ignore[return-value]
+        return grammar.parser(escapes=escapes).parse(text)  # type: ignore[return-value]
     except lark.exceptions.VisitError as error:
         if isinstance(error.orig_exc, failures.RefusalError):
             raise error.orig_exc from None

@@ -84,7 +84,7 @@ def compile_device(
     """Compile an expression over `device`. Never raises because of the text."""
     environment = environments.of_device(profile)
     try:
-        root = parsing.parse(text)
+        root = parsing.parse(text, escapes=environment.escapes)
         checked = checking.check(root, environment)
         vetting.vet(root, checked)
         _check_result(checked.kind(root), result, environment)

@@ -26,13 +26,16 @@ def optional_field(operand: Any, name: str) -> values.Optional:
 
 
 def has_field(operand: Any, name: str) -> bool:
+    """Return `has(operand.name)`, also of what an optional holds."""
+    if type(operand) is values.Optional:
+        return operand.present and has_field(operand.value, name)
+    return has_plain_field(operand, name)
+
+
+def has_plain_field(operand: Any, name: str) -> bool:
     """Return `has(operand.name)`: false on what has no fields, true for any domain."""
     kind = type(operand)
-    if kind is values.Domains:
-        return True
-    if kind in values.MAPS:
-        return name in operand
-    return kind is values.Optional and operand.present and has_field(operand.value, name)
+    return kind is values.Domains or (kind in values.MAPS and name in operand)
 
 
 def index(operand: Any, key: Any) -> Any:

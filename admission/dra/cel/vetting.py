@@ -1,6 +1,6 @@
 """What cel-go tests in a checked text beyond its types: literals whose value decides whether a call can succeed.
 
-Source: cel/validator.go (durations, timestamps, patterns) and ext/formatting.go (`format`), v0.26.
+Source: cel/validator.go (durations, timestamps, lists and maps of one type) and ext/formatting.go (`format`), v0.26.
 """
 
 from collections.abc import Iterator
@@ -23,21 +23,41 @@ _FORMATTABLE = {
 
 def vet(root: nodes.Node, checked: checking.Checked) -> None:
     """Raise RefusalError at the first literal that cannot be right where it stands."""
-    for node in _all(root):
-        if not isinstance(node, nodes.Call):
-            continue
-        if node.function in ("duration", "timestamp") and node.receiver is None:
-            _vet_conversion(node, checked)
-        elif node.function == "format" and isinstance(node.receiver, nodes.Literal):
-            _vet_format(node, node.receiver.value, checked)
+    for node, within_format in _all(root):
+        match node:
+            case nodes.ListLiteral() | nodes.MapLiteral() if not within_format:
+                _vet_aggregate(node, checked)
+            case nodes.Call(function="duration" | "timestamp", receiver=None):
+                _vet_conversion(node, checked)
+            case nodes.Call(function="format", receiver=nodes.Literal(value=str() as pattern)):
+                _vet_format(node, pattern, checked)
 
 
-def _all(root: nodes.Node) -> Iterator[nodes.Node]:
-    waiting = [root]
+def _all(root: nodes.Node) -> Iterator[tuple[nodes.Node, bool]]:
+    """Yield all nodes, with whether they stand in a call of `format`, which takes lists of several types."""
+    waiting = [(root, False)]
     while waiting:
-        node = waiting.pop()
-        yield node
-        waiting.extend(nodes.children(node))
+        node, within_format = waiting.pop()
+        yield node, within_format
+        within_format = within_format or (isinstance(node, nodes.Call) and node.function == "format")
+        waiting.extend((part, within_format) for part in reversed(nodes.children(node)))
+
+
+def _vet_aggregate(node: nodes.ListLiteral | nodes.MapLiteral, checked: checking.Checked) -> None:
+    entries = node.elements if isinstance(node, nodes.ListLiteral) else node.entries
+    _vet_same_kind([(entry.key, False) for entry in entries if entry.key is not None], checked)
+    _vet_same_kind([(entry.value, entry.optional) for entry in entries], checked)
+
+
+def _vet_same_kind(parts: list[tuple[nodes.Node, bool]], checked: checking.Checked) -> None:
+    common: Kind | None = None
+    for part, optional in parts:
+        kind = checked.kind(part)
+        if optional:
+            kind = kinds.unwrapped(kind)[0]
+        if common is not None and kind != common:
+            raise failures.RefusalError(part.at, f"expected type '{common}' but found '{kind}'")
+        common = kind
 
 
 def _vet_conversion(node: nodes.Call, checked: checking.Checked) -> None:
@@ -50,9 +70,9 @@ def _vet_conversion(node: nodes.Call, checked: checking.Checked) -> None:
         raise failures.RefusalError(argument.at, f"invalid {node.function} argument") from None
 
 
-def _vet_format(node: nodes.Call, pattern: object, checked: checking.Checked) -> None:
+def _vet_format(node: nodes.Call, pattern: str, checked: checking.Checked) -> None:
     arguments = node.arguments[0]
-    if not isinstance(pattern, str) or not isinstance(arguments, nodes.ListLiteral):
+    if not isinstance(arguments, nodes.ListLiteral):
         return
     given = [entry.value for entry in arguments.elements]
     used = 0

@@ -49,4 +49,9 @@ def _by_name() -> dict[str, tuple[Overload, ...]]:
 
 FUNCTIONS: Mapping[str, tuple[Overload, ...]] = MappingProxyType(_by_name())
 
+FUNCTIONS_37: Mapping[str, tuple[Overload, ...]] = MappingProxyType(
+    {**FUNCTIONS, **{overload.name: (overload,) for overload in lists.RELEASE_37}}
+)
+"""The same for Kubernetes 1.37."""
+
 UNSUPPORTED: frozenset[str] = frozenset()

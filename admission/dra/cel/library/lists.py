@@ -34,6 +34,12 @@ def _flatten(elements: tuple[Any, ...], depth: int = 1) -> tuple[Any, ...]:
     return tuple(result)
 
 
+def _range_checked(count: int) -> tuple[int, ...]:
+    if count < 0:
+        raise failures.EvaluationError(f"lists.range: size must be non-negative, got {count}")
+    return _range(count)
+
+
 def _range(count: int) -> tuple[int, ...]:
     if count > budgets.STEPS:
         raise budgets.exceeded()
@@ -94,6 +100,11 @@ def _includes(target: Any, wanted: Any) -> bool:
     return False
 
 
+def _includes_any_length(target: Any, wanted: Any) -> bool:
+    elements = target if type(target) is tuple else (target,)
+    return any(equality.found(element, wanted) for element in elements)
+
+
 _COMPARABLE = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
 _SUMMABLE = ("int", "uint", "double", "duration")
 
@@ -116,3 +127,9 @@ OVERLOADS: tuple[Overload, ...] = (
     function("sets.intersects", "list(T), list(T) -> bool", _intersects),
     member("includes", "dyn, dyn -> bool", _includes),
 )
+
+RELEASE_37: tuple[Overload, ...] = (
+    function("lists.range", "int -> list(int)", _range_checked),
+    member("includes", "dyn, dyn -> bool", _includes_any_length),
+)
+"""What Kubernetes 1.37 changed."""

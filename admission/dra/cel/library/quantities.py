@@ -25,7 +25,7 @@ _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)")
 def parse(text: str) -> Quantity:
     """Return the quantity that a text writes. Raises EvaluationError when it writes none."""
     match = _SHAPE.fullmatch(text)
-    if match is None or not (match[2] or match[3]) or not text.isascii():
+    if match is None or not text or not text.isascii():
         raise failures.EvaluationError(
             "unable to parse quantity's suffix" if _ALLOWED.fullmatch(text) else "quantities must be numbers with a suffix"
         )
@@ -130,7 +130,7 @@ def _negated(quantity: Quantity) -> Quantity:
 def _approximate(quantity: Quantity) -> float:
     scale = quantity.scale
     if scale is None:
-        return float(Fraction(quantity.nanos, NANO))
+        return float(quantity.nanos) * 1e-9
     mantissa = quantity.nanos // 10 ** (scale + 9)
     return float(mantissa) * float(f"1e{scale}") if scale else float(mantissa)
 

@@ -6,8 +6,9 @@ refused by name.
 
 import datetime
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import Any
 
 from admission.dra.cel import failures
 from admission.dra.cel.arithmetics import checked_duration, checked_timestamp
@@ -132,6 +133,14 @@ def _local(read: Callable[[datetime.date, int], int]) -> Implementation:
     return run
 
 
+def _prepare_zone(constants: Sequence[Any]) -> Implementation | None:
+    """Refuse a zone's name in the text: what Kubernetes would answer is not known here."""
+    zone = constants[1]
+    if type(zone) is str and zone and ":" not in zone and zone != "UTC":
+        raise failures.EvaluationError(f"Muster does not know time zones by name: {zone[:40]}")
+    return None
+
+
 def _truncated(unit: int) -> Implementation:
     return lambda duration: abs(duration.nanoseconds) // unit * (-1 if duration.nanoseconds < 0 else 1)
 
@@ -153,6 +162,6 @@ _PARTS = {"getHours": 3_600 * SECOND, "getMinutes": 60 * SECOND, "getSeconds": S
 
 OVERLOADS: tuple[Overload, ...] = (
     *(member(name, "timestamp -> int", _local(read)) for name, read in _CALENDAR.items()),
-    *(member(name, "timestamp, string -> int", _local(read)) for name, read in _CALENDAR.items()),
+    *(member(name, "timestamp, string -> int", _local(read), _prepare_zone) for name, read in _CALENDAR.items()),
     *(member(name, "duration -> int", _truncated(unit)) for name, unit in _PARTS.items()),
 )

@@ -50,6 +50,8 @@ def _identifier(text: str) -> tuple[Any, ...]:
     if text.isdigit():
         if len(text) > 1 and text[0] == "0":
             raise failures.EvaluationError(f"Numeric PreRelease version must not contain leading zeroes {text[:40]!r}")
+        if int(text) > literals.UINT_MAX:
+            raise failures.EvaluationError(f"number out of range in version {text[:40]!r}")
         return (0, int(text), "")
     return (1, 0, text)
 
