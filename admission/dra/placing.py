@@ -214,13 +214,10 @@ class Placer:
 
         So it is where no two kinds can get the same device, or only devices that are all equal.
         """
+        known = self._profiles.known
+        numbers = {number for row in {layout.numbers for layout in self.state.layouts} for number in row}
         matched = [
-            {
-                number
-                for layout in self.state.layouts
-                for number in layout.numbers
-                if any(self._profiles.known[number].answers[ask] is not Answer.NO for ask in needs)
-            }
+            {number for number in numbers if any(known[number].answers[ask] is not Answer.NO for ask in needs)}
             for needs in self._own_needs
         ]
         return all(

@@ -1,0 +1,76 @@
+"""Recorded questions and answers of Kubernetes' own allocator, as worlds and gangs.
+
+The whole corpus stands beside the repository in some places; a part of it travels with the repository, compressed.
+"""
+
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from admission.api import claims, devices, nodes, pods
+from admission.api.claims import Claim
+from admission.api.devices import DeviceId
+from admission.api.snapshot import Snapshot
+from admission.dra import worlds
+from admission.dra.plans import PodDemand
+from admission.dra.worlds import Holder, World
+
+ROOT = Path(__file__).parents[2]
+WHOLE = ROOT.parent / "shared" / "corpus"
+PART = Path(__file__).parent / "data"
+
+Record = dict[str, Any]
+
+
+def records(name: str) -> Iterator[Record]:
+    """Yield the records of a file: the whole one where it is there, else the part that travels with us."""
+    whole = WHOLE / f"{name}.jsonl"
+    if whole.exists():
+        with whole.open() as lines:
+            yield from map(json.loads, lines)
+    elif (PART / f"{name}.jsonl.gz").exists():
+        with gzip.open(PART / f"{name}.jsonl.gz", "rt") as lines:
+            yield from map(json.loads, lines)
+
+
+def answer(record: Record) -> Record:
+    """Return what Kubernetes 1.37 answers."""
+    newer = record.get("expect137", {})
+    return {**record["expect"], **newer}
+
+
+def world(record: Record) -> World:
+    made = [nodes.decode(node) for node in record.get("nodes") or [record["node"]]]
+    snapshot = Snapshot(
+        nodes={node.name: node for node in made},
+        slices={str(at): devices.decode_slice(one) for at, one in enumerate(record["slices"])},
+        classes={one["metadata"]["name"]: devices.decode_class(one) for one in record["classes"]},
+    )
+    return replace(
+        worlds.of(snapshot, ()),
+        taken={_device(one): Holder(claim="others/claim") for one in record["allocated"]},
+        shared=frozenset(_device(one) for one in (*record["sharedDevices"], *record["consumedCapacity"])),
+    )
+
+
+def gang(record: Record) -> list[PodDemand]:
+    shared = {one["metadata"]["name"]: claim(one, "shared") for one in record["sharedClaims"]}
+    return [
+        PodDemand(
+            pod=pods.decode({"metadata": {"name": pod["name"], "namespace": "gang", "uid": pod["name"]}, "spec": {}}),
+            claims=tuple(shared[one] if isinstance(one, str) else claim(one, pod["name"]) for one in pod["claims"]),
+        )
+        for pod in record["pods"]
+    ]
+
+
+def claim(obj: Record, owner: str) -> Claim:
+    name = obj["metadata"]["name"]
+    return claims.decode({**obj, "metadata": {"name": name, "namespace": "gang", "uid": f"{owner}/{name}"}})
+
+
+def _device(one: Record) -> DeviceId:
+    return DeviceId(one["driver"], one["pool"], one["device"])

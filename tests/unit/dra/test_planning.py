@@ -1,0 +1,352 @@
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from admission.api.gangs import Charge
+from admission.dra import metering
+from admission.dra.plans import Kind, NoPlan, Plan
+from tests.unit.dra.clusters import (
+    CLASS,
+    a_claim,
+    a_meter,
+    a_pod,
+    a_request,
+    a_source,
+    a_world,
+    given,
+    places,
+    refused,
+)
+
+H100 = "device.attributes['gpu.example.com'].model == 'h100'"
+ROOT = "resource.kubernetes.io/pcieRoot"
+
+
+def model(name: str, **more: Any) -> dict[str, Any]:
+    return {"attributes": {"model": {"string": name}}, **more}
+
+
+def on_root(name: str) -> dict[str, Any]:
+    return {"attributes": {ROOT: {"string": name}}}
+
+
+def test_a_pod_gets_the_first_devices_that_are_free() -> None:
+    plan = a_world().node("a", gpus=4).taken("a", 0, 2).plan(a_pod("p", 2))
+
+    assert given(plan) == {"p": ["a/gpu-1", "a/gpu-3"]}
+
+
+def test_a_gang_is_packed_on_the_fullest_nodes() -> None:
+    plan = a_world().node("a", gpus=4).node("b", gpus=4).taken("b", 0, 1).plan(a_pod("p", 2))
+
+    assert places(plan) == {"p": "b"}
+
+
+def test_large_pods_get_the_nodes_that_small_ones_could_do_without() -> None:
+    pods = (a_pod("small-0", 1), a_pod("small-1", 1), a_pod("large", 4))
+    plan = a_world().node("a", gpus=4).node("b", gpus=2).plan(*pods)
+
+    assert places(plan) == {"large": "a", "small-0": "b", "small-1": "b"}
+
+
+def test_a_gang_that_fits_pod_by_pod_only_in_another_order_is_planned_in_that_order() -> None:
+    """The pod that takes any GPU would take the only h100 if it came first."""
+    picky = a_pod("picky", a_request("gpu", 1, H100))
+    plan = a_world().node("a", gpus=[model("h100"), model("a100")]).plan(a_pod("any", 1), picky)
+
+    assert isinstance(plan, Plan)
+    assert [pod.pod for pod in plan.pods] == ["team/picky", "team/any"]
+    assert given(plan) == {"picky": ["a/gpu-0"], "any": ["a/gpu-1"]}
+
+
+def test_first_fit_decides_even_where_free_choice_would_do() -> None:
+    """Whoever comes first takes both h100 where an a100 would have done for the first request."""
+    world = a_world().node("a", gpus=[model("h100"), model("h100"), model("a100"), model("a100")])
+    pods = [a_pod(name, a_claim(name, a_request("any", 1), a_request("h100", 1, H100))) for name in ("p", "q")]
+
+    assert given(world.plan(pods[0])) == {"p": ["a/gpu-0", "a/gpu-1"]}
+    assert refused(world.plan(*pods)).kind is Kind.INFEASIBLE
+
+
+def test_several_requests_and_claims_of_a_pod_share_its_node() -> None:
+    world = a_world().device_class("nic", "device.driver == 'nic.example.com'").node("a", gpus=2)
+    world.slice("a-nic", 1, driver="nic.example.com", nodeName="a")
+    claim = a_claim("c", a_request("gpu", 2), a_request("nic", 1, deviceClassName="nic"))
+
+    assert given(world.plan(a_pod("p", claim))) == {"p": ["a/gpu-0", "a/gpu-1", "a-nic/gpu-0"]}
+
+
+def test_a_shared_claim_is_allocated_once_and_binds_the_others() -> None:
+    shared = a_claim("shared", a_request("gpu", 1))
+    plan = a_world().node("a", gpus=2).node("b", gpus=3).plan(a_pod("p-0", shared, 1), a_pod("p-1", shared, 1))
+
+    assert places(plan) == {"p-0": "b", "p-1": "b"}
+    assert given(plan) == {"p-0": ["b/gpu-0", "b/gpu-1"], "p-1": ["b/gpu-2"]}
+
+
+def test_an_allocated_claim_binds_its_pod_and_takes_nothing_more() -> None:
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["b"]}]}
+    claim = a_claim("c", a_request(), allocation={"nodeSelector": {"nodeSelectorTerms": [term]}})
+
+    assert places(a_world().node("a", gpus=1).node("b").plan(a_pod("p", claim))) == {"p": "b"}
+
+
+def test_devices_that_several_nodes_see_are_given_once() -> None:
+    world = a_world().node("a").node("b").slice("fabric", 1, allNodes=True)
+
+    assert given(world.plan(a_pod("p", 1))) == {"p": ["fabric/gpu-0"]}
+    assert refused(world.plan(a_pod("p", 1), a_pod("q", 1))).kind is Kind.INFEASIBLE
+
+
+def test_constraints_bind_the_devices_of_a_claim() -> None:
+    world = a_world().node("a", gpus=[on_root("x"), on_root("y"), on_root("y")])
+    match = a_claim("m", a_request("gpu", 2), constraints=[{"matchAttribute": ROOT}])
+    distinct = a_claim("d", a_request("gpu", 2), constraints=[{"distinctAttribute": ROOT}])
+
+    assert given(world.plan(a_pod("p", match))) == {"p": ["a/gpu-1", "a/gpu-2"]}
+    assert given(world.plan(a_pod("p", distinct))) == {"p": ["a/gpu-0", "a/gpu-1"]}
+
+
+@dataclass(frozen=True)
+class Place:
+    node: dict[str, Any] = field(default_factory=dict)
+    pod: dict[str, Any] = field(default_factory=dict)
+    fits: bool = True
+
+
+TAINT = [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]
+ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
+AFFINITY = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [ZONE]}]}
+    }
+}
+PLACES = {
+    "a node without allocatable limits nothing": Place(pod={"requests": {"cpu": "1000"}}),
+    "a node with room takes the pod": Place({"allocatable": {"cpu": "4"}}, {"requests": {"cpu": "4"}}),
+    "a node without room does not": Place({"allocatable": {"cpu": "4"}}, {"requests": {"cpu": "4001m"}}, fits=False),
+    "memory counts": Place({"allocatable": {"memory": "1Gi"}}, {"requests": {"memory": "2Gi"}}, fits=False),
+    "a node without free pod slots is full": Place({"allocatable": {"pods": "0"}}, fits=False),
+    "an unknown extended resource is not there": Place({"allocatable": {}}, {"requests": {"x.io/y": "1"}}, fits=False),
+    "an unschedulable node takes nothing": Place({"unschedulable": True}, fits=False),
+    "a taint keeps pods away": Place({"taints": TAINT}, fits=False),
+    "a toleration lets them in": Place({"taints": TAINT}, {"tolerations": [{"operator": "Exists"}]}),
+    "a node selector must match": Place({"labels": {"zone": "b"}}, {"nodeSelector": {"zone": "a"}}, fits=False),
+    "a matching node selector does": Place({"labels": {"zone": "a"}}, {"nodeSelector": {"zone": "a"}}),
+    "required affinity must match": Place({"labels": {"zone": "b"}}, {"affinity": AFFINITY}, fits=False),
+    "matching affinity does": Place({"labels": {"zone": "a"}}, {"affinity": AFFINITY}),
+}
+
+
+@pytest.mark.parametrize("case", PLACES.values(), ids=PLACES)
+def test_node(case: Place) -> None:
+    plan = a_world().node("a", gpus=1, **case.node).plan(a_pod("p", 1, **case.pod))
+
+    assert isinstance(plan, Plan) is case.fits
+
+
+def test_resources_are_used_up_by_the_gang_itself() -> None:
+    world = a_world().node("a", gpus=8, allocatable={"cpu": "3"})
+    pods = [a_pod(f"p-{at}", 1, requests={"cpu": "1"}) for at in range(4)]
+
+    assert isinstance(world.plan(*pods[:3]), Plan)
+    assert refused(world.plan(*pods)).message == (
+        "pod p-3 needs 1000m cpu; the most that is left on a node where it may go is 0m (a),"
+        " after p-0, p-1 and p-2 took 3 on a"
+    )
+
+
+ON_ONE = "pod p needs 1 device of class gpu on one node (request gpu of claim p-0)"
+TRAIN = "pod train-1 needs 3 devices of class gpu on one node (request gpu of claim train-1-0)"
+PAIR = a_claim("c", a_request("gpu", 2), constraints=[{"matchAttribute": ROOT}])
+ON_PAIR = "pod p needs 2 of class gpu (request gpu of claim c) on one node"
+SENTENCES = {
+    "too many for any node, after others": (
+        a_world().node("a", gpus=4).node("b", gpus=1).plan(a_pod("train-0", 3), a_pod("train-1", 3)),
+        f"{TRAIN}; the most that any node has free is 1 (a, of 4 that match), after train-0 took 3 on a",
+    ),
+    "nothing is selected": (
+        a_world().node("a", gpus=[model("a100")]).plan(a_pod("p", a_request("gpu", 1, H100))),
+        f"{ON_ONE}; none on the only node where the pod may go satisfies the selectors",
+    ),
+    "all are tainted": (
+        a_world().node("a", gpus=[model("a100", taints=TAINT)]).plan(a_pod("p", 1)),
+        f"{ON_ONE}; all 1 that match have a taint that the request does not tolerate",
+    ),
+    "a constraint keeps them apart": (
+        a_world().node("a", gpus=[on_root("x"), on_root("y")]).plan(a_pod("p", PAIR)),
+        f"{ON_PAIR}; node a does not serve them under matchAttribute {ROOT}",
+    ),
+    "no node takes the pod": (
+        a_world().node("a", gpus=1, unschedulable=True).node("b", gpus=1, taints=TAINT).plan(a_pod("p", 1)),
+        "no node takes pod p: a is unschedulable; b has taint gpu=yes:NoSchedule",
+    ),
+    "there are no nodes": (a_world().plan(a_pod("p", 1)), "pod p cannot be placed: there are no nodes"),
+}
+
+
+@pytest.mark.parametrize(("answer", "sentence"), SENTENCES.values(), ids=SENTENCES)
+def test_a_refusal_says_why(answer: Plan | NoPlan, sentence: str) -> None:
+    assert refused(answer).message == sentence
+    assert refused(answer).kind is Kind.INFEASIBLE
+
+
+def test_a_refusal_carries_the_numbers() -> None:
+    answer = refused(a_world().node("a", gpus=2).taken("a", 0).plan(a_pod("p", 2)))
+
+    assert answer.details == {
+        "pod": "p",
+        "claim": "p-0",
+        "request": "gpu",
+        "deviceClass": CLASS,
+        "needed": 2,
+        "mostFree": 1,
+        "node": "a",
+        "matching": 2,
+    }
+
+
+def test_busy_devices_are_told_from_missing_ones() -> None:
+    world = a_world().node("a", gpus=2).taken("a", 0, claim="team/old", gang="team/job")
+    busy, never = world.diagnose(a_pod("p", 2)), world.diagnose(a_pod("p", 3))
+
+    assert busy.kind is Kind.BUSY
+    assert busy.message.endswith("1 device that would do is in use by claim team/old of gang team/job")
+    assert busy.details["inUse"] == ["gpu.example.com/a/gpu-0"]
+    assert never.kind is Kind.INFEASIBLE
+    assert never.message.endswith(
+        "the most that any node has free is 2 (a, of 2 that match), even if nothing else were in use"
+    )
+
+
+NOT_SIMULATED = {
+    "allocationMode All": a_request(allocationMode="All"),
+    "adminAccess": a_request(adminAccess=True),
+    "capacity requests": a_request(capacity={"requests": {"memory": "1Gi"}}),
+    "firstAvailable": {"name": "gpu", "firstAvailable": [{"name": "big", "deviceClassName": CLASS}]},
+}
+
+
+@pytest.mark.parametrize("what", NOT_SIMULATED)
+def test_a_request_that_is_not_simulated_is_refused_by_name(what: str) -> None:
+    answer = refused(a_world().node("a", gpus=8).plan(a_pod("p", NOT_SIMULATED[what])))
+
+    assert answer.kind is Kind.NOT_SIMULATED
+    assert answer.message == f"pod p: request gpu of claim p-0 uses {what}, which Muster does not simulate"
+
+
+SHARABLE = {"allowMultipleAllocations": True}
+DRAWING = {"consumesCounters": [{"counterSet": "card", "counters": {"slices": {"value": "1"}}}]}
+
+
+def test_a_device_that_is_not_simulated_matters_only_where_the_search_meets_it() -> None:
+    world = a_world().node("a", gpus=[{}, SHARABLE])
+
+    assert given(world.plan(a_pod("p", 1))) == {"p": ["a/gpu-0"]}
+    assert refused(world.plan(a_pod("p", 2))).kind is Kind.NOT_SIMULATED
+
+
+def test_a_device_that_draws_from_counters_is_refused_by_name() -> None:
+    world = a_world().node("a").slice("a", [DRAWING], count=2, nodeName="a")
+    sets = [{"name": "card", "counters": {"slices": {"value": "7"}}}]
+    world.slice("a-sets", [], pool="a", count=2, nodeName="a", sharedCounters=sets)
+    answer = refused(world.plan(a_pod("p", 1)))
+
+    assert answer.kind is Kind.NOT_SIMULATED
+    assert "device gpu.example.com/a/gpu-0" in answer.message
+
+
+def test_a_device_that_is_not_simulated_on_another_node_does_not_matter() -> None:
+    assert places(a_world().node("a", gpus=[SHARABLE]).node("b", gpus=1).plan(a_pod("p", 1))) == {"p": "b"}
+
+
+def test_a_failing_selector_names_the_device() -> None:
+    answer = refused(a_world().node("a", gpus=1).plan(a_pod("p", a_request("gpu", 1, H100))))
+
+    assert answer.kind is Kind.FATAL
+    assert "fails on device gpu.example.com/a/gpu-0: no such key: model" in answer.message
+
+
+def test_a_missing_class_is_named() -> None:
+    answer = refused(a_world().node("a").plan(a_pod("p", a_request(deviceClassName="tpu"))))
+
+    assert answer.message == "pod p: request gpu of claim p-0 asks for device class tpu, which does not exist"
+
+
+def test_more_devices_than_a_claim_can_hold_are_refused() -> None:
+    assert refused(a_world().node("a", gpus=64).plan(a_pod("p", 33))).kind is Kind.FATAL
+
+
+def test_a_pool_with_missing_slices_is_not_called_infeasible() -> None:
+    answer = refused(a_world().node("a").slice("a-0", 1, pool="a", count=2, nodeName="a").plan(a_pod("p", 1)))
+
+    assert answer.kind is Kind.POOL_INCOMPLETE
+    assert answer.details["pool"] == "a"
+
+
+def test_an_exhausted_budget_is_not_called_infeasible() -> None:
+    assert refused(a_world().node("a", gpus=4).plan(a_pod("p", 4), steps=3)).kind is Kind.STEPS_ENDED
+
+
+@dataclass(frozen=True)
+class Short:
+    message: str = "too dear"
+    details: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Upto:
+    """Affords so much of one meter."""
+
+    meter: str
+    amount: int
+
+    def __call__(self, charge: Charge) -> Short | None:
+        return Short() if dict(charge).get(self.meter, 0) > self.amount else None  # type: ignore[call-overload]
+
+
+GPUS = metering.compile_meters([a_meter("gpus", a_source("count"))])
+MEMORY = metering.compile_meters([a_meter("memory", a_source("capacity", {"name": "memory"}))])
+
+
+def test_a_gang_that_fits_but_for_its_quota_is_over_quota() -> None:
+    world = a_world().node("a", gpus=8)
+    pods = [a_pod(f"p-{at}", 2) for at in range(4)]
+    plan = world.plan(*pods, meters=GPUS, affordable=Upto("gpus", 8))
+
+    assert isinstance(plan, Plan)
+    assert plan.charge == {"gpus": 8}
+    assert plan.charges == {f"claim-p-{at}-0": {"gpus": 2} for at in range(4)}
+    answer = refused(world.plan(*pods, meters=GPUS, affordable=Upto("gpus", 7)))
+    assert (answer.kind, answer.message) == (Kind.OVER_QUOTA, "too dear")
+
+
+def test_a_gang_that_fits_neither_is_told_what_the_cluster_lacks() -> None:
+    answer = a_world().node("a", gpus=1).plan(a_pod("p", 2), meters=GPUS, affordable=Upto("gpus", 1))
+
+    assert refused(answer).kind is Kind.INFEASIBLE
+
+
+def test_a_node_with_cheaper_devices_is_taken_where_the_first_is_not_affordable() -> None:
+    world = a_world()
+    for name, size in (("a", "80Gi"), ("b", "40Gi")):
+        world.node(name, gpus=[{"capacity": {"memory": {"value": size}}}])
+    pod = a_pod("p", 1)
+
+    assert places(world.plan(pod, meters=MEMORY)) == {"p": "a"}
+    assert places(world.plan(pod, meters=MEMORY, affordable=Upto("memory", 40 << 30))) == {"p": "b"}
+
+
+def test_one_device_short_is_refused_at_once_however_many_there_are() -> None:
+    """Distinct attributes must not make devices look different that nobody asks about."""
+    world = a_world()
+    for node in range(16):
+        world.node(f"n-{node}", gpus=[{"attributes": {"uuid": {"string": f"{node}-{at}"}}} for at in range(8)])
+    answer = refused(world.plan(*(a_pod(f"p-{at}", 1) for at in range(129)), steps=2_000))
+
+    assert answer.kind is Kind.INFEASIBLE
+
+
+def test_a_pod_without_claims_only_needs_a_node() -> None:
+    assert places(a_world().node("a").plan(a_pod("p"))) == {"p": "a"}
