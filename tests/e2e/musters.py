@@ -1,0 +1,105 @@
+"""Muster as a process of its own against the control plane, with the rights that `deploy` gives it and no more."""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from tests.controlplane import ControlPlane
+from tests.controlplane.observing import eventually
+from tests.controlplane.processes import Family, Program, tail
+
+ROOT = Path(__file__).parents[2]
+USER = "muster"
+COMMAND = str(Path(sys.executable).with_name("muster"))
+
+# Short, so that a successor need not be waited for long; the same order of magnitudes as the defaults.
+SETTINGS: dict[str, Any] = {
+    "log_format": "text",
+    "lease": {"duration": 4.0, "renew_deadline": 3.0, "retry": 0.5},
+    "controller": {"resync": 2.0},
+}
+
+
+class Muster:
+    """One installation: settings, ledger and log in a folder; its process may come and go."""
+
+    def __init__(self, control_plane: ControlPlane) -> None:
+        self._control_plane = control_plane
+        self._folder = Path(tempfile.mkdtemp(prefix="muster-e2e-"))
+        self._family = Family(self._folder)
+        self._program: Program | None = None
+        self._starts = 0
+        self.database = f"sqlite+aiosqlite:///{self._folder / 'data' / 'ledger.sqlite3'}"
+        settings = {
+            **SETTINGS,
+            "kubeconfig": str(control_plane.kubeconfig_for(USER)),
+            "ledger": {"url": self.database},
+        }
+        self._config = self._folder / "muster.yaml"
+        self._config.write_text(yaml.safe_dump(settings))
+        grant(control_plane)
+
+    def start(self, *, killed_at_gate: int | None = None, within: float = 60.0) -> Self:
+        """Start `muster serve` and wait until it leads and its webhooks are registered.
+
+        killed_at_gate: the process kills itself (-9) when it is about to open its n-th gate.
+        """
+        self._starts += 1
+        serve = ["serve", "--config", str(self._config)]
+        command = [COMMAND, *serve]
+        if killed_at_gate is not None:
+            command = [sys.executable, "-m", "tests.e2e.killing", str(killed_at_gate), *serve]
+        self._program = program = self._family.start(f"muster-{self._starts}", command)
+        eventually(
+            lambda: (
+                program.ended or all(text in self.log for text in ("this process leads", "webhooks are registered"))
+            ),
+            what="Muster leads",
+            within=within,
+        )
+        assert not program.ended, f"muster ended:\n{tail(program.log, 40)}"
+        return self
+
+    @property
+    def program(self) -> Program:
+        assert self._program is not None
+        return self._program
+
+    @property
+    def log(self) -> str:
+        return self.program.log.read_text(errors="replace")
+
+    def end(self, *, hard: bool = False) -> None:
+        if self._program is not None:
+            self._program.end(hard=hard)
+
+    def clean(self) -> None:
+        """End the process, take the webhooks out of the API server's way, and remove all files."""
+        self.end()
+        for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+            self._control_plane.client().delete(f"/apis/admissionregistration.k8s.io/v1/{kind}/muster")
+        self._family.end()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def command(self, *words: str) -> str:
+        """Run a `muster` command as the admin, and return what it prints."""
+        environment = {"KUBECONFIG": str(self._control_plane.kubeconfig), "PATH": "/usr/bin:/bin", "HOME": "/root"}
+        result = subprocess.run([COMMAND, *words], capture_output=True, text=True, env=environment, check=False)
+        return result.stdout + result.stderr
+
+    def ledger(self, command: str, *words: str) -> str:
+        return self.command("ledger", command, "--database", self.database, *words)
+
+
+def grant(control_plane: ControlPlane) -> None:
+    """Give the test's user what deploy/manifests/rbac.yaml gives to Muster's service account."""
+    documents = list(yaml.safe_load_all((ROOT / "deploy" / "manifests" / "rbac.yaml").read_text()))
+    for document in documents:
+        if "subjects" in document:
+            document["subjects"] = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}]
+    control_plane.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(documents))

@@ -1,0 +1,127 @@
+"""What the tests of Muster on a real control plane submit: queues, meters, and Jobs in a namespace of a team."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.controlplane import ControlPlane, fleet, workloads
+from tests.controlplane.namespaces import Namespace
+from tests.controlplane.observing import eventually
+
+GROUP = "/apis/muster.dev/v1alpha1"
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """A namespace whose pods enter one queue by default, and what happens in it."""
+
+    control_plane: ControlPlane
+    namespace: Namespace
+    queue: str
+
+    @property
+    def jobs(self) -> str:
+        return f"/apis/batch/v1/namespaces/{self.namespace.name}/jobs"
+
+    def submit(self, name: str, *, pods: int, gpus: int = 1, annotations: Mapping[str, str] | None = None) -> None:
+        """Create a Job of so many pods with so many GPUs each, and the template of their claims."""
+        client = self.control_plane.client()
+        template = f"gpus-{gpus}"
+        if client.find(f"{self.namespace.templates}/{template}") is None:
+            self.namespace.create(workloads.claim_template(template, workloads.device_request(count=gpus)))
+        client.create(self.jobs, job(name, pods=pods, template=template, annotations=annotations or {}))
+
+    def pods(self, name: str) -> list[Any]:
+        """The Job's pods that are not being deleted."""
+        client = self.control_plane.client()
+        found = client.items(f"{self.namespace.pods}?labelSelector=job-name%3D{name}")
+        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+    def phases(self, name: str) -> list[str]:
+        return sorted(pod["status"]["phase"] for pod in self.pods(name))
+
+    def gated(self, name: str) -> list[str]:
+        return [pod["metadata"]["name"] for pod in self.pods(name) if pod["spec"].get("schedulingGates")]
+
+    def gang(self, name: str) -> Any | None:
+        """The Gang of the Job, or None while it is not there."""
+        client = self.control_plane.client()
+        found = client.items(f"{GROUP}/namespaces/{self.namespace.name}/gangs")
+        mine = [gang for gang in found if gang["spec"].get("workload", {}).get("name") == name]
+        return mine[0] if mine else None
+
+    def hold(self, name: str) -> Any:
+        """Why the gang waits; empty while nothing is said."""
+        gang = self.gang(name)
+        return (gang or {}).get("status", {}).get("hold", {})
+
+    def wait_running(self, name: str, pods: int, *, within: float = 30.0) -> None:
+        eventually(lambda: self.phases(name) == ["Running"] * pods, what=f"{name} runs whole", within=within)
+
+    def wait_held(self, name: str, reason: str, *, within: float = 30.0) -> Any:
+        """Wait for a reason, and return the hold."""
+        hold = eventually(
+            lambda: found if (found := self.hold(name)).get("reason") == reason else None,
+            what=f"{name} is held with {reason}; it has {self.hold(name)}",
+            within=within,
+        )
+        assert len(self.gated(name)) == len(self.pods(name))
+        return hold
+
+    def finish(self, name: str) -> None:
+        for pod in self.pods(name):
+            annotation = {"metadata": {"annotations": {workloads.FINISH: "true"}}}
+            self.control_plane.client().merge_patch(f"{self.namespace.pods}/{pod['metadata']['name']}", annotation)
+
+    def used(self, meter: str) -> tuple[int, int]:
+        """Reserved and used of the queue, as its status shows them."""
+        status = self.control_plane.client().get(f"{GROUP}/queues/{self.queue}").get("status", {})
+        uses = {use["meter"]: use for use in status.get("meters", [])}
+        use = uses.get(meter, {})
+        return int(use.get("reserved", "0")), int(use.get("used", "0"))
+
+
+def found_team(control_plane: ControlPlane, namespace: Namespace, *, gpus: int, **spec: Any) -> Team:
+    """Make the meters, and a queue of its own for the namespace."""
+    client = control_plane.client()
+    for name, measure in (("claims", "claims"), ("gpus", "count")):
+        sources = [{"deviceClasses": [fleet.DEVICE_CLASS], measure: {}}]
+        client.apply(f"{GROUP}/meters/{name}", _object("Meter", name, {"unit": name, "sources": sources}))
+    quotas = [{"meter": "claims", "nominal": "100"}, {"meter": "gpus", "nominal": str(gpus)}]
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace.name}}
+    body = {"namespaceSelector": selector, "default": True, "quotas": quotas, **spec}
+    queue = f"queue-{namespace.name}"
+    client.apply(f"{GROUP}/queues/{queue}", _object("Queue", queue, body))
+    team = Team(control_plane, namespace, queue)
+    _wait_registered(team)
+    return team
+
+
+def job(name: str, *, pods: int, template: str, annotations: Mapping[str, str]) -> dict[str, Any]:
+    """An ordinary batch/v1 Job, as a team would submit it."""
+    pod = workloads.pod("-", template=template, restartPolicy="Never")
+    del pod["spec"]["schedulingGates"]
+    metadata = {"annotations": dict(annotations)}
+    spec = {
+        "parallelism": pods,
+        "completions": pods,
+        "backoffLimit": 20,
+        "template": {"metadata": metadata, "spec": pod["spec"]},
+    }
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
+
+
+def _wait_registered(team: Team) -> None:
+    """Wait until the API server asks Muster about the namespace: a dry run is gated."""
+    client = team.control_plane.client()
+    pod = workloads.pod("dry-run")
+
+    def is_gated() -> bool:
+        answer = client.create(f"{team.namespace.pods}?dryRun=All", pod)
+        return bool(answer["spec"].get("schedulingGates"))
+
+    eventually(is_gated, what=f"pods of {team.namespace.name} are gated")
+
+
+def _object(kind: str, name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "muster.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": dict(spec)}
