@@ -8,6 +8,7 @@ others are told in the help of the command that has them. Errors are sentences o
 import importlib
 import sys
 import traceback
+from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Annotated, Any
 
@@ -77,10 +78,27 @@ def main() -> None:
     """Run the command line."""
     try:
         app()
-    except MusterError as error:
-        if _debugging.get():
-            traceback.print_exc()
-        rendering.error(str(error))
-        sys.exit(MEND if isinstance(error, MendError) else FAILED)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except Exception as error:  # noqa: BLE001 - the end of the line: whatever comes here becomes a sentence
+        if _debugging.get():
+            traceback.print_exc()
+        found = list(_flat(error))
+        for one in found:
+            rendering.error(_sentence(one))
+        sys.exit(MEND if all(isinstance(one, MendError) for one in found) else FAILED)
+
+
+def _flat(error: Exception) -> Iterator[Exception]:
+    """Yield the errors of a group, as tasks raise them, or the error itself."""
+    if isinstance(error, ExceptionGroup):
+        for inner in error.exceptions:
+            yield from _flat(inner)
+    else:
+        yield error
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, MusterError):
+        return str(error)
+    return f"this should not happen: {type(error).__name__}: {error}; run it again with `muster --debug` and report it"

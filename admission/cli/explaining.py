@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -20,6 +20,9 @@ from admission.errors import MendError
 app = typer.Typer(rich_markup_mode=None)
 
 ADMITTED, HELD = 0, 3
+
+MOST_NAMED = 4
+"""Members of a list that are shown to a person."""
 
 EPILOG = """Examples:
 
@@ -119,5 +122,13 @@ def _advice(gang: GangReport) -> str:
     return advising.advice(gang.hold, gang.queue) if gang.hold else ""
 
 
-def _numbers(details: Mapping[str, Detail]) -> list[tuple[str, Any]]:
-    return [(name, ", ".join(value) if isinstance(value, list) else value) for name, value in sorted(details.items())]
+def _numbers(details: Mapping[str, Detail]) -> list[tuple[str, str]]:
+    return [
+        (name, _shortened(value) if isinstance(value, list) else str(value)) for name, value in sorted(details.items())
+    ]
+
+
+def _shortened(values: list[str]) -> str:
+    """Name the first few; `--format json` has them all."""
+    more = len(values) - MOST_NAMED
+    return ", ".join(values[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
