@@ -35,6 +35,10 @@ class AbsentEndpointError(GoneError):
     """Not the object but its whole resource or subresource is unknown to this API server (404)."""
 
 
+class EndingError(GoneError):
+    """The namespace is being deleted and takes no new objects (403, or 404 once it is gone)."""
+
+
 class ExistsError(ConflictError):
     """An object of that name is there already (409, AlreadyExists)."""
 
@@ -112,16 +116,12 @@ def translate(call: Target, code: int, body: bytes | str, *, after: float | None
     match code:
         case HTTPStatus.UNAUTHORIZED:
             return UnauthorizedError(f"{text}; the API server does not accept the credentials: renew them")
-        case HTTPStatus.FORBIDDEN:
+        case HTTPStatus.FORBIDDEN if not _has_cause(status, "NamespaceTerminating"):
             return ForbiddenError(_forbidden(call, text, said))
-        case HTTPStatus.NOT_FOUND if not _names_object(status):
-            return AbsentEndpointError(text)
-        case HTTPStatus.CONFLICT if status.get("reason") == "AlreadyExists":
-            return ExistsError(text)
         case HTTPStatus.TOO_MANY_REQUESTS:
             return BusyError(text, after)
         case _:
-            return _BY_CODE.get(code, MendError if code < HTTPStatus.INTERNAL_SERVER_ERROR else ClusterAwayError)(text)
+            return _class_of(code, status)(text)
 
 
 def cut(body: Any) -> str:
@@ -131,20 +131,29 @@ def cut(body: Any) -> str:
     return text if len(text) <= LONGEST_BODY else f"{text[: LONGEST_BODY - 1]}…"
 
 
-_BY_CODE: Mapping[int, type[MusterError]] = {
-    HTTPStatus.NOT_FOUND: GoneError,
-    HTTPStatus.METHOD_NOT_ALLOWED: RefusedMethodError,
-    HTTPStatus.REQUEST_TIMEOUT: ClusterAwayError,
-    HTTPStatus.CONFLICT: ConflictError,
-    HTTPStatus.GONE: ExpiredError,
-}
-"""Any other code below 500 is a fault of ours or of our input, any above one of the server's."""
+def _class_of(code: int, status: Mapping[str, Any]) -> type[MusterError]:
+    """Return the error of a code; those that are not named are our fault below 500, and the server's above."""
+    details = _details(status)
+    not_found = EndingError if details.get("kind") == "namespaces" else GoneError
+    classes: dict[int, type[MusterError]] = {
+        HTTPStatus.FORBIDDEN: EndingError,
+        # Without a name it is about no object: the API server does not know the path.
+        HTTPStatus.NOT_FOUND: not_found if details.get("name") else AbsentEndpointError,
+        HTTPStatus.METHOD_NOT_ALLOWED: RefusedMethodError,
+        HTTPStatus.REQUEST_TIMEOUT: ClusterAwayError,
+        HTTPStatus.CONFLICT: ExistsError if status.get("reason") == "AlreadyExists" else ConflictError,
+        HTTPStatus.GONE: ExpiredError,
+    }
+    return classes.get(code, MendError if code < HTTPStatus.INTERNAL_SERVER_ERROR else ClusterAwayError)
 
 
-def _names_object(status: Mapping[str, Any]) -> bool:
-    """Return whether a NotFound is about one object; otherwise the API server does not know the path at all."""
+def _details(status: Mapping[str, Any]) -> Mapping[str, Any]:
     details = status.get("details")
-    return isinstance(details, Mapping) and bool(details.get("name"))
+    return details if isinstance(details, Mapping) else {}
+
+
+def _has_cause(status: Mapping[str, Any], reason: str) -> bool:
+    return any(isinstance(c, Mapping) and c.get("reason") == reason for c in _details(status).get("causes") or ())
 
 
 def _status(body: bytes | str) -> Mapping[str, Any]:

@@ -49,6 +49,11 @@ class Store:
             self._snapshot = Snapshot(**fields, malformed=malformed)
         return self._snapshot
 
+    def uid_of(self, kind: Kind, key: str) -> str | None:
+        """Return the UID of an object; None when it is not known. Freezes nothing."""
+        found = self.tables[kind].find(key)
+        return None if found is None else str(getattr(found, "meta", found).uid)
+
     def troubles(self) -> dict[str, str]:
         """Return why kinds may be out of date, by `plural.group`; empty when all is well. For readiness and doctor."""
         return {str(kind): table.trouble for kind, table in self.tables.items() if table.trouble}

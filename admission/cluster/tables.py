@@ -59,6 +59,10 @@ class Table:
             self._forget(key)
         self.listed = True
 
+    def find(self, key: str) -> Any | None:
+        """Return one object."""
+        return self._objects.get(key)
+
     def freeze(self) -> Mapping[str, Any]:
         """Return the objects as they are now, for ever."""
         self._frozen = True

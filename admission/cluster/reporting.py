@@ -1,0 +1,187 @@
+"""What people see of Muster's decisions, written into the cluster: the real `flow.ports.Reports`.
+
+Statuses are applied on the server side, so that Muster owns its fields and what it no longer says disappears. What was
+applied last is remembered for each object, and the same is not written again.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from admission.api import names
+from admission.api.gangs import GangReport
+from admission.api.meta import Owner
+from admission.api.reading import Json
+from admission.api.reports import ConditionReport, Notice, QueueReport
+from admission.cluster import failures, kinds, notices, statuses
+from admission.cluster.connecting import ONCE, Connection, PatchKind
+from admission.cluster.kinds import Kind
+from admission.cluster.store import Store
+from admission.errors import ConflictError, GoneError, MendError, MusterError
+
+log = structlog.get_logger(__name__)
+
+MOST_REMEMBERED = 50_000
+
+_REPORTED = {kind.plural: kind for kind in (kinds.METERS, kinds.POLICIES)}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """An object as Muster last read or wrote it."""
+
+    uid: str
+    labels: Json
+    owners: tuple[str, ...]
+    spec: Json
+    status: Json
+
+    @property
+    def ours(self) -> bool:
+        """Whether Muster made it; otherwise its spec is its author's."""
+        return self.labels.get(statuses.MANAGED_BY) == names.FIELD_MANAGER
+
+    def is_of(self, workload: Owner | None) -> bool:
+        """Return whether it belongs to this workload, not to an earlier one of the name."""
+        return workload is None or workload.uid in self.owners
+
+
+class Reporter:
+    """Writes reports. With a store, an object that was deleted or made anew is noticed before it is written to."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        store: Store | None = None,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._connection = connection
+        self._store = store
+        self._clock = clock
+        self._seen: dict[str, Seen] = {}
+        self._sieve = notices.Sieve()
+        self._instance = f"{socket.gethostname()}-{os.getpid()}"
+
+    async def gang(self, report: GangReport) -> None:
+        """Create or update a Gang object and its status. A Gang that a user wrote keeps its spec."""
+        path = f"/apis/{names.API_VERSION}/namespaces/{report.namespace}/gangs/{report.name}"
+        seen = await self._look(kinds.GANGS, report.key, path)
+        if seen is not None and seen.ours and not seen.is_of(report.workload):
+            await self._remove(path, seen)
+            seen = None
+        wanted = statuses.gang(report)
+        if seen is None or (seen.ours and not wanted["spec"].items() <= seen.spec.items()):
+            try:
+                seen = self._remember(path, await self._connection.apply(path, wanted))
+            except failures.EndingError:
+                log.info("no gang is made in a namespace that ends", gang=report.key)
+                return
+
+        status = statuses.gang_status(report, seen.status, now=self._clock())
+        body = statuses.applied(names.API_VERSION, "Gang", report.name, status, namespace=report.namespace)
+        await self._write(path, seen, body)
+
+    async def queue(self, report: QueueReport) -> None:
+        """Update a Queue's status. Harmless when the queue is gone."""
+        path = f"{kinds.QUEUES.path}/{report.name}"
+        seen = await self._look(kinds.QUEUES, report.name, path)
+        if seen is not None:
+            status = statuses.queue_status(report, seen.status, now=self._clock())
+            await self._write(path, seen, statuses.applied(names.API_VERSION, "Queue", report.name, status))
+
+    async def conditions(self, report: ConditionReport) -> None:
+        """Update the conditions of a Meter or ClaimPolicy. Harmless when it is gone."""
+        kind = _REPORTED.get(report.plural)
+        if kind is None:
+            raise MendError(f"conditions are reported of {', '.join(_REPORTED)}, not of {report.plural}")
+        path = f"{kind.path}/{report.name}"
+        seen = await self._look(kind, report.name, path)
+        if seen is not None:
+            status = statuses.condition_status(report, seen.status, now=self._clock())
+            await self._write(path, seen, statuses.applied(names.API_VERSION, kind.name, report.name, status))
+
+    async def notify(self, notice: Notice) -> None:
+        """Publish an Event, unless the same was said lately. Never fails: an Event is not worth a decision."""
+        now = asyncio.get_running_loop().time()
+        said = self._sieve.admit(notice, now=now)
+        if said is None:
+            return
+        try:
+            await self._publish(notice, said, now)
+        except MusterError as error:
+            log.warning("an Event was not published", reason=notice.reason, object=notice.name, error=str(error))
+
+    async def _publish(self, notice: Notice, said: notices.Said, now: float) -> None:
+        collection = f"/apis/events.k8s.io/v1/namespaces/{notices.namespace(notice)}/events"
+        at = self._clock()
+        if said.count > 1:
+            try:
+                change = notices.series(said.count, at=at)
+                await self._connection.patch(f"{collection}/{said.name}", change, PatchKind.MERGE, patience=ONCE)
+            except GoneError:
+                said = self._sieve.begin_again(notice, now=now)
+            else:
+                return
+        body = notices.event(notice, said.name, instance=self._instance, at=at)
+        await self._connection.post(collection, body, patience=ONCE)
+
+    async def _look(self, kind: Kind, key: str, path: str) -> Seen | None:
+        """Return the object as last seen; read it when it is new to us or may be another. None when there is none."""
+        seen = self._seen.get(path)
+        if seen is not None and self._is_there(kind, key, seen):
+            return seen
+        try:
+            return self._remember(path, await self._connection.get(path))
+        except GoneError:
+            self._seen.pop(path, None)
+            return None
+
+    def _is_there(self, kind: Kind, key: str, seen: Seen) -> bool:
+        if self._store is None or kind not in self._store.tables:
+            return True
+        return self._store.uid_of(kind, key) == seen.uid
+
+    async def _remove(self, path: str, seen: Seen) -> None:
+        """Delete a Gang whose workload is no more; the garbage collector may have come first."""
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": seen.uid}}
+        self._seen.pop(path, None)
+        try:
+            await self._connection.delete(path, options)
+        except (GoneError, ConflictError):
+            log.debug("the gang of an earlier workload was gone already", path=path)
+
+    async def _write(self, path: str, seen: Seen, body: dict[str, Any]) -> None:
+        """Apply a status unless it is there; forget an object that vanished, so that the next report starts afresh."""
+        if body["status"] == seen.status:
+            return
+        try:
+            answer = await self._connection.apply(f"{path}/status", body)
+        except GoneError:
+            self._seen.pop(path, None)
+            log.info("the object of a report is gone", path=path)
+        else:
+            # What was sent counts, not what came back: fields that a newer Muster wrote would differ for ever.
+            self._remember(path, answer | {"status": body["status"]})
+
+    def _remember(self, path: str, obj: Json) -> Seen:
+        meta = obj.get("metadata") or {}
+        owners = tuple(str(owner.get("uid")) for owner in meta.get("ownerReferences") or ())
+        seen = Seen(
+            uid=str(meta.get("uid", "")),
+            labels=meta.get("labels") or {},
+            owners=owners,
+            spec=obj.get("spec") or {},
+            status=obj.get("status") or {},
+        )
+        self._seen.pop(path, None)
+        self._seen[path] = seen
+        if len(self._seen) > MOST_REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+        return seen
