@@ -1,0 +1,176 @@
+"""Leadership against a fake API server, with durations of milliseconds."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from admission.cluster.connecting import Connection
+from admission.cluster.leases import Durations, Lease
+from tests.unit.cluster.fake_api import FakeApi, status
+
+LEASES = "/apis/coordination.k8s.io/v1/leases"
+PATH = "/apis/coordination.k8s.io/v1/namespaces/muster/leases/muster-controller"
+QUICK = Durations(lease=0.5, renew=0.3, retry=0.02)
+
+
+@pytest.fixture
+def candidate(connection: Connection) -> Callable[[], Lease]:
+    return lambda: Lease(connection, namespace="muster", durations=QUICK)
+
+
+@asynccontextmanager
+async def leading(lease: Lease) -> AsyncIterator[Any]:
+    async with asyncio.timeout(5), lease.lead() as term:
+        yield term
+
+
+def spec(api: FakeApi) -> dict[str, Any]:
+    return dict(api.objects[LEASES]["muster/muster-controller"]["spec"])
+
+
+def killed(api: FakeApi) -> int:
+    """Make the lease look like that of a holder that is no more; return its epoch."""
+    held = {"holderIdentity": "dead", "leaseDurationSeconds": 1, "renewTime": "2026-01-01T00:00:00.000000Z"}
+    api.put(
+        LEASES,
+        {"metadata": {"name": "muster-controller", "namespace": "muster"}, "spec": {**held, "leaseTransitions": 6}},
+    )
+    return 7
+
+
+async def test_a_lease_that_is_not_there_is_made(api: FakeApi, candidate: Callable[[], Lease]) -> None:
+    lease = candidate()
+    async with leading(lease) as term:
+        assert spec(api)["holderIdentity"] == lease.identity
+        assert spec(api)["leaseDurationSeconds"] == 1
+        assert term.epoch == spec(api)["leaseTransitions"] + 1
+        assert term.leads
+
+
+async def test_a_leader_renews_as_long_as_it_leads(api: FakeApi, candidate: Callable[[], Lease]) -> None:
+    async with leading(candidate()) as term:
+        began = spec(api)["renewTime"]
+        await asyncio.sleep(0.5)
+        assert term.leads
+        assert not term.lost.is_set()
+        assert spec(api)["renewTime"] > began
+
+
+async def test_only_one_leads(candidate: Callable[[], Lease]) -> None:
+    async with leading(candidate()):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2), candidate().lead():
+                pytest.fail("two lead")
+
+
+async def test_a_lease_that_was_given_back_passes_at_once_with_the_next_epoch(
+    api: FakeApi, candidate: Callable[[], Lease]
+) -> None:
+    async with leading(candidate()) as first:
+        pass
+    assert first.lost.is_set()
+    assert not spec(api).get("holderIdentity")
+
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    async with leading(candidate()) as second:
+        assert loop.time() - began < 0.4
+        assert second.epoch == first.epoch + 1
+
+
+async def test_the_lease_of_a_leader_that_was_killed_passes_after_its_time(
+    api: FakeApi, candidate: Callable[[], Lease]
+) -> None:
+    epoch = killed(api)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+
+    async with leading(candidate()) as term:
+        assert loop.time() - began >= 1.0, "its promise of one second counts from when we saw it, whatever it says"
+        assert term.epoch == epoch + 1
+
+
+async def test_a_lease_that_somebody_deleted_is_lost_and_begins_again_with_a_larger_epoch(
+    api: FakeApi, candidate: Callable[[], Lease]
+) -> None:
+    lease = candidate()
+    async with leading(lease) as first:
+        api.delete(LEASES, "muster/muster-controller")
+        await first.lost.wait()
+    async with leading(lease) as second:
+        assert second.epoch > first.epoch
+
+
+async def test_a_leader_that_is_robbed_knows_it(api: FakeApi, candidate: Callable[[], Lease]) -> None:
+    async with leading(candidate()) as term:
+        killed(api)
+        async with asyncio.timeout(1):
+            await term.lost.wait()
+        assert not term.leads
+    assert spec(api)["holderIdentity"] == "dead", "what is not ours is not given back"
+
+
+async def test_a_leader_that_cannot_renew_is_lost_before_others_may_lead(
+    api: FakeApi, candidate: Callable[[], Lease]
+) -> None:
+    loop = asyncio.get_running_loop()
+    async with leading(candidate()) as term:
+        await api.stop()
+        began = loop.time()
+        await term.lost.wait()
+        assert loop.time() - began <= QUICK.renew + 0.1
+    await api.start()
+    async with leading(candidate()) as again:
+        assert again.epoch == term.epoch + 1
+
+
+async def test_a_touched_lease_is_still_ours(api: FakeApi, candidate: Callable[[], Lease]) -> None:
+    async with leading(candidate()) as term:
+        for _ in range(5):
+            api.put(LEASES, api.objects[LEASES]["muster/muster-controller"])
+            await asyncio.sleep(0.1)
+        assert term.leads
+
+
+async def test_a_leader_whose_answers_fail_for_a_moment_goes_on(api: FakeApi, candidate: Callable[[], Lease]) -> None:
+    async with leading(candidate()) as term:
+        for _ in range(3):
+            api.answer("PATCH", PATH, 503, "away")
+        await asyncio.sleep(0.4)
+        assert term.leads
+
+
+async def test_a_missing_role_is_waited_for(api: FakeApi, candidate: Callable[[], Lease]) -> None:
+    api.answer("GET", PATH, 403, status(403, "Forbidden", "no"))
+    api.answer("POST", PATH.rsplit("/", 1)[0], 409, status(409, "AlreadyExists", "another was faster"))
+
+    async with leading(candidate()) as term:
+        assert term.leads
+
+
+async def test_what_the_block_raises_comes_out_as_it_is(candidate: Callable[[], Lease]) -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with leading(candidate()):
+            raise ZeroDivisionError
+
+    async with leading(candidate()) as term:
+        assert term.leads, "and the lease was given back"
+
+
+async def test_a_leader_that_is_stopped_gives_the_lease_back(api: FakeApi, candidate: Callable[[], Lease]) -> None:
+    began = asyncio.Event()
+
+    async def lead() -> None:
+        async with candidate().lead():
+            began.set()
+            await asyncio.Event().wait()
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(lead())
+        await began.wait()
+        task.cancel()
+
+    assert not spec(api).get("holderIdentity")
