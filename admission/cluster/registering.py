@@ -1,0 +1,232 @@
+"""Tells the API server which pods to show to Muster: one mutating and one validating configuration, both `muster`.
+
+Namespaces that a queue selects are closed while Muster is down (failurePolicy Fail), as a pod that slipped in would
+run beside the quota. Any other pod is created as ever; only where it names a queue is Muster asked, if it is there.
+"""
+
+import asyncio
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from admission.api import names
+from admission.api.selectors import LabelSelector, Requirement
+from admission.cluster import kinds, pauses
+from admission.cluster.connecting import Connection
+from admission.cluster.store import Store, Subscription
+from admission.errors import GoneError, MendError, MusterError
+
+log = structlog.get_logger(__name__)
+
+NAME = "muster"
+API_VERSION = "admissionregistration.k8s.io/v1"
+KINDS = {"MutatingWebhookConfiguration": "mutatingwebhookconfigurations"} | {
+    "ValidatingWebhookConfiguration": "validatingwebhookconfigurations"
+}
+
+NEVER = ("kube-system", "kube-node-lease", "kube-public")
+"""Namespaces that Muster never stands in the way of."""
+
+TIMEOUT_SECONDS = 5
+AGAIN_SECONDS = 600.0
+"""How often the configurations are written although nothing changed: somebody may have edited them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Client:
+    """How the API server reaches the webhook: a base URL, or a Service `namespace/name[:port]`; and whom it trusts.
+
+    authority: PEM of the certificate authority.
+    """
+
+    authority: bytes
+    url: str | None = None
+    service: str | None = None
+
+    def config(self, path: str) -> dict[str, Any]:
+        """Return the clientConfig for one of the webhook's paths."""
+        bundle = {"caBundle": base64.b64encode(self.authority).decode()}
+        if self.service:
+            return bundle | {"service": _service(self.service) | {"path": path}}
+        if self.url:
+            return bundle | {"url": self.url.rstrip("/") + path}
+        raise MendError("the webhook needs a URL or a Service by which the API server reaches it")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """What is registered. selectors: the namespaces of each queue; namespace: Muster's own."""
+
+    client: Client
+    selectors: tuple[LabelSelector, ...]
+    namespace: str
+
+
+async def register(connection: Connection, registration: Registration) -> None:
+    """Create or update both configurations; entries of selectors that are gone disappear."""
+    for body in (mutating(registration), validating(registration)):
+        await connection.apply(_path(body["kind"]), body)
+
+
+async def unregister(connection: Connection) -> None:
+    """Remove both configurations. Harmless when they are gone."""
+    for kind in KINDS:
+        try:
+            await connection.delete(_path(kind))
+        except GoneError:
+            log.debug("the webhook configuration is gone already", kind=kind)
+
+
+async def keep(connection: Connection, store: Store, client: Client, *, namespace: str) -> None:
+    """Keep the configurations true to the queues until cancelled. The store must watch queues, and be synced."""
+    written: Registration | None = None
+    failed, stale = 0, True
+    with store.subscribe(kinds.QUEUES) as changed:
+        while True:
+            wanted = Registration(client=client, selectors=_selectors(store, written), namespace=namespace)
+            if stale or wanted != written:
+                try:
+                    await register(connection, wanted)
+                except MusterError as error:
+                    failed += 1
+                    log.warning("the webhooks are not registered", error=str(error))
+                    await asyncio.sleep(pauses.backoff(failed, base=0.5, longest=30.0))
+                    continue
+                log.info("the webhooks are registered", selectors=len(wanted.selectors))
+                written, failed = wanted, 0
+            stale = not await _changed(changed)
+
+
+async def _changed(changed: Subscription) -> bool:
+    """Wait for a change of queues; return False when none came for so long that it is time to write again."""
+    try:
+        async with asyncio.timeout(AGAIN_SECONDS):
+            await changed.next()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _selectors(store: Store, written: Registration | None) -> tuple[LabelSelector, ...]:
+    """Return the distinct namespace selectors of all queues, in a stable order."""
+    snapshot = store.snapshot()
+    selectors = [queue.namespaces for queue in snapshot.queues.values() if queue.namespaces is not None]
+    if written is not None and any(kind == kinds.QUEUES.name for kind, _ in snapshot.malformed):
+        # A queue that cannot be read any more still has its namespaces: they stay closed until it is mended.
+        selectors += written.selectors
+    return _distinct(selectors)
+
+
+def _distinct(selectors: Iterable[LabelSelector]) -> tuple[LabelSelector, ...]:
+    by_digest = {digest(selector): selector for selector in selectors}
+    return tuple(by_digest[key] for key in sorted(by_digest))
+
+
+def mutating(registration: Registration) -> dict[str, Any]:
+    """Return the MutatingWebhookConfiguration: pods that are created."""
+    entry = {"rules": [_pods("CREATE")], "reinvocationPolicy": "IfNeeded"}
+    return _configuration("MutatingWebhookConfiguration", registration, "/mutate", entry)
+
+
+def validating(registration: Registration) -> dict[str, Any]:
+    """Return the ValidatingWebhookConfiguration: pods that are created, or changed where it matters."""
+    entry = {"rules": [_pods("CREATE", "UPDATE")], "matchConditions": [{"name": "what-matters", "expression": MATTERS}]}
+    return _configuration("ValidatingWebhookConfiguration", registration, "/validate", entry)
+
+
+def digest(selector: LabelSelector) -> str:
+    """Return eight hex digits that name a selector, whatever the order in which it was written."""
+    text = json.dumps(sorted(json.dumps(_requirement(r), sort_keys=True) for r in selector.requirements))
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _configuration(kind: str, registration: Registration, path: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    common = {
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": registration.client.config(path),
+        "sideEffects": "None",
+        "timeoutSeconds": TIMEOUT_SECONDS,
+        "matchPolicy": "Equivalent",
+        **entry,
+    }
+    webhooks = [
+        common | _which(f"queued-{digest(selector)}", selector, registration.namespace) | {"failurePolicy": "Fail"}
+        for selector in _distinct(registration.selectors)
+    ]
+    named = {"matchExpressions": [{"key": names.QUEUE, "operator": "Exists"}]}
+    anywhere = _which("labelled", LabelSelector(), registration.namespace)
+    webhooks.append(common | anywhere | {"objectSelector": named, "failurePolicy": "Ignore"})
+    labels = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "webhook"}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": kind,
+        "metadata": {"name": NAME, "labels": labels},
+        "webhooks": webhooks,
+    }
+
+
+def _which(name: str, selector: LabelSelector, namespace: str) -> dict[str, Any]:
+    spared = Requirement(
+        key="kubernetes.io/metadata.name", operator="NotIn", values=tuple(dict.fromkeys((*NEVER, namespace)))
+    )
+    return {
+        "name": f"{name}.pods.{names.GROUP}",
+        "namespaceSelector": {"matchExpressions": [_requirement(r) for r in (*selector.requirements, spared)]},
+    }
+
+
+def _requirement(requirement: Requirement) -> dict[str, Any]:
+    values = {"values": list(requirement.values)} if requirement.values else {}
+    return {"key": requirement.key, "operator": requirement.operator, **values}
+
+
+def _pods(*operations: str) -> dict[str, Any]:
+    return {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "resources": ["pods"],
+        "operations": list(operations),
+        "scope": "Namespaced",
+    }
+
+
+def _service(text: str) -> dict[str, Any]:
+    namespace, slash, rest = text.partition("/")
+    name, colon, port = rest.partition(":")
+    if not (namespace and slash and name) or (colon and not port.isdecimal()):
+        raise MendError(f"{text!r} is not a Service: write namespace/name or namespace/name:port")
+    return {"namespace": namespace, "name": name, "port": int(port) if port else 443}
+
+
+def _differs(field: str) -> str:
+    """Return CEL that is true when labels or annotations with Muster's prefix differ between old and new."""
+    new, old = f"object.metadata.?{field}.orValue({{}})", f"oldObject.metadata.?{field}.orValue({{}})"
+    return " || ".join(
+        f"{these}.exists(k, k.startsWith('{names.GROUP}/') && !(k in {those} && {those}[k] == {these}[k]))"
+        for these, those in ((new, old), (old, new))
+    )
+
+
+def _gates(which: str) -> str:
+    return f"{which}.spec.?schedulingGates.orValue([]).map(g, g.name)"
+
+
+MATTERS = " || ".join(
+    (
+        "request.operation != 'UPDATE'",
+        f"{_gates('object')} != {_gates('oldObject')}",
+        _differs("labels"),
+        _differs("annotations"),
+    )
+)
+"""CEL: a new pod, or a change of its gates or of labels and annotations that are Muster's. A running pod is updated
+many times by many controllers, and none of that is Muster's business."""
+
+
+def _path(kind: str) -> str:
+    return f"/apis/{API_VERSION}/{KINDS[kind]}/{NAME}"

@@ -1,0 +1,207 @@
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from admission.api.selectors import LabelSelector, Requirement
+from admission.cluster import installing, kinds, registering
+from admission.cluster.connecting import Connection
+from admission.cluster.registering import Client, Registration
+from admission.cluster.store import Store
+from admission.errors import ClusterAwayError, MendError
+from tests.unit.cluster.fake_api import FakeApi
+
+ROOT = "/apis/admissionregistration.k8s.io/v1"
+MUTATING = f"{ROOT}/mutatingwebhookconfigurations/muster"
+VALIDATING = f"{ROOT}/validatingwebhookconfigurations/muster"
+CLIENT = Client(authority=b"PEM", url="https://muster:8443/")
+VISION = LabelSelector(requirements=(Requirement(key="team", operator="In", values=("vision",)),))
+SPEECH = LabelSelector(requirements=(Requirement(key="team", operator="Exists"),))
+
+
+def a_registration(*selectors: LabelSelector, client: Client = CLIENT) -> Registration:
+    return Registration(client=client, selectors=selectors, namespace="muster-system")
+
+
+def by_name(configuration: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {webhook["name"]: webhook for webhook in configuration["webhooks"]}
+
+
+@pytest.mark.parametrize("encode", [registering.mutating, registering.validating])
+def test_queued_namespaces_are_closed_while_muster_is_down_and_others_open(encode: Any) -> None:
+    webhooks = by_name(encode(a_registration(VISION)))
+
+    queued = webhooks.pop(f"queued-{registering.digest(VISION)}.pods.muster.dev")
+    labelled = webhooks.pop("labelled.pods.muster.dev")
+    assert not webhooks
+    spared = {
+        "key": "kubernetes.io/metadata.name",
+        "operator": "NotIn",
+        "values": ["kube-system", "kube-node-lease", "kube-public", "muster-system"],
+    }
+    assert queued["failurePolicy"] == "Fail"
+    assert queued["namespaceSelector"]["matchExpressions"] == [
+        {"key": "team", "operator": "In", "values": ["vision"]},
+        spared,
+    ]
+    assert labelled["failurePolicy"] == "Ignore"
+    assert labelled["namespaceSelector"]["matchExpressions"] == [spared]
+    assert labelled["objectSelector"] == {"matchExpressions": [{"key": "muster.dev/queue", "operator": "Exists"}]}
+
+
+def test_both_configurations_ask_as_they_should() -> None:
+    [mutating] = registering.mutating(a_registration())["webhooks"]
+    [validating] = registering.validating(a_registration())["webhooks"]
+
+    for webhook in (mutating, validating):
+        assert webhook["sideEffects"] == "None"
+        assert webhook["timeoutSeconds"] == 5
+        assert webhook["matchPolicy"] == "Equivalent"
+        assert webhook["admissionReviewVersions"] == ["v1"]
+        assert webhook["rules"][0]["resources"] == ["pods"]
+    assert mutating["reinvocationPolicy"] == "IfNeeded"
+    assert mutating["rules"][0]["operations"] == ["CREATE"]
+    assert validating["rules"][0]["operations"] == ["CREATE", "UPDATE"]
+    assert mutating["clientConfig"] == {"url": "https://muster:8443/mutate", "caBundle": "UEVN"}
+    assert validating["clientConfig"]["url"] == "https://muster:8443/validate"
+    assert "matchConditions" not in mutating
+    assert len(validating["matchConditions"]) == 1
+
+
+def test_a_service_is_called_by_its_reference() -> None:
+    client = Client(authority=b"PEM", service="muster-system/muster:9443")
+
+    assert client.config("/mutate")["service"] == {
+        "namespace": "muster-system",
+        "name": "muster",
+        "port": 9443,
+        "path": "/mutate",
+    }
+    assert Client(authority=b"", service="a/b").config("/x")["service"]["port"] == 443
+
+
+@pytest.mark.parametrize("text", ["muster", "a/", "/b", "a/b:http", "a/b:"])
+def test_a_service_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(MendError, match="is not a Service"):
+        Client(authority=b"", service=text).config("/mutate")
+
+
+def test_nowhere_to_call_is_refused() -> None:
+    with pytest.raises(MendError, match="URL or a Service"):
+        Client(authority=b"").config("/mutate")
+
+
+def test_a_selector_is_one_entry_however_it_is_written() -> None:
+    one = LabelSelector(requirements=(*VISION.requirements, *SPEECH.requirements))
+    other = LabelSelector(requirements=(*SPEECH.requirements, *VISION.requirements))
+
+    assert len(registering.mutating(a_registration(one, other))["webhooks"]) == 2
+
+
+async def test_both_are_registered_and_removed(api: FakeApi, connection: Connection) -> None:
+    await registering.register(connection, a_registration(VISION))
+    assert api.last("PATCH", MUTATING).body["kind"] == "MutatingWebhookConfiguration"
+    assert api.last("PATCH", VALIDATING).query == {"fieldManager": "muster", "force": "true"}
+
+    for _ in range(2):
+        await registering.unregister(connection)
+    assert api.count("DELETE", VALIDATING) == 2
+
+
+def a_queue(name: str, version: str, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, "resourceVersion": version}, "spec": spec}
+
+
+def selects(team: str) -> dict[str, Any]:
+    return {"namespaceSelector": {"matchLabels": {"team": team}}}
+
+
+async def entries(api: FakeApi, wanted: int) -> set[str]:
+    """Wait for a configuration of so many entries; return the teams that it closes."""
+    async with asyncio.timeout(5):
+        while not api.count("PATCH", VALIDATING) or len(api.last("PATCH", VALIDATING).body["webhooks"]) != wanted:
+            await api.next_request()
+    webhooks = api.last("PATCH", VALIDATING).body["webhooks"]
+    found = (webhook["namespaceSelector"]["matchExpressions"][0] for webhook in webhooks)
+    return {value for expression in found if expression["key"] == "team" for value in expression["values"]}
+
+
+async def test_the_entries_follow_the_queues(api: FakeApi, connection: Connection) -> None:
+    store = Store((kinds.QUEUES,))
+    table = store.tables[kinds.QUEUES]
+    table.put(a_queue("a", "1", **selects("a")))
+    table.put(a_queue("also-a", "1", **selects("a")))
+    table.put(a_queue("root", "1"))
+    api.answer("PATCH", MUTATING, 400, {"message": "not now"})
+
+    async with asyncio.TaskGroup() as group:
+        keeping = group.create_task(registering.keep(connection, store, CLIENT, namespace="muster"))
+        assert await entries(api, 2) == {"a"}
+
+        table.put(a_queue("b", "2", **selects("b")))
+        assert await entries(api, 3) == {"a", "b"}
+
+        broken = a_queue("b", "3", placement="Nowhere", **selects("b"))
+        table.put(broken)
+        table.put(a_queue("c", "4", **selects("c")))
+        assert await entries(api, 4) == {"a", "b", "c"}, "a queue that cannot be read stays closed"
+
+        table.drop(broken)
+        assert await entries(api, 3) == {"a", "c"}
+        keeping.cancel()
+
+
+CRD = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: queues.muster.dev}
+---
+apiVersion: v1
+kind: ConfigMap
+"""
+CRD_PATH = f"{installing.COLLECTION}/queues.muster.dev"
+
+
+def established(holds: str, **names: str) -> dict[str, Any]:
+    accepted = {"type": "NamesAccepted", "status": "True"} | names
+    return {"status": {"conditions": [{"type": "Established", "status": holds}, accepted]}}
+
+
+@pytest.fixture
+def crd(tmp_path: Path) -> Path:
+    path = tmp_path / "crd.yaml"
+    path.write_text(CRD)
+    return path
+
+
+async def test_crds_are_applied_and_waited_for(
+    api: FakeApi, connection: Connection, crd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(installing, "POLL_SECONDS", 0.01)
+    api.answer("GET", CRD_PATH, 200, established("False"))
+    api.answer("GET", CRD_PATH, 200, established("True"))
+
+    await installing.install(connection, [crd])
+
+    assert api.count("PATCH", CRD_PATH) == 1
+    assert api.count("GET", CRD_PATH) == 2
+
+
+async def test_a_crd_that_is_never_served_is_named(api: FakeApi, connection: Connection, crd: Path) -> None:
+    api.answer("GET", CRD_PATH, 200, established("False"))
+
+    with pytest.raises(ClusterAwayError, match=r"queues\.muster\.dev"):
+        await installing.install(connection, [crd], within=0.05)
+
+
+async def test_a_name_that_is_taken_is_said(api: FakeApi, connection: Connection, crd: Path) -> None:
+    api.answer("GET", CRD_PATH, 200, established("False", status="False", message="mq is taken"))
+
+    with pytest.raises(MendError, match="mq is taken"):
+        await installing.install(connection, [crd])
+
+
+async def test_crds_that_cannot_be_read_are_named(connection: Connection, tmp_path: Path) -> None:
+    with pytest.raises(MendError, match="nowhere"):
+        await installing.install(connection, [tmp_path / "nowhere"])
