@@ -54,18 +54,20 @@ class PodWriter:
 
         Raises RetryError while a disruption budget forbids it.
         """
-        log.info("evict", pod=pod.meta.key, uid=pod.meta.uid, reason=reason)
         for attempt in range(1, TRIES + 1):
+            # Looked at first: told to evict a pod of another UID, the API server tries for ten seconds before it says
+            # that there is a conflict (pkg/registry/core/pod/storage/eviction.go, v1.37).
+            if await self._is_ending(pod):
+                return
             try:
                 await self._evict(pod)
-            except ConflictError:
-                if await self._is_another(pod):
-                    return
-                if attempt == TRIES:
-                    raise
             except GoneError:
                 return
+            except ConflictError:
+                if attempt == TRIES:
+                    raise
             else:
+                log.info("the pod is evicted", pod=pod.meta.key, uid=pod.meta.uid, reason=reason)
                 return
             await asyncio.sleep(pauses.backoff(attempt, base=0.05, longest=1.0))
 
@@ -84,12 +86,12 @@ class PodWriter:
             raise GoneError(f"pod {pod.meta.key} with UID {pod.meta.uid} is gone; another has its name")
         return fresh
 
-    async def _is_another(self, pod: Pod) -> bool:
+    async def _is_ending(self, pod: Pod) -> bool:
         try:
-            await self._again(pod)
+            fresh = await self._again(pod)
         except GoneError:
             return True
-        return False
+        return fresh.meta.deleted is not None
 
 
 def eviction(pod: Pod) -> dict[str, Any]:

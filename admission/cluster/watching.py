@@ -38,7 +38,7 @@ class Pace:
     """A watch without even a bookmark for this long is taken for dead; the API server sends one about every minute."""
     grace: float = 15.0
     base: float = 0.5
-    longest_pause: float = 30.0
+    longest_pause: float = 10.0
 
 
 async def watch(connection: Connection, store: Store, *, pace: Pace | None = None) -> None:
@@ -60,6 +60,7 @@ class Watcher:
         self._version = ""
         """resourceVersion up to which the table is true; empty when it has to be listed."""
         self._failed = 0
+        self._expired = 0
 
     async def run(self) -> None:
         """List, watch, and begin again, until cancelled."""
@@ -69,8 +70,12 @@ class Watcher:
                     await self._list()
                 await self._watch()
             except failures.ExpiredError:
+                # Whoever says so is there, however long it was away before: begin the back-off anew. An API server that
+                # has restarted says it of nearly every version (its watch cache begins with the present).
                 self._version = ""
-                self._fail("the watch fell behind and lists again", level="info")
+                self._expired += 1
+                self._failed = self._expired - 1
+                self._fail("the watch fell behind and lists again")
             except RetryError as error:
                 self._fail(str(error))
             except MusterError as error:
@@ -127,14 +132,14 @@ class Watcher:
                 self._take(line)
                 # Only what was learnt counts as success: a list alone does not, or a watch that is always refused
                 # would have everything listed again and again.
-                self._failed = 0
+                self._failed = self._expired = 0
                 seen += 1
                 if seen % SLICE == 0:
                     await asyncio.sleep(0)
         if not seen and asyncio.get_running_loop().time() - began < 1:
             self._fail("the API server ended the watch at once")
         else:
-            self._failed = 0
+            self._failed = self._expired = 0
 
     def _take(self, line: bytes) -> None:
         """Apply one event."""
@@ -159,10 +164,12 @@ class Watcher:
         code = status.get("code") if isinstance(status, dict) else None
         return failures.translate(call, code if isinstance(code, int) else 500, json.dumps(status) if code else line)
 
-    def _fail(self, trouble: str, *, level: str = "warning") -> None:
+    def _fail(self, trouble: str) -> None:
         self._failed += 1
         self._table.trouble = trouble
-        getattr(log, level)("the watch failed", kind=str(self._kind), failures=self._failed, error=trouble)
+        # Twelve watchers would fill the log while the API server is away: each speaks up after 1, 2, 4, 8 … failures.
+        say = log.warning if self._failed.bit_count() == 1 else log.debug
+        say("the watch failed", kind=str(self._kind), failures=self._failed, error=trouble)
 
     @property
     def _kind(self) -> Kind:

@@ -208,18 +208,39 @@ async def test_a_disruption_budget_asks_to_come_back(api: FakeApi, connection: C
 async def test_evicting_a_pod_that_is_gone_does_no_harm(api: FakeApi, connection: Connection) -> None:
     seen = read(api.put(PODS, a_pod()))
     api.answer("POST", EVICTION, 404, status(404, "NotFound", "not found", name="a"))
-
+    await PodWriter(connection).evict(seen, "why")
+    api.delete(PODS, "team/a")
     await PodWriter(connection).evict(seen, "why")
 
     assert api.count("DELETE", PATH) == 0
+    assert api.count("POST", EVICTION) == 1
+
+
+async def test_a_pod_that_ends_already_is_not_evicted(api: FakeApi, connection: Connection) -> None:
+    ending = a_pod()
+    ending["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+
+    await PodWriter(connection).evict(read(api.put(PODS, ending)), "why")
+
+    assert api.count("POST", EVICTION) == 0
 
 
 async def test_evicting_spares_another_pod_of_the_name(api: FakeApi, connection: Connection) -> None:
     seen = read(api.put(PODS, a_pod()))
     api.delete(PODS, "team/a")
     api.put(PODS, a_pod())
-    api.answer("POST", EVICTION, 409, status(409, "Conflict", "uid"))
 
     await PodWriter(connection).evict(seen, "why")
 
+    assert api.count("POST", EVICTION) == 0
     assert "team/a" in api.objects[PODS]
+
+
+async def test_an_eviction_that_meets_a_change_is_asked_for_again(api: FakeApi, connection: Connection) -> None:
+    seen = read(api.put(PODS, a_pod()))
+    api.answer("POST", EVICTION, 409, status(409, "Conflict", "modified"))
+    api.answer("POST", EVICTION, 201, {"kind": "Status"})
+
+    await PodWriter(connection).evict(seen, "why")
+
+    assert api.count("POST", EVICTION) == 2
