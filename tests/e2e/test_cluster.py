@@ -1,0 +1,386 @@
+"""The adapters against a real API server, also while it restarts."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from admission import resources
+from admission.api import names, pods
+from admission.api.devices import DeviceId
+from admission.api.entries import RequestDevice
+from admission.api.gangs import GangReport, Phase, PlannedClaim, PlannedPod
+from admission.api.meta import Condition, ConditionStatus, Owner
+from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.api.pods import Pod
+from admission.api.reasons import Hold, HoldReason
+from admission.api.reports import ConditionReport, EventType, MeterUse, Notice, QueueReport
+from admission.api.selectors import LabelSelector, Requirement
+from admission.cluster import installing, kinds, notices, registering, watching
+from admission.cluster.connecting import ONCE, Connection, PatchKind
+from admission.cluster.credentials import Place
+from admission.cluster.leases import Durations, Lease
+from admission.cluster.patching import PodWriter
+from admission.cluster.registering import Client, Registration
+from admission.cluster.reporting import Reporter
+from admission.cluster.store import Store
+from admission.errors import ForbiddenError, GoneError, RetryError
+from tests.controlplane import ControlPlane, workloads
+from tests.controlplane.namespaces import Namespace
+
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
+
+
+@pytest.fixture
+async def connection(control_plane: ControlPlane) -> AsyncIterator[Connection]:
+    async with Connection(Place(kubeconfig=control_plane.kubeconfig)) as opened:
+        await installing.install(opened, sorted((resources.config() / "crds").glob("*.yaml")))
+        yield opened
+
+
+async def until(store: Store, true: Callable[[], bool], seconds: float = 30) -> None:
+    async with asyncio.timeout(seconds):
+        with store.subscribe() as changed:
+            while not true():
+                await changed.next()
+
+
+async def calm(store: Store) -> None:
+    while store.troubles():  # noqa: ASYNC110 - no event tells of it
+        await asyncio.sleep(0.1)
+
+
+async def gone(namespace: Namespace, path: str) -> None:
+    while namespace.client.find(path) is not None:  # noqa: ASYNC110 - as above
+        await asyncio.sleep(0.1)
+
+
+def made(namespace: Namespace, name: str, *gates: str, **more: Any) -> Pod:
+    path = f"/api/v1/namespaces/{namespace.name}/pods"
+    return pods.decode(namespace.client.create(path, workloads.pod(name, gates=gates or (names.GATE,), **more)))
+
+
+def now_is(namespace: Namespace, name: str) -> Any:
+    return namespace.client.get(f"/api/v1/namespaces/{namespace.name}/pods/{name}")
+
+
+def required(*terms: dict[str, Any]) -> dict[str, Any]:
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}}
+
+
+async def test_the_api_server_says_who_we_are_and_what_it_is(
+    connection: Connection, control_plane: ControlPlane
+) -> None:
+    assert await connection.who_am_i() == "admin"
+    assert await connection.version() == tuple(map(int, control_plane.version.split(".")[:2]))
+
+
+async def test_a_missing_role_is_named(control_plane: ControlPlane) -> None:
+    async with Connection(Place(kubeconfig=control_plane.kubeconfig_for("bob"))) as bob:
+        with pytest.raises(ForbiddenError, match="grant verb list on resource nodes of API group core in the whole"):
+            await bob.get("/api/v1/nodes")
+
+
+async def test_all_kinds_are_watched_through_restarts_of_the_api_server(
+    connection: Connection, control_plane: ControlPlane, namespace: Namespace
+) -> None:
+    store = Store()
+
+    def present() -> set[str]:
+        return {pod.meta.name for pod in store.snapshot().pods.values() if pod.meta.namespace == namespace.name}
+
+    async with asyncio.TaskGroup() as group:
+        watch = group.create_task(watching.watch(connection, store), name="watch")
+        await store.wait_synced(within=30)
+        for name in ("a", "b"):
+            await asyncio.to_thread(made, namespace, name)
+        await until(store, lambda: present() == {"a", "b"})
+
+        for hard in (True, False):
+            await asyncio.to_thread(control_plane.stop_program, "kube-apiserver", hard=hard)
+            await asyncio.sleep(1)
+            assert store.troubles(), "the loss is seen"
+            assert present() == {"a", "b"}, "and what was known is kept"
+            await asyncio.to_thread(control_plane.start_program, "kube-apiserver")
+            await asyncio.to_thread(namespace.client.delete, f"/api/v1/namespaces/{namespace.name}/pods/b")
+            await until(store, lambda: present() == {"a"})
+            await asyncio.to_thread(made, namespace, "b")
+            await until(store, lambda: present() == {"a", "b"})
+        await asyncio.wait_for(calm(store), 30)
+        watch.cancel()
+
+
+async def test_one_patch_opens_the_gate_and_pins_the_pod(connection: Connection, namespace: Namespace) -> None:
+    plain = made(namespace, "plain")
+    zone = {"key": "zone", "operator": "In", "values": ["x"]}
+    choosy = made(namespace, "choosy", names.GATE, "other/gate", affinity=required({"matchExpressions": [zone]}))
+
+    for pod in (plain, choosy):
+        await PodWriter(connection).open_gate(pod, NodeName("n1"))
+        await PodWriter(connection).open_gate(pod, NodeName("n1"))
+
+    here = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
+    spec = now_is(namespace, "plain")["spec"]
+    assert "schedulingGates" not in spec
+    assert spec["affinity"] == required({"matchFields": [here]})
+    spec = now_is(namespace, "choosy")["spec"]
+    assert spec["schedulingGates"] == [{"name": "other/gate"}]
+    assert spec["affinity"] == required({"matchExpressions": [zone], "matchFields": [here]})
+
+
+async def test_an_affinity_that_was_added_meanwhile_is_kept(connection: Connection, namespace: Namespace) -> None:
+    zone = {"key": "zone", "operator": "In", "values": ["x"]}
+    disk = {"key": "disk", "operator": "Exists"}
+    seen = made(namespace, "a", affinity=required({"matchExpressions": [zone]}))
+    affinity = {"spec": {"affinity": required({"matchExpressions": [zone, disk]})}}
+    namespace.client.merge_patch(f"/api/v1/namespaces/{namespace.name}/pods/a", affinity)
+
+    await PodWriter(connection).open_gate(seen, NodeName("n1"))
+
+    terms = now_is(namespace, "a")["spec"]["affinity"]
+    here = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
+    assert terms == required({"matchExpressions": [zone, disk], "matchFields": [here]})
+
+
+async def test_another_pod_of_the_name_is_neither_let_in_nor_evicted(
+    connection: Connection, namespace: Namespace
+) -> None:
+    old = made(namespace, "a")
+    namespace.client.delete(f"/api/v1/namespaces/{namespace.name}/pods/a")
+    await asyncio.wait_for(gone(namespace, f"/api/v1/namespaces/{namespace.name}/pods/a"), 20)
+    made(namespace, "a")
+
+    with pytest.raises(GoneError, match="another has its name"):
+        await PodWriter(connection).open_gate(old, NodeName("n1"))
+    await PodWriter(connection).evict(old, "a test")
+
+    still = now_is(namespace, "a")
+    assert still["spec"]["schedulingGates"] == [{"name": names.GATE}]
+    assert "deletionTimestamp" not in still["metadata"]
+
+
+async def test_a_pod_is_evicted_and_then_gone(connection: Connection, namespace: Namespace) -> None:
+    pod = made(namespace, "a")
+
+    await PodWriter(connection).evict(pod, "a test")
+
+    await asyncio.wait_for(gone(namespace, f"/api/v1/namespaces/{namespace.name}/pods/a"), 20)
+    await PodWriter(connection).evict(pod, "a test")
+    with pytest.raises(GoneError):
+        await PodWriter(connection).open_gate(pod, NodeName("n1"))
+
+
+def a_report(namespace: Namespace, workload: Owner, **more: Any) -> GangReport:
+    values: dict[str, Any] = {"size": 2, "phase": Phase.PENDING, "queue": QueueName("q")} | more
+    return GangReport(uid=GangUid(workload.uid), namespace=namespace.name, name="train", workload=workload, **values)
+
+
+async def test_a_gang_is_made_reported_and_collected_with_its_workload(
+    connection: Connection, namespace: Namespace
+) -> None:
+    pod = made(namespace, "train")
+    workload = Owner(api_version="v1", kind="Pod", name="train", uid=pod.meta.uid, controller=True)
+    path = f"/apis/{names.API_VERSION}/namespaces/{namespace.name}/gangs/train"
+    clock = iter(datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=n) for n in range(100))
+    reporter = Reporter(connection, clock=lambda: next(clock))
+    hold = Hold(HoldReason.QUOTA_EXCEEDED, "3 left", {"meter": "gpus", "left": "3", "names": ["a"], "n": 1})
+    waiting = a_report(namespace, workload, pods=1, hold=hold, position=1)
+
+    await reporter.gang(waiting)
+    first = namespace.client.get(path)
+    await reporter.gang(waiting)
+    assert namespace.client.get(path)["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+    assert first["status"]["hold"]["since"] == "2026-01-01T00:00:00Z"
+    assert first["status"]["hold"]["details"] == {"meter": "gpus", "left": "3", "names": ["a"], "n": 1}
+    assert first["metadata"]["ownerReferences"][0]["uid"] == pod.meta.uid
+
+    device = RequestDevice(request="gpu", device=DeviceId("gpu.example.com", "n1", "gpu-0"))
+    claim = PlannedClaim(uid=Uid("c"), claim=f"{namespace.name}/train-gpu", devices=(device,))
+    plan = (PlannedPod(uid=pod.meta.uid, pod=f"{namespace.name}/train", node=NodeName("n1"), claims=(claim,)),)
+    admitted = a_report(
+        namespace, workload, pods=2, size=3, phase=Phase.ADMITTED, plan=plan, charges={MeterName("gpus"): 2**41},
+        placement="Pin", queued_since=datetime(2026, 1, 1, tzinfo=UTC),
+    )  # fmt: skip
+    # A successor knows nothing and finds the times in the object.
+    await Reporter(connection, clock=lambda: next(clock)).gang(admitted)
+    after = namespace.client.get(path)
+    assert after["spec"]["size"] == 3
+    assert "hold" not in after["status"]
+    assert after["status"]["charges"] == {"gpus": "2Ti"}
+    conditions = {c["type"]: c for c in after["status"]["conditions"]}
+    assert conditions["Running"]["lastTransitionTime"] == "2026-01-01T00:00:00Z", "its status did not change"
+    assert conditions["Admitted"]["lastTransitionTime"] > "2026-01-01T00:00:00Z"
+
+    namespace.client.delete(f"/api/v1/namespaces/{namespace.name}/pods/train")
+    await asyncio.wait_for(gone(namespace, path), 60)
+
+
+async def test_queues_and_meters_show_their_status(connection: Connection, control_plane: ControlPlane) -> None:
+    client = control_plane.client()
+    queue = {"apiVersion": names.API_VERSION, "kind": "Queue", "metadata": {"name": "reported"}, "spec": {}}
+    meter = {
+        "apiVersion": names.API_VERSION,
+        "kind": "Meter",
+        "metadata": {"name": "reported"},
+        "spec": {"unit": "GPU", "sources": [{"deviceClasses": ["gpu.example.com"], "count": {}}]},
+    }
+    client.apply(f"/apis/{names.API_VERSION}/queues/reported", queue)
+    client.apply(f"/apis/{names.API_VERSION}/meters/reported", meter)
+    good = Condition(type="Active", status=ConditionStatus.TRUE, reason="Active", message="it admits")
+    reporter = Reporter(connection)
+    use = {MeterName("gpus"): MeterUse(nominal=8, used=2048, pending=3)}
+
+    await reporter.queue(QueueReport(name=QueueName("reported"), generation=1, conditions=(good,), meters=use))
+    await reporter.conditions(ConditionReport(plural="meters", name="reported", generation=1, conditions=(good,)))
+    await reporter.queue(QueueReport(name=QueueName("nobody")))
+
+    status = client.get(f"/apis/{names.API_VERSION}/queues/reported")["status"]
+    assert status["meters"][0] | {"used": "2Ki"} == status["meters"][0]
+    assert status["gangs"] == dict.fromkeys(("pending", "reserved", "admitted", "running", "evicted"), 0)
+    assert client.get(f"/apis/{names.API_VERSION}/meters/reported")["status"]["observedGeneration"] == 1
+    for plural in ("queues", "meters"):
+        client.delete(f"/apis/{names.API_VERSION}/{plural}/reported")
+
+
+async def test_events_are_published_and_repeated_ones_counted(
+    connection: Connection, namespace: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = made(namespace, "a")
+    held = Notice(
+        api_version="v1",
+        kind="Pod",
+        namespace=namespace.name,
+        name="a",
+        uid=pod.meta.uid,
+        type=EventType.NORMAL,
+        reason="Held",
+        message="é" * 3000,
+    )
+    reporter = Reporter(connection)
+
+    await reporter.notify(held)
+    await reporter.notify(held)
+    monkeypatch.setattr(notices, "REPEAT_SECONDS", 0)
+    await reporter.notify(held)
+
+    events = namespace.client.items(f"/apis/events.k8s.io/v1/namespaces/{namespace.name}/events")
+    [event] = [event for event in events if event["reason"] == "Held"]
+    assert event["series"]["count"] == 3
+
+
+async def test_a_lease_passes_from_one_to_the_next_with_a_larger_epoch(connection: Connection) -> None:
+    durations = Durations(lease=2, renew=1.5, retry=0.2)
+    first, second = (Lease(connection, namespace="default", name="muster-test", durations=durations) for _ in range(2))
+    async with asyncio.timeout(30):
+        async with first.lead() as term:
+            await asyncio.sleep(2)
+            assert term.leads, "it is renewed"
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(1):
+                    await second._acquire()
+        async with second.lead() as after:
+            assert after.epoch == term.epoch + 1
+
+
+async def test_a_leader_that_cannot_reach_the_api_server_stops_in_time(
+    connection: Connection, control_plane: ControlPlane
+) -> None:
+    durations = Durations(lease=4, renew=2, retry=0.2)
+    lease = Lease(connection, namespace="default", name="muster-test", durations=durations)
+    async with lease.lead() as term:
+        await asyncio.to_thread(control_plane.stop_program, "kube-apiserver", hard=True)
+        began = asyncio.get_running_loop().time()
+        async with asyncio.timeout(3):
+            await term.lost.wait()
+        assert asyncio.get_running_loop().time() - began < 2.5
+        assert not term.leads
+    await asyncio.to_thread(control_plane.start_program, "kube-apiserver")
+    async with asyncio.timeout(30), lease.lead() as again:
+        assert again.epoch == term.epoch + 1
+
+
+@pytest.fixture
+async def registered(connection: Connection, namespace: Namespace) -> AsyncIterator[Registration]:
+    """The webhooks for one namespace, at an address where nobody listens."""
+    by_name = Requirement(key="kubernetes.io/metadata.name", operator="In", values=(namespace.name,))
+    registration = Registration(
+        client=Client(authority=b"", url="https://127.0.0.1:9"),
+        selectors=(LabelSelector(requirements=(by_name,)),),
+        namespace="muster",
+    )
+    yield registration
+    await registering.unregister(connection)
+    await registering.unregister(connection)
+
+
+async def test_the_webhooks_are_registered_and_stale_entries_go(
+    connection: Connection, control_plane: ControlPlane, registered: Registration
+) -> None:
+    client = control_plane.client()
+    more = LabelSelector(requirements=(Requirement(key="team", operator="Exists"),))
+    both = Registration(client=registered.client, selectors=(*registered.selectors, more), namespace="muster")
+
+    def entries(plural: str) -> int:
+        return len(client.get(f"{CONFIGURATIONS}/{plural}/muster")["webhooks"])
+
+    await registering.register(connection, both)
+    assert [entries(plural) for plural in registering.KINDS.values()] == [3, 3]
+    await registering.register(connection, registered)
+    assert [entries(plural) for plural in registering.KINDS.values()] == [2, 2]
+
+
+async def test_while_muster_is_down_queued_namespaces_are_closed_and_others_open(
+    connection: Connection, control_plane: ControlPlane, namespace: Namespace, registered: Registration
+) -> None:
+    running = made(namespace, "before")
+    labelled = made(namespace, "labelled", labels={names.QUEUE: "q", "app": "x"})
+    await registering.register(connection, registered)
+    path = f"/api/v1/namespaces/{namespace.name}/pods"
+
+    async with asyncio.timeout(20):
+        while not await _is_refused(connection, path, workloads.pod("late")):
+            await asyncio.to_thread(namespace.client.delete, f"{path}/late")
+            await asyncio.sleep(0.2)
+    client = control_plane.client()
+    outside = client.create("/api/v1/namespaces/default/pods", workloads.pod("o", labels={names.QUEUE: "q"}))
+    client.delete(f"/api/v1/namespaces/default/pods/{outside['metadata']['name']}")
+
+    harmless: list[dict[str, Any]] = [
+        {"metadata": {"labels": {"app": "y"}}},
+        {"metadata": {"annotations": {"seen": "yes"}}},
+        {"metadata": {"labels": {"app": None}, "annotations": None}},
+    ]
+    for pod in (running, labelled):
+        for change in harmless:
+            client.merge_patch(f"{path}/{pod.meta.name}", change)
+    for change in (
+        {"metadata": {"labels": {names.QUEUE: "other"}}},
+        {"metadata": {"labels": {names.QUEUE: None}}},
+        {"metadata": {"annotations": {names.RUNTIME: "1h"}}},
+        {"spec": {"schedulingGates": []}},
+    ):
+        assert await _is_refused_change(connection, f"{path}/labelled", change), change
+    assert await _is_refused_change(connection, f"{path}/before", {"metadata": {"labels": {names.QUEUE: "q"}}})
+
+
+async def _is_refused(connection: Connection, path: str, body: Any) -> bool:
+    try:
+        await connection.post(path, body, patience=ONCE)
+    except RetryError as error:
+        return "failed calling webhook" in str(error)
+    return False
+
+
+async def _is_refused_change(connection: Connection, path: str, change: Any) -> bool:
+    try:
+        await connection.patch(path, change, PatchKind.MERGE, patience=ONCE)
+    except RetryError as error:
+        return "failed calling webhook" in str(error)
+    return False
+
+
+async def test_every_kind_that_is_watched_can_be_listed(connection: Connection) -> None:
+    for kind in kinds.ALL:
+        assert "items" in await connection.get(kind.path)
