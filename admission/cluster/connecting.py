@@ -15,11 +15,10 @@ from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
-from kubernetes_asyncio import client
 
 import admission
 from admission.api import names
-from admission.cluster import credentials, failures, pauses
+from admission.cluster import credentials, failures, library, pauses
 from admission.cluster.credentials import Place
 from admission.errors import ClusterAwayError, MendError
 
@@ -88,13 +87,13 @@ class Connection:
     def __init__(self, place: Place | None = None, *, patience: Patience = PATIENT) -> None:
         self._place = place or Place()
         self._patience = patience
-        self._client: client.ApiClient | None = None
+        self._client: Any | None = None
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
 
     async def __aenter__(self) -> Self:
         configuration = await credentials.load(self._place)
         try:
-            self._client = client.ApiClient(configuration)
+            self._client = library.ApiClient(configuration)
         except OSError as error:
             raise MendError(f"cannot use the certificates of the kubeconfig: {error}") from error
         return self
@@ -261,7 +260,7 @@ class Connection:
         self._api.configuration.api_key.update(fresh.api_key)
 
     @property
-    def _api(self) -> client.ApiClient:
+    def _api(self) -> Any:
         if self._client is None:
             raise RuntimeError("the connection is used outside `async with`")
         return self._client

@@ -4,9 +4,9 @@ import asyncio
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from kubernetes_asyncio import client, config
-
+from admission.cluster import library
 from admission.errors import MendError
 
 DEFAULT_KUBECONFIG = "~/.kube/config"
@@ -20,22 +20,22 @@ class Place:
     context: str | None = None
 
 
-async def load(place: Place) -> client.Configuration:
+async def load(place: Place) -> Any:
     """Read where and as whom to connect. Raises MendError that names what to mend."""
     # Files are read, and with `exec` credentials a program is run; in a thread of its own neither holds up our loop.
     return await asyncio.to_thread(lambda: asyncio.run(_load(place)))
 
 
-async def _load(place: Place) -> client.Configuration:
-    configuration = client.Configuration()
+async def _load(place: Place) -> Any:
+    configuration = library.Configuration()
     # Go's TLS does not ask for all that Python's strict mode does, so clusters exist whose certificates lack it.
     configuration.disable_strict_ssl_verification = True
     source = _source(place)
     try:
         if source is None:
-            config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+            library.config.load_incluster_config(client_configuration=configuration)
         else:
-            await config.load_kube_config(
+            await library.config.load_kube_config(
                 config_file=source, context=place.context, client_configuration=configuration, persist_config=False
             )
     except Exception as error:
