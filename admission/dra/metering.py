@@ -157,7 +157,7 @@ def added(charges: Iterable[Charge]) -> dict[MeterName, int]:
 def _rule(source: Source, path: str, flaws: list[Flaw]) -> _Rule:
     selector = _compiled(source.selector, f"{path}.selector", programs.Result.BOOL, flaws)
     text = source.expression if source.measure is Measure.EXPRESSION else None
-    expression = _compiled(text, f"{path}.expression", programs.Result.INT, flaws)
+    expression = _compiled(text, f"{path}.expression.cel", programs.Result.INT, flaws)
     return _Rule(source, frozenset(source.classes), selector, expression)
 
 

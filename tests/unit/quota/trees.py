@@ -1,0 +1,65 @@
+"""Trees of queues for tests: `a_tree().queue("a", 8, used=3).queue("b", 2, parent="a")`, all of one meter."""
+
+from typing import Any, Self
+
+from admission.api import queues
+from admission.api.names import MeterName, QueueName
+from admission.quota import available
+from admission.quota.tree import Tree
+
+GPU = MeterName("gpu")
+
+
+class TreeBuilder:
+    """Collects queues and what they use."""
+
+    def __init__(self) -> None:
+        self._queues: list[queues.Queue] = []
+        self.usage: dict[QueueName, dict[MeterName, int]] = {}
+
+    def queue(
+        self,
+        name: str,
+        nominal: int | None = None,
+        *,
+        parent: str | None = None,
+        borrows: int | None = None,
+        lends: int | None = None,
+        used: int = 0,
+    ) -> Self:
+        quota: dict[str, Any] = {"meter": GPU, "nominal": str(nominal)}
+        if borrows is not None:
+            quota["borrowingLimit"] = str(borrows)
+        if lends is not None:
+            quota["lendingLimit"] = str(lends)
+        spec: dict[str, Any] = {"quotas": [] if nominal is None else [quota]}
+        if parent is not None:
+            spec["parent"] = parent
+        self._queues.append(queues.decode({"metadata": {"name": name}, "spec": spec}))
+        self.usage[QueueName(name)] = {GPU: used}
+        return self
+
+    @property
+    def tree(self) -> Tree:
+        return Tree.of(self._queues)
+
+    def left(self, name: str) -> int:
+        return available.of(self.tree, self.usage, QueueName(name), GPU)
+
+    def potential(self, name: str) -> int:
+        return available.potential(self.tree, QueueName(name), GPU)
+
+    def borrowed(self, name: str) -> int:
+        return available.borrowed(self.tree, self.usage, QueueName(name), GPU)
+
+    def lent(self, name: str) -> int:
+        return available.lent(self.tree, self.usage, QueueName(name), GPU)
+
+
+def a_tree() -> TreeBuilder:
+    return TreeBuilder()
+
+
+def a_pair(**first: Any) -> TreeBuilder:
+    """Return queues a and b under a root without quota of its own; a has 2, b has 6."""
+    return a_tree().queue("root").queue("a", 2, parent="root", **first)
