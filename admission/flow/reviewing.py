@@ -2,7 +2,7 @@
 
 The webhook calls `mutate` and `validate`. They write nothing, wait for nothing and have no side effects, so a dry run
 needs no case of its own. RetryError leaves them when nothing can be said yet; the webhook then answers 503 and the
-configuration's failurePolicy decides.
+configuration's failurePolicy decides. Both are given the same `Memory`, which makes them fast and changes no answer.
 """
 
 from admission.api import reviews
@@ -12,10 +12,10 @@ from admission.errors import MalformedObjectError, RetryError
 from admission.flow.ports import View
 from admission.policy import arrivals, doors
 from admission.policy.doors import Rules
-from admission.policy.limits import Memory
+from admission.policy.remembering import Memory
 
 
-def mutate(review: Review, view: View) -> Verdict:
+def mutate(review: Review, view: View, *, memory: Memory) -> Verdict:
     """Answer the mutating webhook: what a new pod lacks. Raises RetryError while the view is not synced."""
     _ensure_synced(view)
     if _is_subresource_of_pod(review):
@@ -26,15 +26,13 @@ def mutate(review: Review, view: View) -> Verdict:
         arrival = arrivals.decode(review.obj, review.namespace)
     except MalformedObjectError as error:
         return reviews.refuse_malformed(error)
-    patch = doors.additions(arrival, view.snapshot())
+    snapshot = view.snapshot()
+    patch = doors.additions(arrival, snapshot, memory.defaults(snapshot))
     return Verdict(patch=patch) if patch else ALLOWED
 
 
 def validate(review: Review, view: View, *, rules: Rules, memory: Memory) -> Verdict:
-    """Answer the validating webhook. Raises RetryError while the view is not synced.
-
-    memory: one for the process; it keeps what is costly to find out about the queues from one review to the next.
-    """
+    """Answer the validating webhook. Raises RetryError while the view is not synced."""
     _ensure_synced(view)
     if _is_subresource_of_pod(review):
         return ALLOWED
@@ -44,8 +42,8 @@ def validate(review: Review, view: View, *, rules: Rules, memory: Memory) -> Ver
         if review.operation == "CREATE":
             snapshot = view.snapshot()
             arrival = arrivals.decode(review.obj, review.namespace)
-            limits = memory.of(snapshot.queues, snapshot.meters)
-            return doors.judge_creation(arrival, snapshot, rules, limits)
+            defaults, limits = memory.defaults(snapshot), memory.limits(snapshot)
+            return doors.judge_creation(arrival, snapshot, rules=rules, defaults=defaults, limits=limits)
         old, new = (arrivals.decode(obj, review.namespace) for obj in (review.old, review.obj))
     except MalformedObjectError as error:
         return reviews.refuse_malformed(error)

@@ -6,10 +6,14 @@ for the API server to judge, which answers with its own words.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypedDict
 
-from admission.api import names
+import msgspec
+
+from admission.api import meta, names
 from admission.api.pods import PodClaim
-from admission.api.reading import Json, Reader
+from admission.api.reading import Json
+from admission.errors import Flaw, MalformedObjectError
 
 MIRROR = "kubernetes.io/config.mirror"
 
@@ -50,31 +54,73 @@ class Arrival:
         return {where: text for where, text in said.items() if text}
 
 
+class ClaimHead(TypedDict, total=False):
+    """As much of an entry of spec.resourceClaims."""
+
+    name: str | None
+    resourceClaimName: str | None
+    resourceClaimTemplateName: str | None
+
+
+class GateHead(TypedDict, total=False):
+    """As much of an entry of spec.schedulingGates."""
+
+    name: str | None
+
+
+class MetaHead(TypedDict, total=False):
+    """As much of metadata."""
+
+    name: str | None
+    generateName: str | None
+    labels: dict[str, str] | None
+    annotations: dict[str, str] | None
+
+
+class SpecHead(TypedDict, total=False):
+    """As much of spec."""
+
+    nodeName: str | None
+    schedulerName: str | None
+    schedulingGates: list[GateHead] | None
+    resourceClaims: list[ClaimHead] | None
+
+
+class PodHead(TypedDict):
+    """The fields of a pod that `decode` reads; the webhook parses no more of a pod than this."""
+
+    metadata: MetaHead
+    spec: SpecHead
+
+
 def decode(obj: Json | None, namespace: str) -> Arrival:
     """Read a pod of that namespace (the request's; the object need not carry it). Raises MalformedObjectError."""
-    reader = Reader(obj)
-    for part in ("metadata", "spec"):
-        if part not in reader:
-            reader.flaw(part, "is required")
-    meta, spec = reader.child("metadata"), reader.child("spec")
-    result = Arrival(
+    try:
+        head = msgspec.convert(obj, PodHead)
+    except msgspec.ValidationError as error:
+        raise MalformedObjectError("Pod", meta.name_in(obj), (_flaw(error),)) from error
+    labels, spec = head["metadata"].get("labels"), head["spec"]
+    gates = spec.get("schedulingGates")
+    return Arrival(
         namespace=namespace,
-        labels=meta.pairs("labels") if "labels" in meta else None,
-        annotations=meta.pairs("annotations"),
-        gates=tuple(gate.text("name") for gate in spec.children("schedulingGates"))
-        if "schedulingGates" in spec
-        else None,
-        node=spec.text("nodeName"),
-        scheduler=spec.text("schedulerName"),
-        claims=tuple(map(_claim, spec.children("resourceClaims"))),
+        labels=labels,
+        annotations=head["metadata"].get("annotations") or {},
+        gates=None if gates is None else tuple([gate.get("name") or "" for gate in gates]),
+        node=spec.get("nodeName") or "",
+        scheduler=spec.get("schedulerName") or "",
+        claims=tuple([_claim(claim) for claim in spec.get("resourceClaims") or ()]),
     )
-    reader.finish("Pod", meta.text("name") or meta.text("generateName") or "(unnamed)")
-    return result
 
 
-def _claim(reader: Reader) -> PodClaim:
+def _claim(head: ClaimHead) -> PodClaim:
     return PodClaim(
-        name=reader.text("name"),
-        claim=reader.optional("resourceClaimName"),
-        template=reader.optional("resourceClaimTemplateName"),
+        name=head.get("name") or "",
+        claim=head.get("resourceClaimName"),
+        template=head.get("resourceClaimTemplateName"),
     )
+
+
+def _flaw(error: msgspec.ValidationError) -> Flaw:
+    """Turn `Expected X, got Y - at `$.spec.nodeName`` into the form of our other flaws."""
+    message, _, path = str(error).partition(" - at `$.")
+    return Flaw(path.rstrip("`") or ".", message)

@@ -15,6 +15,7 @@ is evicted by the queue's startTimeout, and that is what the warning says.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from admission.api import durations, names, patches
 from admission.api.claims import MAX_RESULTS, ClaimSpec
@@ -26,6 +27,7 @@ from admission.api.reviews import ALLOWED, Verdict
 from admission.api.snapshot import Snapshot
 from admission.policy import entering
 from admission.policy.arrivals import Arrival
+from admission.policy.entering import Defaults
 from admission.policy.recognition import LARGEST_SIZE
 
 GANG_KEYS = (names.GANG, names.GANG_SIZE, names.GANG_MIN)
@@ -73,21 +75,23 @@ class Inputs:
     limits: Limits = field(default=no_limits)
 
 
-def additions(arrival: Arrival, snapshot: Snapshot) -> Patch:
+def additions(arrival: Arrival, snapshot: Snapshot, defaults: Defaults) -> Patch:
     """Return what a new pod lacks: the gate, and the label of a queue that it enters by default. Raises RetryError."""
     if arrival.node:
         return ()
-    queue = entering.entrance(arrival, snapshot).queue
+    queue = entering.entrance(arrival, snapshot, defaults).queue
     if queue is None:
         return ()
     return (*_gate(arrival), *patches.set_pairs("/metadata/labels", arrival.labels, {names.QUEUE: queue.name}))
 
 
-def judge_creation(arrival: Arrival, snapshot: Snapshot, rules: Rules, limits: Limits = no_limits) -> Verdict:
+def judge_creation(
+    arrival: Arrival, snapshot: Snapshot, *, rules: Rules, defaults: Defaults, limits: Limits = no_limits
+) -> Verdict:
     """Judge a new pod as it will be stored. Raises RetryError."""
     if arrival.is_mirror:
         return ALLOWED
-    entrance = entering.entrance(arrival, snapshot)
+    entrance = entering.entrance(arrival, snapshot, defaults)
     if entrance.denial is not None:
         return Verdict(denial=entrance.denial)
     if entrance.queue is None:
@@ -190,11 +194,20 @@ def _sizes_are_numbers(inputs: Inputs) -> Denial | None:
 
 def _runtime_is_a_duration(inputs: Inputs) -> Denial | None:
     for where, text in inputs.arrival.settings(names.RUNTIME).items():
-        try:
-            durations.parse(text)
-        except ValueError as error:
-            return _malformed(names.RUNTIME, f"{where} {names.RUNTIME}: {error}")
+        flaw = _flaw_of_duration(text)
+        if flaw:
+            return _malformed(names.RUNTIME, f"{where} {names.RUNTIME}: {flaw}")
     return None
+
+
+@lru_cache(maxsize=1024)
+def _flaw_of_duration(text: str) -> str:
+    """Return what is wrong with a duration. The pods of a cluster say a few of them again and again."""
+    try:
+        durations.parse(text)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _claims_are_small_enough(inputs: Inputs) -> Denial | None:

@@ -4,11 +4,12 @@ Queues without a namespaceSelector are parents: they pool what their children le
 """
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from admission.api import names
 from admission.api.names import QueueName
+from admission.api.nodes import Namespace
 from admission.api.queues import Queue
 from admission.api.reasons import Denial, DenyReason
 from admission.api.selectors import LabelSelector, Requirement
@@ -28,11 +29,34 @@ class Entrance:
     warning: str = ""
 
 
-def entrance(arrival: Arrival, snapshot: Snapshot) -> Entrance:
+class Defaults:
+    """The default queues of every namespace that was asked for, as long as queues and namespaces stay the same.
+
+    With hundreds of queues, matching all their selectors would be most of the work of a review.
+    """
+
+    def __init__(self, queues: Iterable[Queue], namespaces: Mapping[str, Namespace]) -> None:
+        self._candidates = [(q, q.namespaces) for q in queues if q.default and q.namespaces is not None]
+        self._namespaces = namespaces
+        self._found: dict[str, tuple[Queue, ...]] = {}
+
+    def of(self, namespace: str) -> tuple[Queue, ...]:
+        """Return the queues marked default that are open to a namespace; one is right, more are a mistake."""
+        found = self._found.get(namespace)
+        if found is None:
+            if not self._candidates:
+                return ()
+            labels = _labels(namespace, self._namespaces)
+            found = tuple(queue for queue, selector in self._candidates if selector.matches(labels))
+            self._found[namespace] = found
+        return found
+
+
+def entrance(arrival: Arrival, snapshot: Snapshot, defaults: Defaults) -> Entrance:
     """Find the pod's queue. Raises RetryError when that depends on a namespace which has not been seen yet."""
     if arrival.queue:
         return _named(QueueName(arrival.queue), arrival.namespace, snapshot)
-    return _default(arrival.namespace, snapshot)
+    return _default(arrival.namespace, defaults)
 
 
 def _named(name: QueueName, namespace: str, snapshot: Snapshot) -> Entrance:
@@ -41,18 +65,14 @@ def _named(name: QueueName, namespace: str, snapshot: Snapshot) -> Entrance:
         return Entrance(denial=_unknown(name, namespace, snapshot))
     if queue.namespaces is None:
         return Entrance(denial=_is_parent(name, namespace, snapshot))
-    labels = _labels(namespace, snapshot)
+    labels = _labels(namespace, snapshot.namespaces)
     if not queue.namespaces.matches(labels):
         return Entrance(denial=_not_open(name, queue.namespaces, namespace, labels))
     return Entrance(queue=queue)
 
 
-def _default(namespace: str, snapshot: Snapshot) -> Entrance:
-    candidates = [queue for queue in snapshot.queues.values() if queue.default and queue.namespaces is not None]
-    if not candidates:
-        return Entrance()
-    labels = _labels(namespace, snapshot)
-    found = [queue for queue in candidates if queue.namespaces is not None and queue.namespaces.matches(labels)]
+def _default(namespace: str, defaults: Defaults) -> Entrance:
+    found = defaults.of(namespace)
     if len(found) == 1:
         return Entrance(queue=found[0])
     if not found:
@@ -64,8 +84,8 @@ def _default(namespace: str, snapshot: Snapshot) -> Entrance:
     )
 
 
-def _labels(namespace: str, snapshot: Snapshot) -> Mapping[str, str]:
-    known = snapshot.namespaces.get(namespace)
+def _labels(namespace: str, namespaces: Mapping[str, Namespace]) -> Mapping[str, str]:
+    known = namespaces.get(namespace)
     if known is None:
         # Right after its creation. Deciding without its labels would let a pod past its quota or refuse it wrongly.
         raise RetryError(f"namespace {namespace} has not been seen yet; try again in a moment")

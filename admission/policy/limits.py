@@ -4,10 +4,12 @@ Only what is certain counts (`dra.metering.lower_bound`): the cheapest alternati
 the device. A pod that passes may still never fit; then its gang is held, with the planner's reason.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
+from admission.api.claims import ClaimSpec
+from admission.api.gangs import Charge
 from admission.api.meters import Meter
 from admission.api.names import MeterName, QueueName
 from admission.api.queues import Queue
@@ -18,17 +20,21 @@ from admission.policy.doors import KnownClaim
 from admission.quota import available
 from admission.quota.tree import Tree
 
+MOST_BOUNDS = 10_000
+"""Claim specs whose bounds are remembered; templates that were replaced would pile up otherwise."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Limits:
     """All queues' limits, for as long as queues and meters stay the same; callable as `doors.Limits`.
 
-    _potentials remembers what was asked before, for a door asks the same few queues over and over.
+    _potentials and _bounds remember what was asked before, for a door is asked the same few things over and over.
     """
 
     meters: Meters
     tree: Tree
     _potentials: dict[tuple[QueueName, MeterName], int] = field(default_factory=dict)
+    _bounds: dict[int, tuple[ClaimSpec, Charge]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, queues: Iterable[Queue], meters: Iterable[Meter]) -> Self:
@@ -41,34 +47,28 @@ class Limits:
         """
         if not claims or not self.tree.active(queue.name):
             return None
-        needed = metering.added(metering.lower_bound(self.meters, c.spec) for c in claims if not c.allocated)
+        needed = metering.added(self._bound(claim.spec) for claim in claims if not claim.allocated)
         for meter, amount in sorted(needed.items()):
             most = self._potential(queue.name, meter)
             if amount > most:
                 return _never_fits(queue.name, meter, amount, most, [claim.source for claim in claims])
         return None
 
+    def _bound(self, spec: ClaimSpec) -> Charge:
+        """Return the least charge of a claim. The pods of a gang share their templates, so few are computed."""
+        known = self._bounds.get(id(spec))
+        if known is None:
+            if len(self._bounds) >= MOST_BOUNDS:
+                self._bounds.clear()
+            # The spec is kept beside its bound, so that no other can get its id.
+            known = self._bounds[id(spec)] = spec, metering.lower_bound(self.meters, spec)
+        return known[1]
+
     def _potential(self, queue: QueueName, meter: MeterName) -> int:
         key = queue, meter
         if key not in self._potentials:
             self._potentials[key] = available.potential(self.tree, queue, meter)
         return self._potentials[key]
-
-
-class Memory:
-    """Limits of a snapshot, computed again only when its queues or meters are others than last time."""
-
-    def __init__(self) -> None:
-        self._queues: Mapping[QueueName, Queue] | None = None
-        self._meters: Mapping[MeterName, Meter] | None = None
-        self._limits: Limits | None = None
-
-    def of(self, queues: Mapping[QueueName, Queue], meters: Mapping[MeterName, Meter]) -> Limits:
-        """Return the limits. The mappings are told apart by identity, so they must not be changed in place."""
-        if self._limits is None or self._queues is not queues or self._meters is not meters:
-            self._limits = Limits.of(queues.values(), meters.values())
-            self._queues, self._meters = queues, meters
-        return self._limits
 
 
 def _never_fits(queue: QueueName, meter: MeterName, amount: int, most: int, sources: list[str]) -> Denial:

@@ -15,6 +15,7 @@ import msgspec
 from admission.api import reviews
 from admission.api.reviews import Review, Verdict
 from admission.errors import MalformedObjectError, RetryError
+from admission.webhook import quick
 
 Judge = Callable[[Review], Verdict]
 
@@ -52,14 +53,16 @@ class Answer:
 
 def answer(body: bytes, judge: Judge) -> Answer:
     """Answer one AdmissionReview."""
-    try:
-        sent = msgspec.json.decode(body)
-    except (ValueError, RecursionError) as error:
-        return Answer(400, status(400, f"the body is not JSON: {_short(error)}"), Outcome.MALFORMED)
-    try:
-        review = reviews.decode(sent)
-    except MalformedObjectError as error:
-        return _malformed(sent, error)
+    review = quick.read(body)
+    if review is None:
+        try:
+            sent = msgspec.json.decode(body)
+        except (ValueError, RecursionError) as error:
+            return Answer(400, status(400, f"the body is not JSON: {_short(error)}"), Outcome.MALFORMED)
+        try:
+            review = reviews.decode(sent)
+        except MalformedObjectError as error:
+            return _malformed(sent, error)
     try:
         verdict = judge(review)
     except RetryError as error:
@@ -69,7 +72,7 @@ def answer(body: bytes, judge: Judge) -> Answer:
 
 def encode(uid: str, verdict: Verdict) -> bytes:
     """Write an answer as JSON."""
-    return msgspec.json.encode(reviews.encode(uid, verdict))
+    return quick.write(uid, verdict) or msgspec.json.encode(reviews.encode(uid, verdict))
 
 
 def status(code: int, message: str) -> bytes:

@@ -7,8 +7,8 @@ memory only, so they run on the loop; nothing here keeps state between requests.
 import asyncio
 import secrets
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from time import perf_counter
@@ -86,16 +86,11 @@ class Server:
         self._expires = certificate.expires
         return self._context
 
-    @contextmanager
-    def reviewing(self) -> Iterator[None]:
-        """Count a review as under way."""
-        self.under_way += 1
-        try:
-            yield
-        finally:
-            self.under_way -= 1
-            if self.draining and not self.under_way:
-                self._idle.set()
+    def end_review(self) -> None:
+        """Note that a review is no longer under way."""
+        self.under_way -= 1
+        if self.draining and not self.under_way:
+            self._idle.set()
 
     async def drained(self) -> None:
         """Wait until no review is under way, at most as long as the settings say."""
@@ -164,24 +159,45 @@ async def _listen(runner: web.AppRunner, host: str, port: int, context: ssl.SSLC
 
 
 def _reviews(server: Server) -> web.Application:
-    app = web.Application(client_max_size=MAX_BODY, middlewares=[_in_words])
+    app = web.Application(client_max_size=MAX_BODY)
     app[SERVER] = server
-    app.router.add_post("/mutate", _door("mutate", server, server.handlers.mutate))
-    app.router.add_post("/validate", _door("validate", server, server.handlers.validate))
-    app.router.add_get("/healthz", _healthz)
-    app.router.add_get("/readyz", _readyz)
+    _route(app, "POST", "/mutate", _door("mutate", server, server.handlers.mutate))
+    _route(app, "POST", "/validate", _door("validate", server, server.handlers.validate))
+    _add_probes(app)
     if server.settings.plain_port is None:
-        app.router.add_get("/metrics", _metrics)
+        _route(app, "GET", "/metrics", _metrics)
+    app.router.add_route("*", "/{path:.*}", _nowhere)
     return app
 
 
 def _probes(server: Server) -> web.Application:
-    app = web.Application(middlewares=[_in_words])
+    app = web.Application()
     app[SERVER] = server
-    app.router.add_get("/healthz", _healthz)
-    app.router.add_get("/readyz", _readyz)
-    app.router.add_get("/metrics", _metrics)
+    _add_probes(app)
+    _route(app, "GET", "/metrics", _metrics)
+    app.router.add_route("*", "/{path:.*}", _nowhere)
     return app
+
+
+def _add_probes(app: web.Application) -> None:
+    _route(app, "GET", "/healthz", _healthz)
+    _route(app, "GET", "/readyz", _readyz)
+
+
+def _route(app: web.Application, method: str, path: str, handler: Handler) -> None:
+    """Add a handler, and the refusal of all other methods."""
+
+    async def refuse(_request: web.Request) -> web.Response:
+        body = answering.status(405, f"{path} takes {method}")
+        return web.Response(status=405, body=body, content_type="application/json", headers={"Allow": method})
+
+    app.router.add_route(method, path, _explained(handler))
+    app.router.add_route("*", path, refuse)
+
+
+async def _nowhere(_request: web.Request) -> web.Response:
+    body = answering.status(404, "there is nothing at this path")
+    return web.Response(status=404, body=body, content_type="application/json")
 
 
 def _door(name: str, server: Server, judge: Judge) -> Handler:
@@ -189,7 +205,8 @@ def _door(name: str, server: Server, judge: Judge) -> Handler:
     read_timeout = server.settings.read_timeout.total_seconds()
 
     async def review(request: web.Request) -> web.Response:
-        with server.reviewing():
+        server.under_way += 1
+        try:
             body = await _body(request, read_timeout)
             began = perf_counter()
             answer = _answer(body, judge)
@@ -198,6 +215,8 @@ def _door(name: str, server: Server, judge: Judge) -> Handler:
             if server.draining:
                 response.force_close()
             return response
+        finally:
+            server.end_review()
 
     return review
 
@@ -212,11 +231,11 @@ def _answer(body: bytes, judge: Judge) -> Answer:
 async def _body(request: web.Request, read_timeout: float) -> bytes:
     if request.content_type != "application/json":
         raise web.HTTPUnsupportedMediaType(reason="the content type must be application/json")
-    if (request.content_length or 0) > MAX_BODY:
-        raise web.HTTPRequestEntityTooLarge(max_size=MAX_BODY, actual_size=request.content_length or 0)
     try:
         if request.content.is_eof():
             return await request.read()
+        if (request.content_length or 0) > MAX_BODY:
+            raise web.HTTPRequestEntityTooLarge(max_size=MAX_BODY, actual_size=request.content_length or 0)
         async with asyncio.timeout(read_timeout):
             return await request.read()
     except TimeoutError:
@@ -225,19 +244,24 @@ async def _body(request: web.Request, read_timeout: float) -> bytes:
         raise web.HTTPBadRequest(reason="the body is not what its headers say") from error
 
 
-@web.middleware
-async def _in_words(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Answer what is not a review, too, with a Status; never with a stack trace."""
-    try:
-        return await handler(request)
-    except web.HTTPException as error:
-        allow = {"Allow": error.headers["Allow"]} if "Allow" in error.headers else None
-        body = answering.status(error.status, error.reason)
-        return web.Response(status=error.status, body=body, content_type="application/json", headers=allow)
-    except ConnectionError:
-        raise
-    except Exception as error:  # noqa: BLE001 - whatever it is, it must not reach the caller
-        return web.Response(status=500, body=_failure(error), content_type="application/json")
+def _explained(handler: Handler) -> Handler:
+    """Answer what goes wrong with a Status, too, and never with a stack trace.
+
+    Not an aiohttp middleware: that would cost every review more than this, and find the handler again each time.
+    """
+
+    async def explained(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except web.HTTPException as error:
+            body = answering.status(error.status, error.reason)
+            return web.Response(status=error.status, body=body, content_type="application/json")
+        except ConnectionError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not reach the caller
+            return web.Response(status=500, body=_failure(error), content_type="application/json")
+
+    return explained
 
 
 def _failure(error: Exception) -> bytes:

@@ -7,7 +7,7 @@ from admission.api.names import QueueName
 from admission.api.reading import Reader
 from admission.api.reasons import DenyReason
 from admission.policy.doors import KnownClaim
-from admission.policy.limits import Limits, Memory
+from admission.policy.limits import Limits
 from tests.unit.webhook.cases import World, either, exactly
 
 GPU = "gpu.example.com"
@@ -66,13 +66,3 @@ def test_what_never_fits(world: World, asked: list[KnownClaim], refused: tuple[i
         assert denial is not None
         assert denial.reason == DenyReason.NEVER_FITS
         assert (denial.details["needed"], denial.details["potential"]) == tuple(map(str, refused))
-
-
-def test_limits_are_computed_again_when_queues_or_meters_change() -> None:
-    memory, first, second = Memory(), ALONE.build(), ALONE.build()
-
-    found = memory.of(first.queues, first.meters)
-
-    assert memory.of(first.queues, first.meters) is found
-    assert memory.of(first.queues, second.meters) is not found
-    assert memory.of(second.queues, second.meters) is not found

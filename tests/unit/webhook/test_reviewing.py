@@ -7,7 +7,7 @@ from admission.api.reasons import DenyReason
 from admission.api.reviews import ALLOWED, Review
 from admission.errors import RetryError
 from admission.flow import reviewing
-from admission.policy.limits import Memory
+from admission.policy.remembering import Memory
 from tests.unit.webhook.cases import (
     CONTROLLER,
     RULES,
@@ -26,7 +26,7 @@ MEMORY = Memory()
 
 
 def mutate(review: Review) -> Any:
-    return reviewing.mutate(review, VIEW)
+    return reviewing.mutate(review, VIEW, memory=MEMORY)
 
 
 def validate(review: Review) -> Any:
@@ -113,8 +113,8 @@ def test_the_mutating_half_answers_creations_only() -> None:
 @pytest.mark.parametrize(
     ("pod", "field"),
     [
-        (None, "metadata: is required"),
-        ({"metadata": {}}, "spec: is required"),
+        (None, "Expected `object`, got `null`"),
+        ({"metadata": {}}, "missing required field `spec`"),
         ({**a_pod(), "spec": {"schedulingGates": "x"}}, "spec.schedulingGates"),
         ({**a_pod(), "metadata": {"labels": {"a": 1}}}, "metadata.labels"),
     ],
@@ -136,7 +136,7 @@ def test_nothing_is_answered_before_the_view_is_synced() -> None:
     view = MemoryView(a_world().build(), synced=False)
 
     with pytest.raises(RetryError, match="not all read yet"):
-        reviewing.mutate(creation(held()), view)
+        reviewing.mutate(creation(held()), view, memory=MEMORY)
     with pytest.raises(RetryError, match="not all read yet"):
         reviewing.validate(creation(held()), view, rules=RULES, memory=MEMORY)
 

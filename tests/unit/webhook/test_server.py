@@ -17,7 +17,7 @@ from admission.api import names
 from admission.api.reviews import Review, Verdict
 from admission.errors import RetryError
 from admission.flow import reviewing
-from admission.policy.limits import Memory
+from admission.policy.remembering import Memory
 from admission.webhook import certificates, server
 from admission.webhook.answering import Outcome
 from admission.webhook.server import MAX_BODY, Handlers, Server, Settings
@@ -68,7 +68,7 @@ def trusting(certificate: certificates.Certificate) -> ssl.SSLContext:
 
 
 def mutate(review: Review) -> Verdict:
-    return reviewing.mutate(review, VIEW)
+    return reviewing.mutate(review, VIEW, memory=MEMORY)
 
 
 def validate(review: Review) -> Verdict:
@@ -197,7 +197,7 @@ MALFORMED: dict[str, tuple[Any, str]] = {
     "no resource": (without("resource"), "request.resource.resource: is required"),
     "no operation": (without("operation"), "request.operation: is required"),
     "an object that is none": (review_of("pod"), "request.object"),
-    "no object": (without("object"), "metadata: is required"),
+    "no object": (without("object"), "Expected `object`, got `null`"),
     "user groups that are no texts": (review_of(a_pod(), userInfo={"groups": [1]}), "request.userInfo.groups"),
     "another resource": (
         review_of(a_pod(), resource={"resource": "secrets", "version": "v1"}),

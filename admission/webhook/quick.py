@@ -1,0 +1,103 @@
+"""What `api.reviews` reads and writes, faster, for the reviews that come by the thousand: pods that are created.
+
+Parsing is most of a review's cost. Here the parser itself skips what nobody reads, in one pass over the bytes. Whatever
+is unusual in any way is left to `api.reviews`, which knows how to say what is wrong.
+"""
+
+import base64
+
+import msgspec
+
+from admission.api.reviews import API_VERSION, Review, Verdict
+from admission.policy.arrivals import PodHead
+
+
+class _Kind(msgspec.Struct):
+    kind: str
+
+
+class _Resource(msgspec.Struct):
+    version: str
+    resource: str
+    group: str = ""
+
+
+class _User(msgspec.Struct):
+    username: str = ""
+    groups: tuple[str, ...] = ()
+
+
+class _Request(msgspec.Struct):
+    uid: str
+    kind: _Kind
+    resource: _Resource
+    operation: str
+    userInfo: _User  # noqa: N815 - as it is written in JSON
+    object: PodHead
+    namespace: str = ""
+    name: str = ""
+    subResource: str = ""  # noqa: N815
+    dryRun: bool = False  # noqa: N815
+    oldObject: None = None  # noqa: N815
+
+
+class _Body(msgspec.Struct):
+    kind: str
+    apiVersion: str  # noqa: N815
+    request: _Request
+
+
+class _Response(msgspec.Struct, omit_defaults=True):
+    uid: str
+    allowed: bool
+    patchType: str = ""  # noqa: N815
+    patch: str = ""
+    auditAnnotations: dict[str, str] = {}  # noqa: N815
+
+
+class _Answer(msgspec.Struct):
+    response: _Response
+    apiVersion: str = API_VERSION  # noqa: N815
+    kind: str = "AdmissionReview"
+
+
+_decoder = msgspec.json.Decoder(_Body)
+_encoder = msgspec.json.Encoder()
+
+
+def read(body: bytes) -> Review | None:
+    """Read the review of a pod's creation. The object has the fields of `PodHead` only. None: use `api.reviews`."""
+    try:
+        sent = _decoder.decode(body)
+    except (ValueError, RecursionError):
+        return None
+    request, resource = sent.request, sent.request.resource
+    usual = sent.kind == "AdmissionReview" and sent.apiVersion == API_VERSION and request.operation == "CREATE"
+    if not usual or not request.uid or (resource.group, resource.resource) != ("", "pods"):
+        return None
+    return Review(
+        uid=request.uid,
+        group=resource.group,
+        version=resource.version,
+        resource=resource.resource,
+        kind=request.kind.kind,
+        operation=request.operation,
+        namespace=request.namespace,
+        name=request.name,
+        subresource=request.subResource,
+        username=request.userInfo.username,
+        groups=request.userInfo.groups,
+        dry_run=request.dryRun,
+        obj=request.object,
+    )
+
+
+def write(uid: str, verdict: Verdict) -> bytes | None:
+    """Write an answer that allows, without warnings. None: use `api.reviews`."""
+    if verdict.denial is not None or verdict.warnings:
+        return None
+    response = _Response(uid, allowed=True, auditAnnotations=dict(verdict.annotations))
+    if verdict.patch:
+        response.patchType = "JSONPatch"
+        response.patch = base64.b64encode(_encoder.encode(verdict.patch)).decode()
+    return _encoder.encode(_Answer(response))

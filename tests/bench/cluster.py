@@ -1,0 +1,246 @@
+"""What the webhook knows and is asked in the benchmarks: 200 queues, 1,000 namespaces, pods of a training Job."""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from admission.api import claims, meters, names, nodes, queues
+from admission.api.names import MeterName, QueueName
+from admission.api.snapshot import Snapshot
+
+PARENTS = 10
+LEAVES = 190
+NAMESPACES = 1_000
+BODIES = 64
+CONTROLLER = "system:serviceaccount:muster-system:muster"
+
+
+@dataclass
+class FrozenView:
+    """A View that never changes."""
+
+    known: Snapshot
+    synced: bool = True
+
+    def snapshot(self) -> Snapshot:
+        return self.known
+
+
+def snapshot() -> Snapshot:
+    """Return the cluster. Every leaf is the default of its team's five or six namespaces."""
+    return Snapshot(
+        namespaces={
+            name: nodes.decode_namespace({"metadata": {"name": name, "labels": {"team": team, "stage": "prod"}}})
+            for name, team in map(_namespace, range(NAMESPACES))
+        },
+        queues={QueueName(q["metadata"]["name"]): queues.decode(q) for q in (*_parents(), *_leaves())},
+        meters={
+            MeterName("gpus"): meters.decode(_meter("gpus", {"count": {}})),
+            MeterName("memory"): meters.decode(_meter("memory", {"capacity": {"name": "memory"}})),
+        },
+        templates={
+            f"{name}/gpus": claims.decode_template({**_template(), "metadata": {"name": "gpus", "namespace": name}})
+            for name, _ in map(_namespace, range(NAMESPACES))
+        },
+    )
+
+
+def reviews(door: str) -> list[dict[str, Any]]:
+    """Return reviews of pods of several namespaces; half of them leave the queue to the default."""
+    step = NAMESPACES // BODIES
+    return [_review(at * step, door=door, named=bool(at % 2)) for at in range(BODIES)]
+
+
+def _namespace(at: int) -> tuple[str, str]:
+    return f"team-{at % LEAVES}-jobs-{at // LEAVES}", f"team-{at % LEAVES}"
+
+
+def _parents() -> list[dict[str, Any]]:
+    quotas = [{"meter": "gpus", "nominal": "0"}]
+    return [{"metadata": {"name": f"division-{at}"}, "spec": {"quotas": quotas}} for at in range(PARENTS)]
+
+
+def _leaves() -> list[dict[str, Any]]:
+    return [
+        {
+            "metadata": {"name": f"team-{at}"},
+            "spec": {
+                "parent": f"division-{at % PARENTS}",
+                "default": True,
+                "namespaceSelector": {"matchLabels": {"team": f"team-{at}"}},
+                "quotas": [{"meter": "gpus", "nominal": "64"}, {"meter": "memory", "nominal": "5Ti"}],
+            },
+        }
+        for at in range(LEAVES)
+    ]
+
+
+def _meter(name: str, measure: Mapping[str, Any]) -> dict[str, Any]:
+    classes = ["a100.example.com", "h100.example.com", "b200.example.com"]
+    return {"metadata": {"name": name}, "spec": {"sources": [{"deviceClasses": classes, **measure}]}}
+
+
+def _template() -> dict[str, Any]:
+    selector = 'device.attributes["gpu.example.com"].model == "h100"'
+    exactly = {
+        "deviceClassName": "h100.example.com",
+        "count": 8,
+        "allocationMode": "ExactCount",
+        "selectors": [{"cel": {"expression": selector}}],
+    }
+    return {"spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}}}
+
+
+def _review(at: int, *, door: str, named: bool) -> dict[str, Any]:
+    namespace, team = _namespace(at)
+    pod = copy.deepcopy(_pod(at, namespace))
+    if named or door == "validate":
+        pod["metadata"]["labels"][names.QUEUE] = team
+    if door == "validate":
+        pod["spec"]["schedulingGates"] = [{"name": names.GATE}]
+    return {
+        "kind": "AdmissionReview",
+        "apiVersion": "admission.k8s.io/v1",
+        "request": {
+            "uid": f"705ab4f5-6393-11e8-b7cc-42010a80{at:04x}",
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "requestKind": {"group": "", "version": "v1", "kind": "Pod"},
+            "requestResource": {"group": "", "version": "v1", "resource": "pods"},
+            "namespace": namespace,
+            "operation": "CREATE",
+            "userInfo": {
+                "username": "system:serviceaccount:kube-system:job-controller",
+                "uid": "f9e8d7c6-0000-4a5b-8c9d-1234567890ab",
+                "groups": ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"],
+                "extra": {"authentication.kubernetes.io/credential-id": ["JTI=5f0c2a1e-4b6d-4c7e-9a8b-0c1d2e3f4a5b"]},
+            },
+            "object": pod,
+            "oldObject": None,
+            "dryRun": False,
+            "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
+        },
+    }
+
+
+def _pod(at: int, namespace: str) -> dict[str, Any]:
+    job, uid = f"pretrain-{at}", f"3c1a7e52-9d4b-4f60-8a2e-5b6c7d8e{at:04x}"
+    return {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {
+            "generateName": f"{job}-0-",
+            "namespace": namespace,
+            "labels": {
+                "app.kubernetes.io/name": "pretrain",
+                "app.kubernetes.io/part-of": "foundation-models",
+                "batch.kubernetes.io/controller-uid": uid,
+                "batch.kubernetes.io/job-name": job,
+                "batch.kubernetes.io/job-completion-index": "0",
+                "controller-uid": uid,
+                "job-name": job,
+            },
+            "annotations": {
+                "batch.kubernetes.io/job-completion-index": "0",
+                "muster.dev/gang-size": "16",
+                "muster.dev/runtime": "12h",
+            },
+            "ownerReferences": [
+                {
+                    "apiVersion": "batch/v1",
+                    "kind": "Job",
+                    "name": job,
+                    "uid": uid,
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+            "finalizers": ["batch.kubernetes.io/job-tracking"],
+        },
+        "spec": _spec(job),
+    }
+
+
+def _spec(job: str) -> dict[str, Any]:
+    seconds = {"effect": "NoExecute", "operator": "Exists", "tolerationSeconds": 300}
+    return {
+        "hostname": f"{job}-0",
+        "subdomain": job,
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 30,
+        "dnsPolicy": "ClusterFirst",
+        "serviceAccountName": "trainer",
+        "serviceAccount": "trainer",
+        "schedulerName": "default-scheduler",
+        "priority": 1000,
+        "priorityClassName": "batch-high",
+        "preemptionPolicy": "PreemptLowerPriority",
+        "enableServiceLinks": True,
+        "securityContext": {"runAsNonRoot": True, "runAsUser": 1000, "fsGroup": 2000},
+        "resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "gpus"}],
+        "nodeSelector": {
+            "node.kubernetes.io/instance-type": "p5.48xlarge",
+            "topology.kubernetes.io/region": "eu-west-1",
+        },
+        "tolerations": [
+            {"key": "node.kubernetes.io/not-ready", **seconds},
+            {"key": "node.kubernetes.io/unreachable", **seconds},
+            {"key": "example.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+        ],
+        "initContainers": [
+            _container("fetch", "registry.example.com/tools/fetch:2.4.1", {"cpu": "2", "memory": "4Gi"})
+        ],
+        "containers": [
+            {
+                **_container("train", "registry.example.com/ml/train:1.18.0", {"cpu": "96", "memory": "1200Gi"}),
+                "command": ["torchrun", "--nnodes=16", "--nproc-per-node=8", f"--rdzv-endpoint={job}-0.{job}:29500"],
+                "args": ["train.py", "--config", "/etc/train/config.yaml", "--checkpoint-dir", "/checkpoints"],
+                "ports": [{"name": "rdzv", "containerPort": 29500, "protocol": "TCP"}],
+            }
+        ],
+        "volumes": [
+            {"name": "checkpoints", "persistentVolumeClaim": {"claimName": "checkpoints"}},
+            {"name": "config", "configMap": {"name": "train-config", "defaultMode": 420}},
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}},
+            {
+                "name": "kube-api-access-x7k2p",
+                "projected": {
+                    "defaultMode": 420,
+                    "sources": [
+                        {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+                        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+                    ],
+                },
+            },
+        ],
+    }
+
+
+def _container(name: str, image: str, resources: dict[str, str]) -> dict[str, Any]:
+    job_index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+    return {
+        "name": name,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "env": [
+            {"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": job_index}}},
+            {"name": "NCCL_DEBUG", "value": "WARN"},
+            {"name": "NCCL_IB_HCA", "value": "mlx5"},
+            {"name": "OMP_NUM_THREADS", "value": "12"},
+        ],
+        "resources": {"requests": resources, "limits": resources, "claims": [{"name": "gpus"}]},
+        "volumeMounts": [
+            {"name": "checkpoints", "mountPath": "/checkpoints"},
+            {"name": "config", "mountPath": "/etc/train", "readOnly": True},
+            {"name": "shm", "mountPath": "/shared"},
+            {
+                "name": "kube-api-access-x7k2p",
+                "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+                "readOnly": True,
+            },
+        ],
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File",
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }

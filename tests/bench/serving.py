@@ -1,0 +1,90 @@
+"""One server in a process of its own: `python -m tests.bench.serving muster|plain`.
+
+`plain` is aiohttp alone: over TLS, too, it reads the body and answers a constant AdmissionReview of the same size. It
+prints one JSON object when it listens: port, and the authority to trust; it stops when its standard input ends.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+from aiohttp import web
+
+from admission.api import reviews
+from admission.flow import reviewing
+from admission.policy.doors import Rules
+from admission.policy.remembering import Memory
+from admission.telemetry.metrics import Metrics
+from admission.webhook import answering, certificates, server
+from admission.webhook.answering import Judge
+from tests.bench import cluster
+
+HOST = "127.0.0.1"
+DOORS = ("mutate", "validate")
+
+
+def judges() -> dict[str, Judge]:
+    """Wire the doors as `app` does, over a cluster that does not change."""
+    view, memory, rules = cluster.FrozenView(cluster.snapshot()), Memory(), Rules(controller=cluster.CONTROLLER)
+    return {
+        "mutate": lambda review: reviewing.mutate(review, view, memory=memory),
+        "validate": lambda review: reviewing.validate(review, view, rules=rules, memory=memory),
+    }
+
+
+def answer_of(door: str) -> bytes:
+    """Return what Muster answers, for the plain server to repeat."""
+    review = reviews.decode(cluster.reviews(door)[0])
+    return answering.encode(review.uid, judges()[door](review))
+
+
+@asynccontextmanager
+async def muster(certificate: certificates.Certificate) -> AsyncIterator[int]:
+    """Serve the webhook as it is in production, metrics and all."""
+    metrics = Metrics()
+    doors = judges()
+    handlers = server.Handlers(
+        mutate=doors["mutate"], validate=doors["validate"], metrics=metrics.page, observe=metrics.reviewed
+    )
+    settings = server.Settings(host=HOST, port=0, linger=timedelta(0), drain=timedelta(seconds=1))
+    async with server.serving(settings, handlers, certificate) as running:
+        yield running.port
+
+
+@asynccontextmanager
+async def plain(certificate: certificates.Certificate) -> AsyncIterator[int]:
+    """Serve as little as possible."""
+    app = web.Application(client_max_size=server.MAX_BODY)
+    for door in DOORS:
+        app.router.add_post(f"/{door}", _constant(answer_of(door)))
+    context = certificates.server_context()
+    await asyncio.to_thread(certificates.load, context, certificate)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+    await runner.setup()
+    await web.TCPSite(runner, HOST, 0, ssl_context=context).start()
+    yield int(runner.addresses[0][1])
+    await runner.cleanup()
+
+
+def _constant(answer: bytes) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def handler(request: web.Request) -> web.Response:
+        await request.read()
+        return web.Response(body=answer, content_type="application/json")
+
+    return handler
+
+
+async def _main(name: str) -> None:
+    certificate = certificates.self_made([HOST], now=datetime.now(UTC))
+    serving = {"muster": muster, "plain": plain}[name]
+    async with serving(certificate) as port:
+        sys.stdout.write(json.dumps({"port": port, "authority": certificate.authority.decode()}) + "\n")
+        sys.stdout.flush()
+        await asyncio.to_thread(sys.stdin.read)
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(sys.argv[1]))
