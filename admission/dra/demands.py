@@ -12,7 +12,7 @@ from admission.api.names import NodeName, Uid
 from admission.dra import asking, filters
 from admission.dra.asking import ClaimAsk, Refusal
 from admission.dra.plans import PodDemand
-from admission.dra.worlds import World
+from admission.dra.worlds import World, key_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +89,10 @@ def compiled(demands: Sequence[PodDemand], world: World) -> Gang | Refused:
     return Gang(kinds=tuple(kinds), shared=len(numbers))
 
 
-def key_of(claim: Claim) -> Uid:
-    """Return what tells claims apart: the UID, or the key of a claim that has none yet."""
-    return claim.meta.uid or Uid(claim.meta.key)
-
-
 def _open(demand: PodDemand, world: World) -> Iterable[Claim]:
     """Return the claims that still have to be allocated, each once, in order."""
     unique = {key_of(claim): claim for claim in demand.claims}
-    return [claim for claim in unique.values() if claim.allocation is None and claim.meta.uid not in world.pinned]
+    return [claim for claim in unique.values() if claim.allocation is None and key_of(claim) not in world.pinned]
 
 
 def _shared(demands: Iterable[PodDemand], world: World) -> dict[Uid, int]:
@@ -122,9 +117,9 @@ def _ask(claim: Claim, world: World, known: dict[Hashable, ClaimAsk | Refusal]) 
 def _likeness(demand: PodDemand, wanted: Iterable[Wanted], world: World) -> Hashable:
     pod = demand.pod
     bound = tuple(
-        (claim.allocation.node_selector if claim.allocation is not None else None, world.pinned.get(claim.meta.uid))
+        (claim.allocation.node_selector if claim.allocation is not None else None, world.pinned.get(key_of(claim)))
         for claim in demand.claims
-        if claim.allocation is not None or claim.meta.uid in world.pinned
+        if claim.allocation is not None or key_of(claim) in world.pinned
     )
     return (
         tuple((one.ask, one.shared) for one in wanted),

@@ -13,7 +13,7 @@ from admission.api.nodes import Node
 from admission.api.pods import Pod
 from admission.api.selectors import Taint, first_untolerated
 from admission.dra.plans import PodDemand
-from admission.dra.worlds import World
+from admission.dra.worlds import World, key_of
 
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 """What a pod must tolerate to go to a node that is cordoned."""
@@ -63,7 +63,7 @@ def _refuses_claims(demand: PodDemand, node: Node, world: World) -> Refused | No
             selector = allocation.node_selector
             if selector is not None and not selector.matches(node.name, node.meta.labels):
                 return Refused(Filter.CLAIM, f"cannot use claim {claim.meta.name}, which is allocated elsewhere")
-        elif world.pinned.get(claim.meta.uid, node.name) != node.name:
+        elif world.pinned.get(key_of(claim), node.name) != node.name:
             return Refused(Filter.CLAIM, f"cannot use claim {claim.meta.name}, which is planned elsewhere")
     return None
 

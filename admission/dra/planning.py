@@ -147,7 +147,7 @@ class _Planning:
 
     def _plan(self, outcome: Outcome) -> Plan:
         charges = {
-            demands.key_of(wanted.claim): self._charge(wanted, picks)
+            worlds.key_of(wanted.claim): self._charge(wanted, picks)
             for placed in outcome.placed
             for wanted, picks in placed.claims
         }

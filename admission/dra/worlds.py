@@ -39,7 +39,7 @@ class World:
     """The cluster as the allocator sees it.
 
     taken: devices that are allocated or planned, and for whom. shared: devices of which claims hold shares. pinned:
-    planned claims that are not seen allocated yet, by UID, and the node they were planned on.
+    planned claims that are not seen allocated yet, by `key_of`, and the node they were planned on.
     """
 
     nodes: Mapping[NodeName, Node] = field(default_factory=dict)
@@ -84,6 +84,11 @@ def device(snapshot: Snapshot, wanted: DeviceId) -> Device | None:
     return max(found, key=lambda pair: pair[0])[1] if found else None
 
 
+def key_of(claim: Claim) -> Uid:
+    """Return what tells claims apart: the UID, or the name of a claim that has none, as manifests read offline."""
+    return claim.meta.uid or Uid(claim.meta.key)
+
+
 def emptied(world: World, *, keep: Collection[DeviceId] = ()) -> World:
     """Return the same cluster with nothing in use but the devices to keep."""
     return replace(
@@ -99,7 +104,7 @@ def granted(world: World, planned: Iterable[PlannedPod], pods: Mapping[Uid, Pod]
     taken, left, pinned = dict(world.taken), dict(world.left), dict(world.pinned)
     for place in planned:
         for claim in place.claims:
-            pinned[claim.uid] = place.node
+            pinned[claim.uid or Uid(claim.claim)] = place.node
             taken.update({given.device: Holder(claim=claim.claim, gang=gang) for given in claim.devices})
         left[place.node] = _less(left.get(place.node), pods[place.uid].requests)
     return replace(world, taken=taken, left=left, pinned=pinned)

@@ -1,0 +1,307 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from admission.api.devices import DeviceId
+from admission.api.entries import Holding, Placement, RequestDevice, Seat
+from admission.api.names import GangUid, NodeName, QueueName, Uid
+from admission.dra import allocating, asking, planning, pools, worlds
+from admission.dra.plans import NoPlan, Plan, PodDemand
+from admission.dra.pools import Shelf, Soundness
+from admission.dra.selecting import Selectors
+from tests.unit.dra.clusters import DRIVER, WorldBuilder, a_claim, a_pod, a_request, a_world, given, places
+from tests.unit.quota.test_tree import NOON
+
+A = NodeName("a")
+ALLOCATABLE = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+
+
+def shelf(world: WorldBuilder, node: str = "a") -> Shelf:
+    return world.world().shelves[NodeName(node)]
+
+
+def seen(world: WorldBuilder, node: str = "a") -> list[str]:
+    return [f"{spot.id.pool}/{spot.id.device}" for spot in shelf(world, node).spots]
+
+
+def card(*counters: str) -> dict[str, Any]:
+    return {"consumesCounters": [{"counterSet": "card", "counters": {name: {"value": "1"} for name in counters}}]}
+
+
+TERM = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+ZONE = {"nodeSelectorTerms": [TERM]}
+SETS = [{"name": "card", "counters": {"slices": {"value": "7"}}}]
+
+
+def here() -> WorldBuilder:
+    return a_world().node("a", labels={"zone": "a"}).node("b", labels={"zone": "b"})
+
+
+SEEN = {
+    "a node sees its own slices": (here().slice("p", 1, nodeName="a"), ["p/gpu-0"]),
+    "not those of others": (here().slice("p", 1, nodeName="b"), []),
+    "those for all nodes": (here().slice("p", 1, allNodes=True), ["p/gpu-0"]),
+    "those whose selector matches": (here().slice("p", 1, nodeSelector=ZONE), ["p/gpu-0"]),
+    "a slice for nobody is nobody's": (here().slice("p", 1), []),
+    "slices go by name, whatever their order in the list": (
+        here()
+        .slice("p-2", 1, pool="p", count=2, nodeName="a")
+        .slice("p-1", [{"name": "z"}], pool="p", count=2, nodeName="a"),
+        ["p/z", "p/gpu-0"],
+    ),
+    "pools go by driver, then by name": (
+        here().slice("b", 1, nodeName="a").slice("a", 1, nodeName="a").slice("c", 1, driver="a.io", nodeName="a"),
+        ["c/gpu-0", "a/gpu-0", "b/gpu-0"],
+    ),
+    "pools with binding conditions come last": (
+        here().slice("a", [{"bindingConditions": ["Ready"]}], nodeName="a").slice("b", 1, nodeName="a"),
+        ["b/gpu-0", "a/gpu-0"],
+    ),
+    "an older generation is dropped": (
+        here()
+        .slice("p-1", [{"name": "old"}], pool="p", nodeName="a")
+        .slice("p-2", 1, pool="p", generation=2, nodeName="a"),
+        ["p/gpu-0"],
+    ),
+    "a whole pool is used though another node has a newer generation": (
+        here().slice("p-1", 1, pool="p", nodeName="a").slice("p-2", 1, pool="p", generation=2, nodeName="b"),
+        ["p/gpu-0"],
+    ),
+    "a part of a pool is not, when a newer generation exists anywhere": (
+        here().slice("p-1", 1, pool="p", count=2, nodeName="a").slice("p-2", 1, pool="p", generation=2, nodeName="b"),
+        [],
+    ),
+    "slices on other nodes make a pool whole": (
+        here()
+        .slice("p-1", 1, pool="p", count=2, nodeName="a")
+        .slice("p-2", [{"name": "other"}], pool="p", count=2, nodeName="b"),
+        ["p/gpu-0"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("world", "devices"), SEEN.values(), ids=SEEN)
+def test_what_a_node_sees(world: WorldBuilder, devices: list[str]) -> None:
+    assert seen(world) == devices
+
+
+UNSOUND = {
+    "a slice is missing": (here().slice("p", 1, count=2, nodeName="a"), Soundness.INCOMPLETE, "1 of 2 slices"),
+    "there are too many": (
+        here().slice("p-1", 1, pool="p", nodeName="a").slice("p-2", [{"name": "x"}], pool="p", nodeName="a"),
+        Soundness.INCOMPLETE,
+        "2 of 1 slices",
+    ),
+    "two devices have one name": (
+        here().slice("p", [{"name": "x"}, {"name": "x"}], nodeName="a"),
+        Soundness.INVALID,
+        "device x is there twice",
+    ),
+    "a counter set is missing": (here().slice("p", [card("slices")], nodeName="a"), Soundness.INVALID, "card"),
+    "a counter is missing": (
+        here()
+        .slice("p-1", [card("memory")], pool="p", count=2, nodeName="a")
+        .slice("p-2", [], pool="p", count=2, nodeName="a", sharedCounters=SETS),
+        Soundness.INVALID,
+        "counter card/memory",
+    ),
+    "two counter sets have one name": (
+        here()
+        .slice("p", [], nodeName="a", sharedCounters=SETS)
+        .slice("q", [], pool="p", nodeName="a", sharedCounters=SETS),
+        Soundness.INCOMPLETE,
+        "2 of 1",
+    ),
+}
+
+
+@pytest.mark.parametrize(("world", "soundness", "why"), UNSOUND.values(), ids=UNSOUND)
+def test_a_pool_that_is_not_sound_is_not_used_and_says_why(world: WorldBuilder, soundness: Soundness, why: str) -> None:
+    (pool,) = shelf(world).pools
+
+    assert pool.soundness is soundness
+    assert why in pool.why
+    assert seen(world) == []
+
+
+def test_per_device_selection_keeps_other_nodes_devices_out_of_reach() -> None:
+    world = here().slice("p", [{"nodeName": "b"}, {"nodeSelector": ZONE}], perDeviceNodeSelection=True)
+
+    assert [spot.reachable for spot in shelf(world).spots] == [False, True]
+    assert given(world.plan(a_pod("p", 1, nodeSelector={"zone": "a"}))) == {"p": ["p/gpu-1"]}
+
+
+def test_what_did_not_change_is_taken_from_the_world_before() -> None:
+    builder = a_world().node("a", gpus=1).node("b", gpus=1)
+    snapshot = builder.snapshot()
+    before = worlds.of(snapshot, ())
+    changed = replace(
+        snapshot, slices={**snapshot.slices, "b": replace(snapshot.slices["b"], meta=snapshot.slices["b"].meta)}
+    )
+    after = worlds.of(changed, (), before=before)
+
+    assert after.shelves[A] is before.shelves[A]
+    assert after.shelves[NodeName("b")] is not before.shelves[NodeName("b")]
+
+
+def device(pool: str, at: int) -> DeviceId:
+    return DeviceId(DRIVER, pool, f"gpu-{at}")
+
+
+def result(pool: str, at: int, **more: Any) -> dict[str, Any]:
+    return {"request": "gpu", "driver": DRIVER, "pool": pool, "device": f"gpu-{at}", **more}
+
+
+def planned(pod: str, claim: str, node: str, at: int, *, settled: bool = False) -> Placement:
+    held = Holding(
+        claim_uid=Uid(f"claim-{claim}"),
+        claim=f"team/{claim}",
+        devices=(RequestDevice(request="gpu", device=device(node, at)),),
+        charge={},
+        settled=settled,
+    )
+    seat = Seat(pod_uid=Uid(f"pod-{pod}"), pod=f"team/{pod}", node=NodeName(node), claims=(held.claim_uid,))
+    return Placement(
+        gang_uid=GangUid("g"),
+        gang="team/g",
+        queue=QueueName("q"),
+        reserved_at=NOON,
+        seats={seat.pod_uid: seat},
+        holdings={held.claim_uid: held},
+    )
+
+
+def test_allocated_devices_are_taken_but_those_for_administration_are_not() -> None:
+    builder = a_world().node("a", gpus=4)
+    results = [result("a", 0), result("a", 1, adminAccess=True), result("a", 2, shareID="x")]
+    builder.claims.append(a_claim("c", a_request(), allocation={"devices": {"results": results}}))
+    world = builder.world()
+
+    assert set(world.taken) == {device("a", 0)}
+    assert world.shared == {device("a", 2)}
+
+
+def test_planned_devices_are_taken_until_the_allocation_is_seen() -> None:
+    builder = a_world().node("a", gpus=4)
+    builder.claims.append(a_claim("c", a_request()))
+    world = builder.world(planned("p", "c", "a", 0))
+    assert set(world.taken) == {device("a", 0)}
+    assert str(world.taken[device("a", 0)]) == "claim team/c of gang team/g"
+    assert world.pinned == {"claim-c": "a"}
+
+    builder.claims[:] = [a_claim("c", a_request(), allocation={"devices": {"results": [result("a", 3)]}})]
+    seen_now = builder.world(planned("p", "c", "a", 0))
+    assert set(seen_now.taken) == {device("a", 3)}
+    assert seen_now.pinned == {}
+
+
+def test_a_pod_that_comes_late_follows_its_planned_shared_claim() -> None:
+    builder = a_world().node("a", gpus=1).node("b")
+    late = a_pod("late", a_claim("c", a_request()))
+    world = builder.world(planned("p", "c", "b", 0))
+    plan = planning_of(world, late)
+
+    assert places(plan) == {"late": "b"}
+    assert given(plan) == {"late": []}
+
+
+def planning_of(world: worlds.World, *demands: PodDemand) -> Plan | NoPlan:
+    return planning.plan(demands, world, selectors=Selectors(), steps=1000)
+
+
+def test_bound_pods_and_granted_ones_take_resources() -> None:
+    builder = a_world().node("a", allocatable=ALLOCATABLE)
+    for name, spec in (("bound", {"nodeName": "a"}), ("granted", {}), ("gated", {})):
+        builder.pods.append(a_pod(name, requests={"cpu": "1"}, **spec).pod)
+    done = replace(builder.pods[0], meta=replace(builder.pods[0].meta, uid=Uid("done")), phase="Succeeded")
+    builder.pods.append(done)
+    world = builder.world(planned("granted", "c", "a", 0))
+
+    assert world.left[A] == {"cpu": 2000, "memory": 8 << 30, "pods": 8}
+    assert worlds.emptied(world).left[A] == {"cpu": 4000, "memory": 8 << 30, "pods": 10}
+
+
+def test_a_granted_plan_is_seen_by_the_next_one_of_the_cycle() -> None:
+    builder = a_world().node("a", gpus=1, allocatable=ALLOCATABLE)
+    first, second = a_pod("p", 1, requests={"cpu": "1"}), a_pod("q", 1)
+    plan = builder.plan(first)
+    assert isinstance(plan, Plan)
+    world = worlds.granted(builder.world(), plan.pods, {first.pod.meta.uid: first.pod}, "team/g")
+
+    assert world.left[A] == {"cpu": 3000, "memory": 8 << 30, "pods": 9}
+    assert not isinstance(planning_of(world, second), Plan)
+
+
+def test_claims_without_uid_are_told_apart_by_name() -> None:
+    """Offline, nothing has a UID."""
+    builder = a_world().node("a", gpus=1).node("b", gpus=1)
+    first, second = (a_pod(name, replace(c, meta=replace(c.meta, uid=Uid("")))) for name, c in NAMED.items())
+    plan = builder.plan(first, second)
+    assert places(plan) == {"p": "a", "q": "b"}
+    assert isinstance(plan, Plan)
+    assert set(plan.charges) == {"team/p-c", "team/q-c"}
+
+    world = worlds.granted(builder.world(), plan.pods[:1], {first.pod.meta.uid: first.pod}, "team/g")
+    assert places(planning_of(world, second)) == {"q": "b"}
+    assert given(planning_of(world, second)) == {"q": ["b/gpu-0"]}
+
+
+NAMED = {name: a_claim(f"{name}-c", a_request()) for name in ("p", "q")}
+
+
+def test_a_device_is_found_as_its_newest_slice_describes_it() -> None:
+    builder = a_world().slice("p-1", [{"attributes": {"n": {"int": 1}}}], pool="p", nodeName="a")
+    builder.slice("p-2", [{"attributes": {"n": {"int": 2}}}], pool="p", generation=2, nodeName="a")
+    found = worlds.device(builder.snapshot(), device("p", 0))
+
+    assert found is not None
+    assert found.attributes == {"n": 2}
+    assert worlds.device(builder.snapshot(), device("p", 7)) is None
+
+
+def test_selectors_forget_slices_that_are_gone() -> None:
+    builder = a_world().node("a", gpus=1)
+    selectors = Selectors()
+    claim = a_claim("c", a_request())
+    found = allocating.allocate([claim], A, builder.world(), selectors=selectors, steps=10)
+    assert isinstance(found, allocating.Allocated)
+
+    selectors.keep(builder.world().shelves)
+    assert len(selectors._seen) == 1
+    selectors.keep({})
+    assert len(selectors._seen) == 0
+
+
+NONE = "request gpu of claim c needs 2 of class gpu: no device matches"
+HERE = {
+    "no device matches": (here(), NONE),
+    "too few are free": (
+        here().slice("p", 3, nodeName="a").taken("p", 0, 1),
+        "request gpu of claim c needs 2 of class gpu: 3 match, 1 free",
+    ),
+    "a pool is broken": (
+        here().slice("p", 2, count=2, nodeName="a"),
+        f"{NONE}; pool p of gpu.example.com: 1 of 2 slices of generation 1 are there",
+    ),
+}
+
+
+@pytest.mark.parametrize(("world", "sentence"), HERE.values(), ids=HERE)
+def test_a_pod_that_does_not_fit_a_node_is_told_why(world: WorldBuilder, sentence: str) -> None:
+    claim = a_claim("c", a_request("gpu", 2))
+    found = allocating.allocate([claim], A, world.world(), selectors=Selectors(), steps=100)
+
+    assert isinstance(found, allocating.NotHere)
+    assert found.message == sentence
+
+
+def test_a_constraint_needs_an_attribute() -> None:
+    world = a_world().node("a", gpus=1).world()
+    claim = a_claim("c", a_request(), constraints=[{"requests": ["gpu"]}])
+
+    assert isinstance(allocating.allocate([claim], A, world, selectors=Selectors(), steps=10), asking.Fatal)
+
+
+def test_pools_name_themselves() -> None:
+    assert pools.Pool(driver="d", name="p").title == "pool p of d"
