@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from admission.api.claims import Claim, ClaimTemplate
 from admission.api.devices import DeviceClass, Slice
 from admission.api.gangs import Gang
+from admission.api.meta import Meta
 from admission.api.meters import Meter
 from admission.api.names import MeterName, NodeName, QueueName, Uid
 from admission.api.nodes import Namespace, Node
@@ -33,4 +34,6 @@ class Snapshot:
     queues: Mapping[QueueName, Queue] = field(default_factory=dict)
     meters: Mapping[MeterName, Meter] = field(default_factory=dict)
     gangs: Mapping[str, Gang] = field(default_factory=dict)
+    policies: Mapping[str, Meta] = field(default_factory=dict)
+    """ClaimPolicies by name; nothing but their metadata is read yet."""
     malformed: Mapping[tuple[str, str], MalformedObjectError] = field(default_factory=dict)

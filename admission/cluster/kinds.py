@@ -66,7 +66,7 @@ JOBS = Kind(name="Job", group="batch", version="v1", plural="jobs", field="jobs"
 QUEUES = _own("Queue", "queues", "queues", queues.decode)
 METERS = _own("Meter", "meters", "meters", meters.decode)
 GANGS = _own("Gang", "gangs", "gangs", gangs.decode)
-POLICIES = _own("ClaimPolicy", "claimpolicies", "", _decode_policy)
+POLICIES = _own("ClaimPolicy", "claimpolicies", "policies", _decode_policy)
 
 ALL = (
     *(PODS, NODES, NAMESPACES, CLAIMS, TEMPLATES, SLICES, CLASSES, JOBS),

@@ -351,7 +351,7 @@ async def _report(desk: Desk, facts: _Facts, decisions: Sequence[Decision]) -> R
         decisions={decision.group.uid: decision for decision in decisions},
         backoffs=desk.backoffs,
     )
-    gangs = [reporting.gang(group, basis) for group in facts.groups]
+    gangs = [*(reporting.gang(group, basis) for group in facts.groups), *_idle(facts)]
     queues = [*reporting.queues(facts.groups, gangs, basis), *_malformed(facts.snapshot)]
     conditions = reporting.conditions(basis)
     granted = [d.group.uid for d in decisions if isinstance(d.outcome, Grant)]
@@ -375,6 +375,12 @@ async def _each(write: Callable[[T], Awaitable[None]], reports: Iterable[T]) -> 
     for report in reports:
         with contextlib.suppress(RetryError, MendError, GoneError):
             await write(report)
+
+
+def _idle(facts: _Facts) -> list[GangReport]:
+    """Return the status of Gang objects whose pods are gone or have not come yet."""
+    known = {group.key for group in facts.groups}
+    return [reporting.idle(gang) for key, gang in facts.snapshot.gangs.items() if key not in known]
 
 
 def _malformed(snapshot: Snapshot) -> list[QueueReport]:

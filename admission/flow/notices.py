@@ -35,7 +35,7 @@ async def held(
     for uid in [uid for uid in told if uid not in by_uid]:
         del told[uid]
     for report in gangs:
-        if report.hold is None:
+        if report.hold is None or report.uid not in by_uid:
             told.pop(report.uid, None)
             continue
         said = (str(report.hold.reason), report.hold.message)

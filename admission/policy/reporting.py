@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from admission.api.entries import Placement
-from admission.api.gangs import Charge, GangReport, Phase, PlannedClaim, PlannedPod
+from admission.api.gangs import Charge, Gang, GangReport, Phase, PlannedClaim, PlannedPod
 from admission.api.meta import Condition, ConditionStatus
 from admission.api.names import GangUid, MeterName, QueueName
 from admission.api.queues import Queue
-from admission.api.reasons import Denial, Hold
+from admission.api.reasons import Denial, Hold, HoldReason
 from admission.api.reports import ConditionReport, MeterUse, QueueReport
 from admission.api.snapshot import Snapshot
 from admission.dra.metering import Meters
@@ -21,6 +21,14 @@ from admission.quota.tree import Tree
 
 PIN = "Pin"
 """The placement of this release: kube-scheduler picks the devices on the node that Muster chose."""
+
+
+NOT_APPLIED = Condition(
+    type="Ready",
+    status=ConditionStatus.FALSE,
+    reason="NotApplied",
+    message="this release does not apply claim policies; claims stay as their authors wrote them",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +112,8 @@ def queues(groups: Iterable[Group], reports: Iterable[GangReport], facts: Facts)
 
 
 def conditions(facts: Facts) -> list[ConditionReport]:
-    """Return the conditions of every meter."""
-    return [
+    """Return the conditions of every meter and claim policy."""
+    meters = [
         ConditionReport(
             plural="meters",
             name=name,
@@ -114,6 +122,33 @@ def conditions(facts: Facts) -> list[ConditionReport]:
         )
         for name, meter in sorted(facts.snapshot.meters.items())
     ]
+    policies = [
+        ConditionReport(plural="claimpolicies", name=name, generation=meta.generation, conditions=(NOT_APPLIED,))
+        for name, meta in sorted(facts.snapshot.policies.items())
+    ]
+    return [*meters, *policies]
+
+
+def idle(record: Gang) -> GangReport:
+    """Return the status of a Gang object none of whose pods exists: not there yet, being made again, or over."""
+    begun = record.phase is not Phase.PENDING
+    made_again = record.evictions > 0 and record.phase not in (Phase.RUNNING, Phase.FINISHED)
+    pods = "pod exists" if record.size == 1 else f"{record.size} pods exists"
+    hold = Hold(HoldReason.GANG_INCOMPLETE, f"none of its {pods}", {"pods": 0, "size": record.size})
+    return GangReport(
+        uid=GangUid(record.meta.uid),
+        namespace=record.meta.namespace,
+        name=record.meta.name,
+        queue=record.queue,
+        size=record.size,
+        priority=record.priority,
+        workload=record.workload,
+        phase=Phase.EVICTED if made_again else Phase.FINISHED if begun else Phase.PENDING,
+        hold=None if begun else hold,
+        evictions=record.evictions,
+        queued_since=record.queued_since,
+        next_try=record.next_try,
+    )
 
 
 def malformed_queue(name: str, message: str) -> QueueReport:

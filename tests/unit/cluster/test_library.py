@@ -6,7 +6,7 @@ import sys
 CODE = """
 import sys
 from admission.cluster import library
-assert library.ApiClient and library.Configuration().host
+assert library.ApiClient is not None
 assert library.config.load_kube_config
 loaded = [name for name in sys.modules if name.startswith("kubernetes_asyncio.client.models.")]
 print(len(loaded))

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from admission.api import gangs
 from admission.api.entries import Entry, Kind, Posted
 from admission.api.gangs import GangReport, Phase
+from admission.api.meta import Meta
 from admission.api.names import MeterName, NodeName, QueueName, Uid
 from admission.api.pods import Pod
 from admission.api.queues import QueueingStrategy
@@ -185,14 +187,14 @@ async def test_a_missing_template_is_named() -> None:
     assert "ResourceClaimTemplate team/x1 does not exist" in hold.message
 
 
-STOPPED = {
+STOPPED: dict[str, dict[str, Any]] = {
     "a stopped queue": {"stopPolicy": "Hold"},
     "a queue that is also drained": {"stopPolicy": "HoldAndDrain"},
 }
 
 
 @pytest.mark.parametrize("spec", STOPPED.values(), ids=STOPPED)
-async def test_a_stopped_queue_admits_nothing(spec: dict[str, str]) -> None:
+async def test_a_stopped_queue_admits_nothing(spec: dict[str, Any]) -> None:
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4, **spec).job("train", queue="q"))
 
     result = await run(a_desk(cluster, Ledger()))
@@ -323,6 +325,7 @@ async def test_a_gang_that_does_not_start_is_evicted_whole_and_waits_out_its_bac
     assert kinds(ledger) == [Kind.RESERVE, Kind.EVICT]
     assert ledger.book.usage() == {}
     assert not cluster.snapshot().pods
+    assert (await run(desk, NOON + timedelta(minutes=1))).gangs[0].phase is Phase.EVICTED
     assert result.next_try == NOON + timedelta(minutes=3)
 
     again = builder.snapshot()
@@ -416,3 +419,30 @@ async def test_a_cycle_without_news_writes_nothing() -> None:
 def _reborn(pod: Pod) -> Pod:
     """The pod as its Job makes it again."""
     return replace(pod, meta=replace(pod.meta, uid=Uid(f"{pod.meta.uid}-2")))
+
+
+async def test_a_gang_object_without_pods_waits_for_them_and_is_finished_once_they_are_gone() -> None:
+    cluster, ledger = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q")), Ledger()
+    written = gangs.decode({"metadata": {"name": "soon", "namespace": "team"}, "spec": {"queue": "q", "size": 3}})
+    cluster._gangs[written.meta.key] = written
+    desk = a_desk(cluster, ledger)
+
+    first = {report.name: report for report in (await run(desk)).gangs}
+    hold = first["soon"].hold
+    assert hold is not None
+    assert (hold.reason, hold.details) == (HoldReason.GANG_INCOMPLETE, {"pods": 0, "size": 3})
+
+    cluster._pods, cluster._claims, cluster._jobs = {}, {}, {}
+    await run(desk)
+    last = {report.workload.name: report for report in (await run(desk)).gangs if report.workload is not None}
+    assert last["train"].phase is Phase.FINISHED
+
+
+async def test_a_claim_policy_says_that_it_is_not_applied() -> None:
+    cluster = Cluster(a_cluster())
+    cluster._rest = replace(cluster._rest, policies={"p": Meta(name="p", generation=2)})
+
+    result = await run(a_desk(cluster, Ledger()))
+
+    (report,) = [report for report in result.conditions if report.plural == "claimpolicies"]
+    assert report.conditions[0].reason == "NotApplied"
