@@ -284,6 +284,18 @@ async def test_a_lease_passes_from_one_to_the_next_with_a_larger_epoch(connectio
             assert after.epoch == term.epoch + 1
 
 
+async def test_the_lease_of_a_leader_that_was_killed_passes_when_its_time_is_over(connection: Connection) -> None:
+    durations = Durations(lease=2, renew=1.5, retry=0.2)
+    killed, heir = (Lease(connection, namespace="default", name="muster-test", durations=durations) for _ in range(2))
+    term = await killed._acquire()  # and never renewed, nor given back
+    began = asyncio.get_running_loop().time()
+
+    async with asyncio.timeout(30), heir.lead() as after:
+        assert asyncio.get_running_loop().time() - began >= 2
+        assert not term.leads
+        assert after.epoch == term.epoch + 1
+
+
 async def test_a_leader_that_cannot_reach_the_api_server_stops_in_time(
     connection: Connection, control_plane: ControlPlane
 ) -> None:
