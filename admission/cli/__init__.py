@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 import admission
-from admission.cli import rendering
+from admission.cli import applications, rendering
 from admission.errors import MendError, MusterError
 
 FAILED, MEND, INTERRUPTED = 1, 2, 130
@@ -52,7 +52,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=applications.CONTEXT,
 )
 
 

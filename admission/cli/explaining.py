@@ -11,29 +11,28 @@ from admission.api.gangs import GangReport, Phase
 from admission.api.meta import Owner
 from admission.api.pods import Pod
 from admission.api.reasons import Denial, Detail
-from admission.cli import advising, clusters, gangs, rendering
+from admission.cli import advising, applications, clusters, gangs, rendering
 from admission.cli.clusters import Cluster, ContextOption, KubeconfigOption
 from admission.cli.rendering import Format
 from admission.cluster import kinds
 from admission.errors import MendError
 
-app = typer.Typer(rich_markup_mode=None)
+app = applications.single()
 
 ADMITTED, HELD = 0, 3
 
 MOST_NAMED = 4
 """Members of a list that are shown to a person."""
 
-EPILOG = """Examples:
-
-  muster why team-a/train
-
-  muster why train-0-x7k2p --namespace team-a
-
-  muster why team-a/train --format json | jq .details
-
-NAME is a pod, a gang, or the Job that makes its pods. Exit codes: 0 it is admitted or in no queue, 3 it is held, 1 the
-cluster does not answer, 2 there is no such pod or gang."""
+EPILOG = applications.epilog(
+    (
+        "muster why team-a/train",
+        "muster why train-0-x7k2p --namespace team-a",
+        "muster why team-a/train --format json | jq .details",
+    ),
+    "NAME is a pod, a gang, or the Job that makes its pods. Exit codes: 0 it is admitted or in no "
+    "queue, 3 it is held, 1 the cluster does not answer, 2 there is no such pod or gang.",
+)
 
 
 @app.command(epilog=EPILOG)

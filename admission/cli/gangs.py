@@ -5,20 +5,20 @@ from typing import Annotated, Any
 import typer
 
 from admission.api.gangs import GangReport, Phase
-from admission.cli import clusters, rendering, statuses
+from admission.cli import applications, clusters, rendering, statuses
 from admission.cli.clusters import Cluster, ContextOption, KubeconfigOption
 from admission.cli.rendering import Format
 from admission.cluster import kinds
 
-app = typer.Typer(help="Gangs: who waits, who runs, and where.", no_args_is_help=True, rich_markup_mode=None)
+app = applications.group()
 
-EPILOG = """Examples:
-
-  muster gang list
-
-  muster gang list --namespace team-a --queue research --format json
-
-Exit codes: 0 done, 1 the cluster does not answer, 2 it cannot be reached as told."""
+EPILOG = applications.epilog(
+    (
+        "muster gang list",
+        "muster gang list --namespace team-a --queue research --format json",
+    ),
+    "Exit codes: 0 done, 1 the cluster does not answer, 2 it cannot be reached as told.",
+)
 
 _ORDER = {phase: at for at, phase in enumerate((Phase.RUNNING, Phase.ADMITTED, Phase.RESERVED, Phase.PENDING))}
 
@@ -85,6 +85,12 @@ def as_json(report: GangReport) -> dict[str, Any]:
 
 
 def _row(report: GangReport) -> tuple[object, ...]:
-    where = f"{report.hold.reason}: {report.hold.message}" if report.hold else rendering.nodes_of(report.plan)
     pods = f"{report.pods}/{report.size}"
-    return (report.key, report.queue, report.phase, pods, rendering.charge(report.charges), where)
+    return (report.key, report.queue, report.phase, pods, rendering.charge(report.charges), _fate(report))
+
+
+def _fate(report: GangReport) -> str:
+    """Say where the gang runs, or why not, in short: `muster why` says all of it."""
+    if report.hold is None:
+        return rendering.nodes_of(report.plan)
+    return f"{report.hold.reason}: {report.hold.message.split('; ')[0]}"

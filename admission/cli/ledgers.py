@@ -9,7 +9,7 @@ import typer
 
 from admission.api import quantities
 from admission.api.names import QueueName
-from admission.cli import rendering, serving
+from admission.cli import applications, rendering, serving
 from admission.cli.rendering import Format, Number
 from admission.cli.serving import ConfigOption
 from admission.errors import MendError
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 BROKEN = 3
 
-app = typer.Typer(help="The ledger: schema, statements, and proof.", no_args_is_help=True, rich_markup_mode=None)
+app = applications.group()
 
 DatabaseOption = Annotated[
     str | None, typer.Option("--database", "-d", help="SQLAlchemy URL; by default that of the settings.")
@@ -32,31 +32,32 @@ ClusterOption = Annotated[
     str | None, typer.Option("--cluster", help="The cluster's name in the ledger; by default that of the settings.")
 ]
 
-MIGRATE_EPILOG = """Examples:
+MIGRATE_EPILOG = applications.epilog(
+    (
+        "muster ledger migrate --database sqlite:////var/lib/muster/ledger.db",
+        "muster ledger migrate --database postgresql://muster@db/muster",
+    ),
+    "Exit codes: 0 the schema is up to date, 1 the database does not answer, 2 it is newer than this "
+    "Muster or no ledger.",
+)
 
-  muster ledger migrate --database sqlite:////var/lib/muster/ledger.db
+STATEMENT_EPILOG = applications.epilog(
+    (
+        "muster ledger statement",
+        "muster ledger statement team-a --from 2026-09-01 --to 2026-10-01",
+        "muster ledger statement --format json | jq '.lines[] | select(.kind == \"evict\")'",
+    ),
+    "Exit codes: 0 done, 1 the database does not answer or its books are damaged, 2 the ledger or a time is wrong.",
+)
 
-  muster ledger migrate --database postgresql://muster@db/muster
-
-Exit codes: 0 the schema is up to date, 1 the database does not answer, 2 it is newer than this Muster or no ledger."""
-
-STATEMENT_EPILOG = """Examples:
-
-  muster ledger statement
-
-  muster ledger statement team-a --from 2026-09-01 --to 2026-10-01
-
-  muster ledger statement --format json | jq '.lines[] | select(.kind == "evict")'
-
-Exit codes: 0 done, 1 the database does not answer or its books are damaged, 2 the ledger or a time is wrong."""
-
-VERIFY_EPILOG = """Examples:
-
-  muster ledger verify
-
-  muster ledger verify --database sqlite:///copy-of-the-ledger.db --format json
-
-Exit codes: 0 the books are what was written, 3 they are not, 1 the database does not answer, 2 there is no ledger."""
+VERIFY_EPILOG = applications.epilog(
+    (
+        "muster ledger verify",
+        "muster ledger verify --database sqlite:///copy-of-the-ledger.db --format json",
+    ),
+    "Exit codes: 0 the books are what was written, 3 they are not, 1 the database does not answer, 2 "
+    "there is no ledger.",
+)
 
 
 @app.callback()

@@ -7,20 +7,20 @@ import typer
 from admission.api.gangs import Phase
 from admission.api.meta import ConditionStatus
 from admission.api.reports import QueueReport
-from admission.cli import clusters, rendering, statuses
+from admission.cli import applications, clusters, rendering, statuses
 from admission.cli.clusters import Cluster, ContextOption, KubeconfigOption
 from admission.cli.rendering import Format, Number
 from admission.cluster import kinds
 
-app = typer.Typer(help="Queues: use against quota.", no_args_is_help=True, rich_markup_mode=None)
+app = applications.group()
 
-EPILOG = """Examples:
-
-  muster queue list
-
-  muster queue list --format json | jq '.queues[] | {name, gpus: .meters.gpus}'
-
-Exit codes: 0 done, 1 the cluster does not answer, 2 it cannot be reached as told."""
+EPILOG = applications.epilog(
+    (
+        "muster queue list",
+        "muster queue list --format json | jq '.queues[] | {name, gpus: .meters.gpus}'",
+    ),
+    "Exit codes: 0 done, 1 the cluster does not answer, 2 it cannot be reached as told.",
+)
 
 _COUNTED = (Phase.PENDING, Phase.RESERVED, Phase.ADMITTED, Phase.RUNNING)
 

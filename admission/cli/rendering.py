@@ -142,8 +142,9 @@ def nodes_of(pods: Iterable[PlannedPod]) -> str:
 
 
 def _devices(pod: PlannedPod) -> str:
-    given = [device for claim in pod.claims for device in sorted(claim.devices)]
-    return ", ".join(f"{one.device.pool}/{one.device.device}" for one in given) or "-"
+    """Write the devices of a pod; those of its node's own pool by their names alone."""
+    given = [one.device for claim in pod.claims for one in sorted(claim.devices)]
+    return ", ".join(one.device if one.pool == pod.node else f"{one.pool}/{one.device}" for one in given) or "-"
 
 
 def _local(key: str) -> str:

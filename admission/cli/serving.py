@@ -9,23 +9,23 @@ import typer
 import yaml
 
 from admission import settings as settings_
+from admission.cli import applications
 from admission.errors import MendError
 from admission.settings import Settings
 
-app = typer.Typer(rich_markup_mode=None)
+app = applications.single()
 
 ConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help="Settings as YAML; options go before it.")]
 
-EPILOG = """Examples:
-
-  muster serve
-
-  muster serve --config /etc/muster/settings.yaml --role controller
-
-  muster serve --database sqlite:///muster.sqlite3 --webhook-port 9443 --webhook-url https://127.0.0.1:9443
-
-It ends on SIGTERM or SIGINT. Exit codes: 0 it was told to end, 1 the cluster or the database does not answer, 2 the
-settings or the installation are wrong."""
+EPILOG = applications.epilog(
+    (
+        "muster serve",
+        "muster serve --config /etc/muster/settings.yaml --role controller",
+        "muster serve --database sqlite:///muster.sqlite3 --webhook-port 9443 --webhook-url https://127.0.0.1:9443",
+    ),
+    "It ends on SIGTERM or SIGINT. Exit codes: 0 it was told to end, 1 the cluster or the database "
+    "does not answer, 2 the settings or the installation are wrong.",
+)
 
 
 @app.command(epilog=EPILOG)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from admission.cli import manifests, rendering
+from admission.cli import applications, manifests, rendering
 from admission.cli.manifests import BadInputError, Manifest
 from admission.cli.rendering import Format, Number
 from admission.errors import MendError
@@ -15,24 +15,23 @@ from admission.flow import expanding, simulating
 from admission.flow.expanding import Expanded
 from admission.flow.simulating import GangOutcome, Outcome, Verdict
 
-app = typer.Typer(rich_markup_mode=None)
+app = applications.single()
 
 ALL_ADMITTED, SOME_HELD, SOME_DENIED = 0, 3, 4
 
-EPILOG = """Examples:
-
-  muster simulate config/examples jobs.yaml
-
-  kubectl get nodes,resourceslices,deviceclasses,queues,meters -o yaml | muster simulate - jobs.yaml
-
-  muster simulate cluster/ --until-empty --format json | jq '.gangs[] | select(.decision != "Admitted")'
-
-Exit codes: 0 all gangs are admitted, 3 some are held, 4 some are denied, 2 the input is wrong."""
+EPILOG = applications.epilog(
+    (
+        "muster simulate config/examples jobs.yaml",
+        "kubectl get nodes,resourceslices,deviceclasses,queues,meters -o yaml | muster simulate - jobs.yaml",
+        "muster simulate cluster/ --until-empty --format json | jq '.gangs[] | select(.decision != \"Admitted\")'",
+    ),
+    "Exit codes: 0 all gangs are admitted, 3 some are held, 4 some are denied, 2 the input is wrong.",
+)
 
 
 @app.command(epilog=EPILOG)
 def simulate(
-    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Files, folders, or - for standard input.")],
+    paths: Annotated[list[str], typer.Argument(metavar="PATH", help="Files, folders, or - for standard input.")],
     *,
     output: Annotated[Format, typer.Option("--format", "-o", help="Tables, or one JSON object.")] = Format.TEXT,
     until_empty: Annotated[

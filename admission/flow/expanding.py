@@ -24,9 +24,10 @@ from admission.api.workloads import Job
 from admission.errors import Flaw, MalformedObjectError
 from admission.flow import completing, memory, reviewing
 from admission.flow.completing import Candidate, PriorityClass, Store
-from admission.policy import limits, recognition
+from admission.policy import recognition
 from admission.policy.doors import Rules
 from admission.policy.recognition import LARGEST_SIZE, Identity
+from admission.policy.remembering import Memory
 
 RULES = Rules(controller="muster")
 
@@ -158,13 +159,13 @@ class _Door:
         self.warnings: list[str] = []
         self._snapshot = snapshot
         self._view = memory.Still(snapshot)
-        self._memory = limits.Memory()
+        self._memory = Memory()
 
     def lets_in(self, pod: Candidate) -> bool:
         """Complete a pod and judge it; pods that run, have ended or were gated by a webhook are in already."""
         if _is_in(pod):
             return True
-        pod.body = _patched(pod.body, reviewing.mutate(_review(pod.body), self._view).patch)
+        pod.body = _patched(pod.body, reviewing.mutate(_review(pod.body), self._view, memory=self._memory).patch)
         verdict = reviewing.validate(_review(pod.body), self._view, rules=RULES, memory=self._memory)
         source = f"Job {pod.job.meta.key}" if pod.job else f"Pod {meta.name_in(pod.body)}"
         self.warnings += [f"{source}: {text.removeprefix('muster: ')}" for text in verdict.warnings]

@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 
 from admission.errors import ClusterAwayError, MendError, MusterError
 from tests.controlplane import BuildFailed, ControlPlane, StartFailed, ToolMissing
@@ -13,7 +12,7 @@ from tests.demo import offline, places
 from tests.demo.places import RefusedError
 from tests.demo.serving import serving
 from tests.demo.stage import Stage
-from tests.demo.story import Story
+from tests.demo.story import DoorError, Story
 from tests.demo.telling import StoryError, Teller
 
 FAILED, REFUSED = 1, 2
@@ -45,7 +44,7 @@ async def _main() -> int:
 
 async def _tell(teller: Teller) -> None:
     if os.environ.get("KUBECONFIG"):
-        await _on_theirs(teller, Path(os.environ["KUBECONFIG"]))
+        await _on_theirs(teller)
     else:
         await _on_ours(teller)
 
@@ -65,11 +64,17 @@ async def _on_ours(teller: Teller) -> None:
         await asyncio.to_thread(control_plane.stop)
 
 
-async def _on_theirs(teller: Teller, kubeconfig: Path) -> None:
+async def _on_theirs(teller: Teller) -> None:
     try:
-        async with places.borrowed(kubeconfig) as stage:
+        async with places.borrowed() as stage:
             teller.say(f"Using the cluster at {stage.connection.server}; what is put there is cleared away at the end.")
-            await _with_muster(teller, stage)
+            try:
+                await _with_muster(teller, stage)
+            except DoorError as error:
+                raise RefusedError(
+                    f"The API server at {stage.connection.server} does not reach Muster's webhook on this machine"
+                    f" (https://127.0.0.1), as the demo needs it to: {error}."
+                ) from error
     except (ClusterAwayError, MendError) as error:
         teller.say(f"No cluster: {error}. The story is told offline instead.")
         await offline.tell(teller)
@@ -79,6 +84,8 @@ async def _with_muster(teller: Teller, stage: Stage) -> None:
     async with serving(stage.kubeconfig) as muster:
         try:
             await Story(stage, muster, teller).tell()
+        except DoorError:
+            raise
         except StoryError as error:
             raise StoryError(f"{error}\n--- the end of Muster's log\n{muster.tail()}") from error
 

@@ -6,12 +6,12 @@ that nobody's pods land there; and it clears everything away.
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
-from admission import resources
+from admission import resources, settings
 from admission.cluster.connecting import Connection
 from admission.cluster.credentials import Place
 from admission.errors import ConflictError, GoneError, MusterError
@@ -38,19 +38,19 @@ async def own(control_plane: ControlPlane) -> AsyncIterator[Stage]:
     """Yield a stage on a control plane that is running; whoever started it ends it."""
     kubeconfig = control_plane.kubeconfig
     async with Connection(Place(kubeconfig=kubeconfig)) as connection:
-        yield Stage(connection=connection, kubeconfig=kubeconfig, fitted=lambda manifest: manifest)
+        yield Stage(connection=connection, kubeconfig=str(kubeconfig), fitted=lambda manifest: manifest)
 
 
 @asynccontextmanager
-async def borrowed(kubeconfig: Path) -> AsyncIterator[Stage]:
-    """Yield a stage on somebody's cluster, and clear it afterwards. Raises RefusedError."""
-    async with Connection(Place(kubeconfig=kubeconfig)) as connection:
+async def borrowed() -> AsyncIterator[Stage]:
+    """Yield a stage on the cluster of $KUBECONFIG, and clear it afterwards. Raises RefusedError."""
+    async with Connection() as connection:
         await _check(connection)
-        kept = await _crds(connection)
+        kept = await _standing(connection)
         nodes = [found["metadata"]["name"] for found in _hardware() if found["kind"] == "Node"]
         try:
             async with kubelets.playing(connection, nodes):
-                yield Stage(connection=connection, kubeconfig=kubeconfig, fitted=fitted)
+                yield Stage(connection=connection, kubeconfig=os.environ["KUBECONFIG"], fitted=fitted)
         finally:
             await _clear(connection, kept)
 
@@ -94,10 +94,15 @@ async def _there(connection: Connection, path: str) -> bool:
     return True
 
 
-async def _crds(connection: Connection) -> set[str]:
-    """Return Muster's CRDs that stand there before the demo."""
-    found = (await connection.get(CRDS)).get("items") or ()
-    return {crd["metadata"]["name"] for crd in found}
+async def _standing(connection: Connection) -> set[str]:
+    """Return which of the things that `muster serve` makes are there before the demo."""
+    return {path for path in _made_by_muster() if await _there(connection, path)}
+
+
+def _made_by_muster() -> list[str]:
+    names = sorted(path.stem for path in (resources.config() / "crds").glob("*.yaml"))
+    crds = [f"{CRDS}/{'.'.join(reversed(name.split('_', 1)))}" for name in names]
+    return [*crds, f"{COLLECTIONS['Namespace']}/{settings.Settings().lease.namespace}"]
 
 
 async def _clear(connection: Connection, kept: set[str]) -> None:
@@ -113,19 +118,13 @@ async def _clear(connection: Connection, kept: set[str]) -> None:
     ]
     hardware = [f"{COLLECTIONS[found['kind']]}/{found['metadata']['name']}" for found in map(fitted, _hardware())]
     await _delete(connection, [*teams, *reversed(hardware)])
-    brought = [name for name in _own_crds() if name not in kept]
-    await _delete(connection, [f"{CRDS}/{name}" for name in brought])
+    await _delete(connection, [path for path in _made_by_muster() if path not in kept])
     for namespace in NAMESPACES:
         await until(
             lambda namespace=namespace: _gone(connection, f"{COLLECTIONS['Namespace']}/{namespace}"),  # type: ignore[misc]
             what=f"namespace {namespace} is gone",
             within=60,
         )
-
-
-def _own_crds() -> list[str]:
-    names = sorted(path.stem for path in (resources.config() / "crds").glob("*.yaml"))
-    return [".".join(reversed(name.split("_", 1))) for name in names]
 
 
 async def _below(connection: Connection, collection: str) -> list[str]:

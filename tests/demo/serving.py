@@ -57,7 +57,7 @@ class Muster:
 
 
 @asynccontextmanager
-async def serving(kubeconfig: Path, *options: str) -> AsyncIterator[Muster]:
+async def serving(kubeconfig: str, *options: str) -> AsyncIterator[Muster]:
     """Run `muster serve` over a fresh ledger in a folder of its own, both gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="muster-demo-") as folder:
         muster = _started(kubeconfig, Path(folder), options)
@@ -67,7 +67,7 @@ async def serving(kubeconfig: Path, *options: str) -> AsyncIterator[Muster]:
             await asyncio.to_thread(_ended, muster.process)
 
 
-def _started(kubeconfig: Path, folder: Path, options: tuple[str, ...]) -> Muster:
+def _started(kubeconfig: str, folder: Path, options: tuple[str, ...]) -> Muster:
     database = f"sqlite:///{folder / 'ledger.sqlite3'}"
     command = [sys.executable, "-c", LEASHED, str(MUSTER), "serve", "--database", database, *options]
     with (folder / "muster.log").open("wb") as log:
@@ -76,7 +76,7 @@ def _started(kubeconfig: Path, folder: Path, options: tuple[str, ...]) -> Muster
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env={**os.environ, "KUBECONFIG": str(kubeconfig)},
+            env={**os.environ, "KUBECONFIG": kubeconfig},
             start_new_session=True,
         )
     return Muster(process, folder)

@@ -48,7 +48,7 @@ class Stage:
     """A cluster, and how manifests are fitted to it before they are put there."""
 
     connection: Connection
-    kubeconfig: Path
+    kubeconfig: str
     fitted: Callable[[Json], Json]
 
     async def put(self, manifests: Iterable[Json]) -> None:

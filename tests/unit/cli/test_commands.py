@@ -1,0 +1,231 @@
+"""Commands as people type them: what they print, and how they end."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from admission import cli
+from tests.controlplane import fleet
+
+MANIFESTS = Path(__file__).parents[2] / "demo" / "manifests"
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run() -> Run:
+    runner = CliRunner()
+    return lambda *words: runner.invoke(cli.app, words)
+
+
+@pytest.fixture
+def hardware(tmp_path: Path) -> str:
+    path = tmp_path / "fleet.json"
+    items = fleet.demo_fleet((4, 4, 4, 4, 4, 1), prefix="demo-node")
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    return str(path)
+
+
+def manifest(name: str) -> str:
+    return str(MANIFESTS / name)
+
+
+def simulated(run: Run, *words: str) -> tuple[int, Any]:
+    result = run("simulate", "--format", "json", *words)
+    return result.exit_code, json.loads(result.stdout)
+
+
+@pytest.mark.parametrize("words", [[], ["simulate"], ["why"], ["gang", "list"], ["queue", "list"], ["serve"]])
+def test_every_command_has_help(run: Run, words: list[str]) -> None:
+    result = run(*words, "--help")
+
+    assert result.exit_code == 0
+    assert "Exit codes" in result.output
+
+
+@pytest.mark.parametrize("command", ["migrate", "statement", "verify"])
+def test_every_ledger_command_has_examples(run: Run, command: str) -> None:
+    assert f"muster ledger {command}" in run("ledger", command, "--help").output
+
+
+def test_the_version_is_told(run: Run) -> None:
+    assert run("--version").output.startswith("muster ")
+
+
+def test_simulate_ends_with_0_when_all_are_admitted(run: Run, hardware: str) -> None:
+    code, answer = simulated(run, hardware, manifest("10-teams.yaml"), manifest("20-pretrain.yaml"))
+
+    assert code == 0
+    assert [gang["decision"] for gang in answer["gangs"]] == ["Admitted"]
+
+
+def test_simulate_ends_with_3_when_some_are_held(run: Run, hardware: str) -> None:
+    code, answer = simulated(run, hardware, str(MANIFESTS))
+
+    assert code == 3
+    assert {gang["name"]: gang["reason"] for gang in answer["gangs"]} == {
+        "pretrain": None,
+        "ablation": "QuotaExceeded",
+        "evaluate": "DevicesBusy",
+    }
+
+
+def test_simulate_until_empty_admits_what_waits(run: Run, hardware: str) -> None:
+    code, answer = simulated(run, hardware, str(MANIFESTS), "--until-empty")
+
+    assert code == 0
+    assert [(gang["name"], gang["order"]) for gang in answer["gangs"]] == [
+        ("pretrain", 1),
+        ("ablation", 2),
+        ("evaluate", 3),
+    ]
+
+
+def test_simulate_ends_with_4_when_some_are_denied(run: Run, hardware: str, tmp_path: Path) -> None:
+    lone = tmp_path / "lone.yaml"
+    lone.write_text(
+        "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {muster.dev/queue: none}},"
+        " spec: {containers: [{name: a}]}}"
+    )
+    code, answer = simulated(run, hardware, str(MANIFESTS), str(lone))
+
+    assert code == 4
+    assert answer["gangs"][-1]["reason"] in {"UnknownQueue", "QuotaExceeded"}
+
+
+def test_the_json_of_simulate_has_the_documented_fields(run: Run, hardware: str) -> None:
+    _, answer = simulated(run, hardware, manifest("10-teams.yaml"), manifest("20-pretrain.yaml"))
+    (gang,) = answer["gangs"]
+
+    assert list(answer) == ["gangs", "queues"]
+    assert list(gang) == [
+        *("namespace", "name", "queue", "decision", "reason", "message", "details"),
+        *("placement", "order", "plan", "charges"),
+    ]
+    assert gang["charges"] == {"demo-claims": "4", "demo-gpus": "16"}
+    assert gang["plan"][0] == {
+        "pod": "pretrain-0",
+        "node": "demo-node-1",
+        "claims": [
+            {
+                "claim": "pretrain-0-gpus",
+                "devices": [
+                    {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "demo-node-1", "device": f"gpu-{number}"}
+                    for number in range(4)
+                ],
+            }
+        ],
+    }
+    assert answer["queues"][2] == {
+        "name": "demo-vision",
+        "meters": {
+            "demo-claims": {"nominal": "10", "used": "4", "borrowed": "0", "lent": "0", "pending": "0"},
+            "demo-gpus": {"nominal": "16", "used": "16", "borrowed": "0", "lent": "0", "pending": "0"},
+        },
+    }
+
+
+def test_tables_are_plain_text_in_columns_where_nobody_looks(run: Run, hardware: str) -> None:
+    text = run("simulate", hardware, str(MANIFESTS)).stdout
+
+    assert "\x1b" not in text
+    row = next(line for line in text.splitlines() if "QuotaExceeded" in line)
+    assert row.split()[:4] == ["-", "demo-vision/ablation", "demo-vision", "Held"]
+    assert "queue demo-vision has 0 demo-gpus left" in row
+
+
+BAD = {
+    "a time without a zone": (["--now", "2026-01-01T00:00:00"], "--now: '2026-01-01T00:00:00' has no time zone"),
+    "a time that is none": (["--now", "soon"], "--now: 'soon' is not a time"),
+    "a file that is not there": (["gone.yaml"], "gone.yaml: No such file or directory"),
+}
+
+
+class Ended(NamedTuple):
+    """How a command ended, and what it wrote."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Muster = Callable[..., Ended]
+
+
+@pytest.fixture
+def muster(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Muster:
+    """The whole program, as its script starts it."""
+
+    def start(*words: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["muster", *words])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return Ended(int(ended.value.code or 0), *capsys.readouterr())
+
+    return start
+
+
+@pytest.mark.parametrize(("words", "message"), BAD.values(), ids=BAD)
+def test_bad_input_ends_with_2_and_a_sentence(muster: Muster, words: list[str], message: str, hardware: str) -> None:
+    done = muster("simulate", hardware, *words)
+
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {message}")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_flaw_is_told_with_file_line_and_field(muster: Muster, tmp_path: Path) -> None:
+    path = tmp_path / "queue.yaml"
+    path.write_text(
+        "apiVersion: muster.dev/v1alpha1\nkind: Queue\nmetadata:\n  name: q\n"
+        "spec:\n  quotas:\n  - meter: gpus\n    nominal: many\n"
+    )
+    done = muster("simulate", str(path))
+
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {path}:8: Queue q: spec.quotas[0].nominal: 'many' is not a")
+
+
+def test_debug_shows_the_traceback(muster: Muster, tmp_path: Path) -> None:
+    done = muster("--debug", "simulate", str(tmp_path))
+
+    assert done.returncode == 2
+    assert "Traceback" in done.stderr
+    assert "no file in this folder" in done.stderr
+
+
+def test_without_a_cluster_commands_say_what_is_missing(muster: Muster, tmp_path: Path) -> None:
+    done = muster("queue", "list", "--kubeconfig", str(tmp_path / "none"))
+
+    assert done.returncode == 2
+    assert "no kubeconfig at" in done.stderr
+
+
+def test_without_a_ledger_commands_say_what_to_do(muster: Muster, tmp_path: Path) -> None:
+    done = muster("ledger", "verify", "--database", f"sqlite:///{tmp_path}/none.sqlite3")
+
+    assert done.returncode == 2
+    assert "run `muster ledger migrate`" in done.stderr
+
+
+def test_a_fresh_ledger_verifies_and_has_an_empty_statement(muster: Muster, tmp_path: Path) -> None:
+    database = ["--database", f"sqlite:///{tmp_path}/ledger.sqlite3"]
+
+    assert "revision" in muster("ledger", "migrate", *database).stdout
+    verified = muster("ledger", "verify", "--format", "json", *database)
+    assert json.loads(verified.stdout)["ok"] is True
+    assert json.loads(muster("ledger", "statement", "--format", "json", *database).stdout) == {"lines": []}
+
+
+def test_settings_that_are_wrong_are_named(muster: Muster, tmp_path: Path) -> None:
+    config = tmp_path / "settings.yaml"
+    config.write_text("ledger: {url: 3}\n")
+    done = muster("serve", "--config", str(config))
+
+    assert done.returncode == 2
+    assert "ledger.url" in done.stderr

@@ -1,0 +1,95 @@
+"""What the controller writes into a status is read back as it was meant."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from admission.api.devices import DeviceId
+from admission.api.entries import RequestDevice
+from admission.api.gangs import GangReport, Phase, PlannedClaim, PlannedPod
+from admission.api.meta import Condition, ConditionStatus, Owner
+from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.api.reasons import Denial, DenyReason, Hold, HoldReason
+from admission.api.reports import MeterUse, QueueReport
+from admission.cli import advising, statuses
+from admission.cluster import statuses as written
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+JOB = Owner(api_version="batch/v1", kind="Job", name="train", uid=Uid("u-1"), controller=True)
+DEVICE = RequestDevice(request="gpu", device=DeviceId("gpu.example.com", "one", "gpu-0"))
+
+RUNS = GangReport(
+    uid=GangUid("u-1"),
+    namespace="a",
+    name="train-1",
+    queue=QueueName("team"),
+    size=2,
+    priority=3,
+    workload=JOB,
+    phase=Phase.RUNNING,
+    pods=2,
+    plan=(
+        PlannedPod(
+            uid=Uid(""),
+            pod="a/train-0",
+            node=NodeName("one"),
+            claims=(PlannedClaim(uid=Uid(""), claim="a/train-0-gpu", devices=(DEVICE,)),),
+        ),
+    ),
+    charges={MeterName("gpus"): 2, MeterName("memory"): 80 * 1024**3},
+    placement="Pin",
+)
+WAITS = replace(
+    RUNS,
+    phase=Phase.PENDING,
+    plan=(),
+    charges={},
+    placement="",
+    hold=Hold(HoldReason.QUOTA_EXCEEDED, "too much", {"left": "1", "needed": "2", "names": ["a", "b"]}),
+    position=2,
+    evictions=1,
+    queued_since=NOW,
+    next_try=NOW,
+)
+DENIED = replace(WAITS, hold=Denial(DenyReason.UNMETERED_CLASS, "not counted", {"class": "gpu"}))
+
+
+@pytest.mark.parametrize("report", [RUNS, WAITS, DENIED], ids=["runs", "waits", "denied"])
+def test_a_gang_is_read_back_as_it_was_written(report: GangReport) -> None:
+    obj = {**written.gang(report), "status": written.gang_status(report, {}, now=NOW)}
+
+    assert statuses.gang(obj) == report
+
+
+def test_a_queue_is_read_back_as_it_was_written() -> None:
+    report = QueueReport(
+        name=QueueName("team"),
+        generation=4,
+        conditions=(Condition(type="Active", status=ConditionStatus.TRUE, reason="Ready", message="it admits"),),
+        meters={MeterName("gpus"): MeterUse(nominal=8, reserved=1, used=2, borrowed=3, lent=4, pending=5)},
+        gangs={phase: 1 for phase in Phase if phase is not Phase.FINISHED},
+    )
+    obj = {"metadata": {"name": "team", "generation": 4}, "status": written.queue_status(report, {}, now=NOW)}
+
+    assert statuses.queue(obj) == report
+
+
+def test_a_reason_of_a_newer_muster_is_still_told() -> None:
+    status = {"phase": "Pending", "hold": {"reason": "MoonTooFull", "message": "wait for the wane"}}
+    obj = {"metadata": {"name": "g", "namespace": "a"}, "spec": {"queue": "team", "size": 1}, "status": status}
+    hold = statuses.gang(obj).hold
+
+    assert hold is not None
+    assert hold.message == "MoonTooFull: wait for the wane"
+
+
+@pytest.mark.parametrize("reason", list(HoldReason))
+def test_every_reason_has_advice(reason: HoldReason) -> None:
+    assert len(advising.advice(Hold(reason, ""), "team")) > 20
+
+
+def test_advice_on_quota_counts_what_is_missing() -> None:
+    hold = Hold(HoldReason.QUOTA_EXCEEDED, "", {"meter": "gpus", "left": "1", "needed": "6"})
+
+    assert advising.advice(hold, "team").startswith("5 more gpus have to become free in queue team")
