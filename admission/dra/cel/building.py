@@ -14,8 +14,10 @@ MAX_DEPTH = 250
 """cel-go's limit: both for nested expressions (parentheses, arguments) and for chains of operators and selections."""
 
 RESERVED = frozenset(
-    "as break const continue else false for function if import in let loop package namespace null return true var void"
-    " while".split()
+    {
+        *("as", "break", "const", "continue", "else", "false", "for", "function", "if", "import", "in", "let"),
+        *("loop", "package", "namespace", "null", "return", "true", "var", "void", "while"),
+    }
 )
 
 OPERATORS = {
@@ -49,7 +51,9 @@ class Prefix:
         if self.count % 2 == 0:
             return self.operand
         function = "!_" if self.sign == "!" else "-_"
-        return _sized(nodes.Call(at=_at(self.sign), function=function, receiver=None, arguments=[self.operand]), up=0)
+        call = nodes.Call(at=_at(self.sign), function=function, receiver=None, arguments=[self.operand])
+        _sized(call, up=0)
+        return call
 
 
 def _negate(node: nodes.Node) -> bool:

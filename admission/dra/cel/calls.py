@@ -7,17 +7,22 @@ called straight; where one overload fits, its classes are tested; where several 
 from collections.abc import Sequence
 from typing import Any
 
-from admission.dra.cel import environments, equality, failures, loops, values
+from admission.dra.cel import budgets, environments, equality, failures, folding, frames, loops, values
 from admission.dra.cel.frames import Frame, Run
 from admission.dra.cel.library import sorting
 from admission.dra.cel.signatures import Implementation, Overload
 
 _SELF_JUDGING = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"})
 _PRIMITIVES = frozenset({bool, int, values.Uint, float, str})
+_READERS = frozenset({"quantity", "semver", "ip", "cidr", "url"})
+"""Functions whose value on constants is computed once. Their failure stays one of the evaluation, as in cel-go."""
+
+_BUILT = frozenset({"string", "bytes", "list"})
+_BUILT_CLASSES = frozenset({str, bytes, tuple})
 _KEYS = frozenset({bool, int, values.Uint, float, str, values.Quantity, type(None), values.Duration, values.Timestamp})
 
 
-def compile_call(
+def compile_call(  # noqa: PLR0911 - one line a case
     overloads: Sequence[Overload],
     environment: environments.Environment,
     runs: Sequence[Run],
@@ -25,20 +30,24 @@ def compile_call(
 ) -> Run:
     """Return the closure of a call of one function."""
     first = overloads[0]
+    left, right = runs[0] if runs else _nothing, runs[-1] if runs else _nothing
+    if first.name in _READERS and folding.NOT_CONSTANT not in constants:
+        return _read_once(overloads, constants)
     if first.name in ("or", "orValue") and first.member:
-        return _lazy_or(*runs, whole=first.name == "or")
+        return _lazy_or(left, right, whole=first.name == "or")
     if first.name == "_==_":
-        return _equality(*runs, constants[1])
+        return _equality(left, right, constants[1])
     if first.name in _SELF_JUDGING:
-        return _binary(first.run, *runs)
+        return _binary(first.run, left, right)
     if first.name == "@in":
-        return _membership(*runs, constants[1])
+        return _membership(left, right, constants[1])
     prepared = first.prepare(constants) if first.prepare else None
     if prepared is not None:
-        return _guarded(first, prepared, runs)
+        return _charged(first, _guarded(first, prepared, runs))
     if len(overloads) == 1:
-        return _guarded(first, first.run, runs)
-    return _dispatched([o for o in environment.functions[first.name] if _alike(o, first)], runs)
+        return _charged(first, _guarded(first, first.run, runs))
+    alike = [overload for overload in environment.functions[first.name] if _alike(overload, first)]
+    return _charged(first, _dispatched(alike, runs))
 
 
 def checked_key(key: Any) -> Any:
@@ -56,6 +65,29 @@ def sort_by(source: Run, slots: loops.Slots, body: Run) -> Run:
     def run(frame: Frame) -> tuple[Any, ...]:
         elements = source(frame)
         return sorting.by_keys(elements, keys(frame))
+
+    return run
+
+
+def _nothing(_: Frame) -> Any:
+    raise AssertionError("a call without arguments")
+
+
+def _read_once(overloads: Sequence[Overload], constants: Sequence[Any]) -> Run:
+    """Return what a reader of texts makes of constants, or its failure anew each time."""
+    for overload in overloads:
+        if _takes(overload.classes, constants):
+            try:
+                value = overload.run(*constants)
+            except failures.EvaluationError as error:
+                return _failing(type(error), str(error))
+            return lambda _: value
+    return _failing(failures.EvaluationError, f"no such overload: {overloads[0].name}")
+
+
+def _failing(kind: type[failures.EvaluationError], message: str) -> Run:
+    def run(_: Frame) -> Any:
+        raise kind(message)
 
     return run
 
@@ -108,6 +140,22 @@ def _lazy_or(optional: Run, other: Run, *, whole: bool) -> Run:
         if whole and type(result) is not values.Optional:
             raise failures.no_such_overload()
         return result
+
+    return run
+
+
+def _charged(overload: Overload, call: Run) -> Run:
+    """Charge what a function builds for its size, so that loops of builders end."""
+    if overload.result.name not in _BUILT and overload.name != "_+_":
+        return call
+
+    def run(frame: Frame) -> Any:
+        value = call(frame)
+        if type(value) in _BUILT_CLASSES:
+            frame[frames.STEPS] -= budgets.charge_size(len(value))
+            if frame[frames.STEPS] < 0:
+                raise budgets.exceeded()
+        return value
 
     return run
 
@@ -172,5 +220,3 @@ def _takes(classes: Sequence[frozenset[type] | None], arguments: Sequence[Any]) 
         if kinds is not None and type(argument) not in kinds:
             return False
     return True
-
-

@@ -58,7 +58,7 @@ class _Checker:
                     known[id(part)] = self._check(part, scope)
         return known[id(node)]
 
-    def _check(self, node: nodes.Node, scope: Mapping[str, Kind]) -> Kind:  # noqa: C901, PLR0911 - one line a node
+    def _check(self, node: nodes.Node, scope: Mapping[str, Kind]) -> Kind:  # noqa: C901, PLR0911, PLR0912 - one line a node
         match node:
             case nodes.Literal():
                 return environments.literal_kind(node.value)
@@ -93,7 +93,8 @@ class _Checker:
                 return self._optional_map(node, scope)
             case nodes.Message():
                 raise failures.RefusalError(node.at, undeclared(node.name))
-        raise AssertionError(node)
+            case _:
+                raise AssertionError(node)
 
     def _identifier(self, node: nodes.Identifier, scope: Mapping[str, Kind]) -> Kind:
         if node.name in scope:
@@ -109,7 +110,9 @@ class _Checker:
             self.checked.named[id(node)] = self.environment.types[name]
             return kinds.type_of(self.environment.types[name])
         kind = self._field(node, node.operand, node.field, scope)
-        return self.unifier.resolved(kinds.optional_of(kind) if node.optional and kind.name != "optional_type" else kind)
+        return self.unifier.resolved(
+            kinds.optional_of(kind) if node.optional and kind.name != "optional_type" else kind
+        )
 
     def _field(self, node: nodes.Node, operand: nodes.Node, name: str, scope: Mapping[str, Kind]) -> Kind:
         target, is_optional = kinds.unwrapped(self.unifier.resolved(self.check(operand, scope)))
@@ -241,7 +244,7 @@ class _Checker:
             self._expect(node.body, kinds.BOOL, inner)
             return kinds.list_of(first) if node.macro == "filter" else kinds.BOOL
         body = self.check(node.body, inner)
-        return self.unifier.resolved(self._result(node, body, first, scope))
+        return self.unifier.resolved(self._result(node, body, first))
 
     def _range(self, node: nodes.Comprehension, scope: Mapping[str, Kind]) -> tuple[Kind, Kind]:
         """Return the types of the two variables (with one variable, only the first counts)."""
@@ -258,7 +261,7 @@ class _Checker:
             f"expression of type '{kind}' cannot be range of a comprehension (must be list, map, or dynamic)",
         )
 
-    def _result(self, node: nodes.Comprehension, body: Kind, first: Kind, scope: Mapping[str, Kind]) -> Kind:
+    def _result(self, node: nodes.Comprehension, body: Kind, first: Kind) -> Kind:
         match node.macro:
             case "map" | "transformList":
                 return kinds.list_of(body)

@@ -8,7 +8,19 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from admission.dra.cel import calls, checking, environments, failures, folding, frames, kinds, loops, nodes, reading, values
+from admission.dra.cel import (
+    calls,
+    checking,
+    environments,
+    failures,
+    folding,
+    frames,
+    kinds,
+    loops,
+    nodes,
+    reading,
+    values,
+)
 from admission.dra.cel.frames import Frame, Run
 
 _UNSET = object()
@@ -54,7 +66,7 @@ class _Compiler:
                     self.runs[id(part)] = self._compile(part, scope)
         return self.runs[id(node)]
 
-    def _compile(self, node: nodes.Node, scope: Scope) -> Run:  # noqa: C901, PLR0911 - one line a node
+    def _compile(self, node: nodes.Node, scope: Scope) -> Run:  # noqa: C901, PLR0911, PLR0912 - one line a node
         match node:
             case nodes.Literal():
                 return self.constant(node, node.value)
@@ -86,7 +98,8 @@ class _Compiler:
                 return self._bind(node, scope)
             case nodes.OptionalMap():
                 return self._optional_map(node, scope)
-        raise AssertionError(node)
+            case _:
+                raise AssertionError(node)
 
     def constant(self, node: nodes.Node, value: Any) -> Run:
         """Remember that a node has the same value always."""
@@ -173,7 +186,7 @@ class _Compiler:
 
         return run
 
-    def _comprehension(self, node: nodes.Comprehension, scope: Scope) -> Run:
+    def _comprehension(self, node: nodes.Comprehension, scope: Scope) -> Run:  # noqa: PLR0911 - one line a macro
         source = self.compile(node.range, scope)
         first = self.place()
         second = None if node.second is None else self.place()

@@ -14,7 +14,7 @@ _ORDERED = frozenset({str, bool, bytes, values.Duration, values.Timestamp})
 _UNHASHABLE = frozenset({values.Semver, bytes})
 
 
-def equal(left: Any, right: Any) -> bool:
+def equal(left: Any, right: Any) -> bool:  # noqa: PLR0911 - one line a kind
     """Return left == right. Raises EvaluationError where only the same kind may stand on the right."""
     kind, other = type(left), type(right)
     if kind in _NUMBERS:
@@ -111,13 +111,13 @@ def compare(left: Any, right: Any) -> int:
     """Return -1, 0 or 1. Raises EvaluationError for kinds without an order."""
     kind = type(left)
     if kind is type(right) and kind in _ORDERED:
-        return (left > right) - (left < right)
+        return int(left > right) - int(left < right)
     if kind in _NUMBERS and type(right) in _NUMBERS:
         if kind is float or type(right) is float:
             left, right = float(left), float(right)
             if left != left or right != right:  # noqa: PLR0124 - NaN
                 raise failures.EvaluationError("NaN values cannot be ordered")
-        return (left > right) - (left < right)
+        return int(left > right) - int(left < right)
     raise failures.no_such_overload()
 
 

@@ -22,16 +22,13 @@ _REPLACEMENTS = {
         'member_opt_index : member "[" "?" expr "]"'
     ),
     'member_dot     : member "." IDENT': 'member_dot : member "." IDENT | member "." ESC_IDENT',
-    "NULL_LIT       : \"null\"": "NULL_LIT : \"null\"\n\nESC_IDENT : /`[a-zA-Z0-9_.\\-\\/ ]+`/",
+    'NULL_LIT       : "null"': 'NULL_LIT : "null"\n\nESC_IDENT : /`[a-zA-Z0-9_.\\-\\/ ]+`/',
     'list_lit       : "[" [exprlist] "]"': (
-        'list_lit : "[" [elements] [","] "]"\n'
-        'elements : element | elements "," element\n'
-        'element : expr | "?" expr'
+        'list_lit : "[" [elements] [","] "]"\nelements : element | elements "," element\nelement : expr | "?" expr'
     ),
     'map_lit        : "{" [mapinits] "}"': 'map_lit : "{" [mapinits] [","] "}"',
     'mapinits       : expr ":" expr ("," expr ":" expr)*': (
-        'mapinits : entry | mapinits "," entry\n'
-        'entry : element ":" expr'
+        'mapinits : entry | mapinits "," entry\nentry : element ":" expr'
     ),
 }
 

@@ -111,7 +111,7 @@ class Unifier:
             return kind
         return Kind(kind.name, tuple(self.resolved(inner, to_dynamic=to_dynamic) for inner in kind.parameters))
 
-    def _assignable(self, given: Kind, wanted: Kind) -> bool:
+    def _assignable(self, given: Kind, wanted: Kind) -> bool:  # noqa: PLR0911 - ordered rules, as in cel-go
         if wanted.variable:
             valid, known = self._substitutes(given, wanted)
             if valid or known:
@@ -120,7 +120,7 @@ class Unifier:
             return self._substitutes(wanted, given)[0]
         if is_dynamic(given) or is_dynamic(wanted) or ERROR in (given, wanted):
             return True
-        if given == NULL or wanted == NULL:
+        if NULL in (given, wanted):
             other = wanted if given == NULL else given
             return other.name not in _SCALARS and other.name not in ("list", "map", "type")
         if given.name != wanted.name:

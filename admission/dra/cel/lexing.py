@@ -50,12 +50,10 @@ class Tokens(Lexer):
 
     def __init__(self, lexer_conf: Any) -> None:
         self._operators = {
-            terminal.pattern.value: terminal.name
-            for terminal in lexer_conf.terminals
-            if terminal.pattern.type == "str"
+            terminal.pattern.value: terminal.name for terminal in lexer_conf.terminals if terminal.pattern.type == "str"
         }
 
-    def lex(self, data: str) -> Iterator[lark.Token]:
+    def lex(self, data: str) -> Iterator[lark.Token]:  # type: ignore[override] # lark hands the text over
         position = 0
         while position < len(data):
             match = _TOKEN.match(data, position)

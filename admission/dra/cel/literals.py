@@ -41,7 +41,7 @@ def double(token: lark.Token) -> float:
 
 
 def string(token: lark.Token) -> str:
-    """Return the text of a string token: quotes and escapes undone, line ends made \\n."""
+    """Return the text of a string token: quotes and escapes undone, line ends as cel-go makes them."""
     body, raw = _body(str(token))
     if raw or "\\" not in body:
         return body

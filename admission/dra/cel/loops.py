@@ -51,7 +51,7 @@ def decide(source: Run, slots: Slots, body: Run, *, conjunction: bool) -> Run:
                 error = error or raised
                 continue
             if value is deciding:
-                return deciding
+                return not conjunction
             if value is not conjunction:
                 error = error or failures.no_such_overload()
         if error is not None:
@@ -72,8 +72,8 @@ def count_one(source: Run, slots: Slots, body: Run) -> Run:
 
 def truth(value: Any) -> bool:
     """Return a condition's value. Raises EvaluationError when it is no bool."""
-    if value is True or value is False:
-        return bool(value)
+    if isinstance(value, bool):
+        return value
     raise failures.no_such_overload()
 
 
@@ -81,11 +81,8 @@ def collect(source: Run, slots: Slots, condition: Run | None, body: Run) -> Run:
     """Compile `map`, `transformList`, and `filter`, whose body is its variable."""
 
     def run(frame: Frame) -> tuple[Any, ...]:
-        result = []
-        for _ in turns(frame, source(frame), slots):
-            if condition is None or truth(condition(frame)):
-                result.append(body(frame))
-        return tuple(result)
+        elements = turns(frame, source(frame), slots)
+        return tuple([body(frame) for _ in elements if condition is None or truth(condition(frame))])
 
     return run
 

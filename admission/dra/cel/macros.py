@@ -58,9 +58,7 @@ def method(at: int, name: str, receiver: nodes.Node, arguments: Sequence[nodes.N
         return _comprehension(at, name, receiver, (_variable(first), None), (None, body))
     if name in ("optMap", "optFlatMap") and len(arguments) == 2:
         variable = _variable(arguments[0], f"{name}() variable name must be a simple identifier")
-        return nodes.OptionalMap(
-            at=at, operand=receiver, name=variable, body=arguments[1], flat=name == "optFlatMap"
-        )
+        return nodes.OptionalMap(at=at, operand=receiver, name=variable, body=arguments[1], flat=name == "optFlatMap")
     if name == "bind" and len(arguments) == 3 and isinstance(receiver, nodes.Identifier) and receiver.name == "cel":
         variable = _variable(arguments[0], "cel.bind() variable names must be simple identifiers")
         return nodes.Bind(at=at, name=variable, value=arguments[1], body=arguments[2])

@@ -171,7 +171,7 @@ def _is_foreign(node: Node, known: Collection[str]) -> bool:
     return isinstance(node, Identifier) and node.name not in known
 
 
-def children(node: Node) -> list[Node]:
+def children(node: Node) -> list[Node]:  # noqa: C901, PLR0911 - one line a node
     """Return the node's direct parts."""
     match node:
         case Select() | Has():

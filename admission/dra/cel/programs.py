@@ -8,7 +8,18 @@ from enum import StrEnum
 from fractions import Fraction
 
 from admission.api import devices
-from admission.dra.cel import budgets, checking, compiling, environments, failures, frames, kinds, parsing, values, vetting
+from admission.dra.cel import (
+    budgets,
+    checking,
+    compiling,
+    environments,
+    failures,
+    frames,
+    kinds,
+    parsing,
+    values,
+    vetting,
+)
 from admission.dra.cel.library import quantities, versions
 
 CompileError = failures.CompileError
@@ -69,7 +80,7 @@ class Program:
         except RecursionError:
             raise EvaluationError("the expression nests too deeply to be evaluated") from None
         if type(value) is _RESULTS[self.result]:
-            return value  # type: ignore[no-any-return]
+            return value  # type: ignore[return-value] # a bool or an int, by the line above
         raise EvaluationError(
             f"CEL result of type {values.type_name(value)} could not be converted to {self.result.value}"
         )

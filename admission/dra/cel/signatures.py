@@ -86,7 +86,9 @@ def _overload(name: str, signature: str, run: Implementation, *, member: bool) -
         parameters=parameters,
         result=parse(after.strip()),
         run=run,
-        variables=tuple(sorted({v for kind in parameters for v in _variables(kind)} | _variables(parse(after.strip())))),
+        variables=tuple(
+            sorted({v for kind in parameters for v in _variables(kind)} | _variables(parse(after.strip())))
+        ),
         classes=tuple(_CLASSES.get(kind.name) for kind in parameters),
     )
 

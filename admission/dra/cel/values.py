@@ -134,7 +134,8 @@ class NamedFormat:
 
 
 EMPTY = Names()
-MAPS = frozenset({dict, Names, Domains})
+_MAP_CLASSES: tuple[type, ...] = (dict, Names, Domains)
+MAPS = frozenset(_MAP_CLASSES)
 
 
 def key_of(value: Any) -> Any:

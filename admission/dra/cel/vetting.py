@@ -31,6 +31,8 @@ def vet(root: nodes.Node, checked: checking.Checked) -> None:
                 _vet_conversion(node, checked)
             case nodes.Call(function="format", receiver=nodes.Literal(value=str() as pattern)):
                 _vet_format(node, pattern, checked)
+            case _:
+                pass
 
 
 def _all(root: nodes.Node) -> Iterator[tuple[nodes.Node, bool]]:

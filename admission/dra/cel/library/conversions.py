@@ -98,7 +98,7 @@ def double_text(value: float) -> str:
     point = int(exponent or 0) + len(whole) - (len(whole + part) - len(digits))
     digits = digits.rstrip("0")
     power = point - 1
-    if power < -4 or power >= max(6, 0):
+    if power < -4 or power >= 6:
         tail = f".{digits[1:]}" if len(digits) > 1 else ""
         return f"{sign}{digits[0]}{tail}e{'-' if power < 0 else '+'}{abs(power):02d}"
     if point <= 0:
@@ -107,7 +107,7 @@ def double_text(value: float) -> str:
     return f"{sign}{digits[:point].ljust(point, '0')}{tail}"
 
 
-def to_string(value: Any) -> str:
+def to_string(value: Any) -> str:  # noqa: PLR0911 - one line a kind
     """Write a value of a kind that `string` takes."""
     match value:
         case bool():

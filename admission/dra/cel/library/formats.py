@@ -1,6 +1,6 @@
 """Named formats of strings: k8s.io/apiserver pkg/cel/library/format.go over apimachinery's validation and strfmt."""
 
-import datetime
+import datetime as dt
 import re
 from collections.abc import Callable
 from types import MappingProxyType
@@ -69,7 +69,7 @@ def _is_date(text: str) -> bool:
         return False
     try:
         # Go knows a year 0, which is a leap year like 2000.
-        datetime.date(int(match[1]) or 2000, int(match[2]), int(match[3]))
+        dt.date(int(match[1]) or 2000, int(match[2]), int(match[3]))
     except ValueError:
         return False
     return True

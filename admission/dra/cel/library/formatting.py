@@ -66,7 +66,7 @@ def _format(pattern: str, arguments: tuple[Any, ...]) -> str:
     return "".join(result)
 
 
-def _written(letter: str, precision: int | None, value: Any) -> str:
+def _written(letter: str, precision: int | None, value: Any) -> str:  # noqa: PLR0911 - one line a clause
     match letter:
         case "s":
             return _string(value)
@@ -125,7 +125,7 @@ def _scientific(value: float, width: int) -> str:
     if special is not None:
         return special.rjust(width)
     mantissa, _, exponent = f"{value or 0.0:.6e}".partition("e")
-    return f"{mantissa}×10{exponent.lstrip('+').translate(_SUPERSCRIPTS)}".rjust(width)
+    return f"{mantissa}\N{MULTIPLICATION SIGN}10{exponent.lstrip('+').translate(_SUPERSCRIPTS)}".rjust(width)
 
 
 def _string(value: Any) -> str:
@@ -147,7 +147,9 @@ def _map(mapping: dict[Any, Any]) -> str:
         if type(plain) not in (str, bool, int, values.Uint):
             raise _wrong("map key", plain)
         entries.append((_literal(plain), _literal(value)))
-    return "{" + ", ".join(f"{key}:{value}" for key, value in sorted(entries, key=lambda entry: entry[0].encode())) + "}"
+    return (
+        "{" + ", ".join(f"{key}:{value}" for key, value in sorted(entries, key=lambda entry: entry[0].encode())) + "}"
+    )
 
 
 def _literal(value: Any) -> str:
@@ -173,7 +175,17 @@ def quoted(text: str) -> str:
     return '"' + "".join(map(_go_character, text)) + '"'
 
 
-_GO = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\", '"': '\\"'}
+_GO = {
+    "\a": "\\a",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\v": "\\v",
+    "\\": "\\\\",
+    '"': '\\"',
+}
 
 
 def _go_character(character: str) -> str:

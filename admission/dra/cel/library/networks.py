@@ -120,9 +120,7 @@ def _is_global_unicast(ip: IP) -> bool:
     address = ip.address
     if address.version == 4 and address.packed == b"\xff\xff\xff\xff":
         return False
-    return not (
-        address.is_unspecified or address.is_loopback or address.is_multicast or _is_link_local_unicast(ip)
-    )
+    return not (address.is_unspecified or address.is_loopback or address.is_multicast or _is_link_local_unicast(ip))
 
 
 OVERLOADS: tuple[Overload, ...] = (

@@ -27,7 +27,9 @@ def parse(text: str) -> Quantity:
     match = _SHAPE.fullmatch(text)
     if match is None or not text or not text.isascii():
         raise failures.EvaluationError(
-            "unable to parse quantity's suffix" if _ALLOWED.fullmatch(text) else "quantities must be numbers with a suffix"
+            "unable to parse quantity's suffix"
+            if _ALLOWED.fullmatch(text)
+            else "quantities must be numbers with a suffix"
         )
     sign, whole, part, suffix = match[1], match[2].lstrip("0") or "0", match[3] or "", match[4]
     negative = sign == "-"
@@ -79,18 +81,23 @@ def of_int(value: int) -> Quantity:
 
 def of_amount(amount: Fraction) -> Quantity:
     """Return an amount whose text is not known, as Kubernetes writes it: binary where it is a multiple of 1024."""
-    nanos = amount * NANO
-    if nanos.denominator != 1:
+    if amount.denominator != 1:
+        nanos = amount * NANO
+        if nanos.denominator == 1 and abs(nanos.numerator) <= literals.INT_MAX:
+            return _fast(nanos.numerator, -9)
         return _slow(abs(amount), negative=amount < 0)
-    whole = nanos.numerator // NANO
-    if amount.denominator == 1 and whole and whole % 1024 == 0:
-        power = max(power for power in range(1, 7) if whole % 1024**power == 0)
-        return _binary(str(abs(whole) // 1024**power), "", power * 10, negative=whole < 0)
-    scale, mantissa = -9, nanos.numerator
-    while mantissa and mantissa % 10 == 0 and (scale < 0 or scale % 3):
-        mantissa //= 10
-        scale += 1
-    return _fast(mantissa, scale) if abs(mantissa) < 10**18 else Quantity(nanos.numerator, None)
+    whole = amount.numerator
+    if whole and whole % 1024 == 0:
+        return _multiple_of_1024(whole)
+    return Quantity(whole * NANO, 0 if abs(whole) <= literals.INT_MAX else None)
+
+
+def _multiple_of_1024(whole: int) -> Quantity:
+    mantissa, power = abs(whole), 0
+    while mantissa % 1024 == 0 and power < 60:
+        mantissa >>= 10
+        power += 10
+    return _binary(str(mantissa), "", power, negative=whole < 0)
 
 
 def as_int(quantity: Quantity) -> int | None:
@@ -108,7 +115,7 @@ def _as_integer(quantity: Quantity) -> int:
     return value
 
 
-def _sum(left: Quantity, right: Quantity) -> Quantity:
+def sum_of(left: Quantity, right: Quantity) -> Quantity:
     """Add as apimachinery does: two fast amounts stay fast while their common scale fits 64 bits."""
     nanos = left.nanos + right.nanos
     if left.scale is None or right.scale is None:
@@ -121,6 +128,11 @@ def _sum(left: Quantity, right: Quantity) -> Quantity:
     parts = (nanos, left.nanos, right.nanos)
     fits = all(abs(part) <= literals.INT_MAX * 10 ** (scale + 9) for part in parts)
     return Quantity(nanos, scale if fits else None, computed=True)
+
+
+def difference(left: Quantity, right: Quantity) -> Quantity:
+    """Subtract as apimachinery does."""
+    return sum_of(left, _negated(right))
 
 
 def _negated(quantity: Quantity) -> Quantity:
@@ -154,10 +166,10 @@ OVERLOADS: tuple[Overload, ...] = (
     member("isInteger", "Quantity -> bool", lambda q: as_int(q) is not None),
     member("asInteger", "Quantity -> int", _as_integer),
     member("asApproximateFloat", "Quantity -> double", _approximate),
-    member("add", "Quantity, Quantity -> Quantity", _sum),
-    member("add", "Quantity, int -> Quantity", lambda q, n: _sum(q, of_int(n))),
-    member("sub", "Quantity, Quantity -> Quantity", lambda q, p: _sum(q, _negated(p))),
-    member("sub", "Quantity, int -> Quantity", lambda q, n: _sum(q, of_int(-n))),
+    member("add", "Quantity, Quantity -> Quantity", sum_of),
+    member("add", "Quantity, int -> Quantity", lambda q, n: sum_of(q, of_int(n))),
+    member("sub", "Quantity, Quantity -> Quantity", difference),
+    member("sub", "Quantity, int -> Quantity", lambda q, n: sum_of(q, of_int(-n))),
     member("isGreaterThan", "Quantity, Quantity -> bool", lambda q, p: q.nanos > p.nanos),
     member("isLessThan", "Quantity, Quantity -> bool", lambda q, p: q.nanos < p.nanos),
     member("compareTo", "Quantity, Quantity -> int", _compare),

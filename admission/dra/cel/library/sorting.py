@@ -1,6 +1,7 @@
 """Order of lists: sort, sortBy, min, max, sum, isSorted (cel-go ext/lists.go v3, k8s.io/apiserver library/lists.go)."""
 
 import functools
+import itertools
 from typing import Any
 
 from admission.dra.cel import arithmetics, equality, failures, values
@@ -39,7 +40,7 @@ def by_keys(elements: tuple[Any, ...], keys: tuple[Any, ...]) -> tuple[Any, ...]
 
 def is_sorted(elements: tuple[Any, ...]) -> bool:
     _check_comparable(elements)
-    return all(_order(one, other) <= 0 for one, other in zip(elements, elements[1:], strict=False))
+    return all(_order(one, other) <= 0 for one, other in itertools.pairwise(elements))
 
 
 def smallest(elements: tuple[Any, ...]) -> Any:

@@ -6,7 +6,9 @@ from typing import Any
 from admission.dra.cel import budgets, failures
 from admission.dra.cel.signatures import Overload, function, member
 
-_WHITE_SPACE = "\t\n\v\f\r \u0085\u00a0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
+_WHITE_SPACE = (
+    "\t\n\v\f\r \u0085\u00a0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
+)
 """Unicode White_Space, as Go trims; Python's strip also takes U+001C to U+001F."""
 
 _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}

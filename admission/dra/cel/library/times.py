@@ -4,7 +4,7 @@ Zones are offsets and UTC. Zones by name need the system's database, which this 
 refused by name.
 """
 
-import datetime
+import datetime as dt
 import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -17,20 +17,20 @@ from admission.dra.cel.values import Duration, Timestamp
 
 SECOND = 10**9
 DAY = 86_400 * SECOND
-_EPOCH = datetime.date(1970, 1, 1).toordinal()
+_EPOCH = dt.date(1970, 1, 1).toordinal()
 _MAX_TEXT = 256
 
 _UNITS = {
     "ns": 1,
     "us": 1_000,
     "µs": 1_000,
-    "μs": 1_000,  # noqa: RUF001 - Go takes both letters
+    "μs": 1_000,
     "ms": 1_000_000,
     "s": SECOND,
     "m": 60 * SECOND,
     "h": 3_600 * SECOND,
 }
-_PART = re.compile(r"([0-9]*)(?:(\.)([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")  # noqa: RUF001
+_PART = re.compile(r"([0-9]*)(?:(\.)([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")
 _INSTANT = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?"
     r"(?:Z|([+-])([0-9]{2}):([0-9]{2}))"
@@ -66,7 +66,7 @@ def parse_timestamp(text: str) -> Timestamp:
     if hour > 23 or minute > 59 or second > 59 or zone_hours > 24 or zone_minutes > 60:
         raise error
     try:
-        days = datetime.date(int(match[1]), int(match[2]), int(match[3])).toordinal() - _EPOCH
+        days = dt.date(int(match[1]), int(match[2]), int(match[3])).toordinal() - _EPOCH
     except ValueError:
         raise error from None
     offset = (zone_hours * 3600 + zone_minutes * 60) * (-1 if match[8] == "-" else 1)
@@ -95,7 +95,7 @@ def _positional(value: float) -> str:
 def timestamp_text(instant: Timestamp) -> str:
     """Write an instant in RFC 3339, in the zone it was read in."""
     local = instant.nanoseconds + instant.offset * SECOND
-    day = datetime.date.fromordinal(local // DAY + _EPOCH)
+    day = dt.date.fromordinal(local // DAY + _EPOCH)
     seconds, nanoseconds = divmod(local % DAY, SECOND)
     part = f".{nanoseconds:09d}".rstrip("0") if nanoseconds else ""
     clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{part}"
@@ -120,13 +120,13 @@ def zone_offset(zone: str) -> int:
     return (hours * 60 + (-minutes if zone[0] == "-" else minutes)) * 60
 
 
-def _local(read: Callable[[datetime.date, int], int]) -> Implementation:
+def _local(read: Callable[[dt.date, int], int]) -> Implementation:
     """Return a method that reads the date, or the nanosecond of the day, in UTC or a zone."""
 
     def run(instant: Timestamp, zone: str = "") -> int:
         days, nanosecond = divmod(instant.nanoseconds + zone_offset(zone) * SECOND, DAY)
         try:
-            return read(datetime.date.fromordinal(days + _EPOCH), nanosecond)
+            return read(dt.date.fromordinal(days + _EPOCH), nanosecond)
         except (ValueError, OverflowError):
             raise failures.EvaluationError("timestamp overflow") from None
 
@@ -145,7 +145,7 @@ def _truncated(unit: int) -> Implementation:
     return lambda duration: abs(duration.nanoseconds) // unit * (-1 if duration.nanoseconds < 0 else 1)
 
 
-_CALENDAR: dict[str, Callable[[datetime.date, int], int]] = {
+_CALENDAR: dict[str, Callable[[dt.date, int], int]] = {
     "getDate": lambda day, _: day.day,
     "getDayOfMonth": lambda day, _: day.day - 1,
     "getDayOfWeek": lambda day, _: day.isoweekday() % 7,

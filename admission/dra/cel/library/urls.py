@@ -88,7 +88,6 @@ def is_url(text: str) -> bool:
     return True
 
 
-
 def _escaped(path: str) -> str:
     """Return a path as it was written if it was written validly, else escaped anew."""
     if _PATH_PLAIN.fullmatch(path):
