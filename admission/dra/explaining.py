@@ -256,14 +256,14 @@ def busy(explanation: Explanation, scene_placer: Placer, world: World, profiles:
     )
 
 
-def incomplete(gang: Gang, world: World, number: int) -> Explanation | None:
-    """Return the first pool with missing slices on a node where a pod of the kind may go; None when there is none."""
+def incomplete(gang: Gang, world: World, profiles: Profiles, number: int) -> Explanation | None:
+    """Return the first pool with missing slices that might serve a pod of the kind; None when there is none."""
     kind = gang.kinds[number]
     if not kind.devices:
         return None
     for node in sorted(kind.nodes):
         for pool in world.shelves[node].pools if node in world.shelves else ():
-            if pool.soundness is pools.Soundness.INCOMPLETE:
+            if pool.soundness is pools.Soundness.INCOMPLETE and profiles.may_serve(pool):
                 pod = kind.members[0].pod.meta.name
                 return Explanation(
                     f"{pool.title} on node {node} is incomplete ({pool.why}); without it pod {pod} finds no place",

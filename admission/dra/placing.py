@@ -8,6 +8,7 @@ left early: too few devices or resources by counting, or not affordable even at 
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from admission.api.devices import Device, Slice
 from admission.api.gangs import Charge
@@ -59,6 +60,10 @@ class Outcome:
     stuck: int | None = None
     shortfall: Shortfall | None = None
     refusals: dict[Refusal, int] = field(default_factory=dict)
+
+
+_Ranked = tuple[int, int, Found, Signature]
+"""Free devices, number of a node, what a pod gets there, and the node's signature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,24 +149,31 @@ class Placer:
         for kind in self._order:
             if not self._left[kind]:
                 continue
-            options, hopeless = self._of_kind(kind)
-            yield from options
-            if not options:
+            open_ = self._open(kind)
+            ranked, hopeless = self._ranked(kind, open_)
+            for _, node, found, signature in ranked:
+                yield _Option(kind, node, found, open_, self._price(kind, open_, found, signature))
+            if not ranked:
                 self.outcome.stuck = kind
             if hopeless or self._commuting or self._greedy:
                 return
 
-    def _of_kind(self, kind: int) -> tuple[list[_Option], bool]:
-        """Return one option for each group of equal nodes, the fullest first, and whether the kind has no hope left.
+    def _open(self, kind: int) -> tuple[int, ...]:
+        """Return the places of the kind's claims that are still to be allocated."""
+        allocated = self.state.allocated
+        shared = self._gang.kinds[kind].shared
+        return tuple(at for at, number in enumerate(shared) if number is None or allocated[number] is None)
+
+    def _ranked(self, kind: int, open_: tuple[int, ...]) -> tuple[list[_Ranked], bool]:
+        """Return one node for each group of equal nodes, the fullest first, and whether the kind has no hope left.
 
         A pod that fits nowhere now fits nowhere later, when less is free; unless a failing selector kept it away, since
         the device may be taken by then, or it waits for a claim that another pod brings.
         """
         shared = self._gang.kinds[kind].shared
-        open_ = tuple(at for at, number in enumerate(shared) if number is None or self.state.allocated[number] is None)
-        needed = {number for number in shared if number is not None and self.state.allocated[number] is not None}
-        ranked: list[tuple[int, int, Found, Signature]] = []
-        final = not any(number is not None and at in open_ for at, number in enumerate(shared))
+        needed = {number for at, number in enumerate(shared) if number is not None and at not in open_}
+        final = all(shared[at] is None for at in open_)
+        ranked: list[_Ranked] = []
         for signature, nodes in self.state.groups.items():
             if needed <= signature.usable:
                 found = self._fit(kind, open_, signature)
@@ -170,12 +182,8 @@ class Placer:
                 elif found is not None and not isinstance(found, Stuck):
                     final = False
                     self.outcome.refusals.setdefault(found, kind)
-        ranked.sort(key=lambda entry: entry[:2])
-        options = [
-            _Option(kind, node, found, open_, self._price(kind, open_, found, signature))
-            for _, node, found, signature in ranked
-        ]
-        return options, final and not options
+        ranked.sort(key=itemgetter(0, 1))
+        return ranked, final and not ranked
 
     def _fit(self, kind: int, open_: tuple[int, ...], signature: Signature) -> Found | Stuck | Refusal | None:
         """Return what a pod of the kind gets on such a node; None when it may not go there or has no room."""

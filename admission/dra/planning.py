@@ -133,7 +133,7 @@ class _Planning:
             pod = self.gang.kinds[outcome.refusals[refusals[0]]].members[0].pod.meta.name
             return NoPlan(kind=kind, message=f"pod {pod}: {refusals[0]}", details={"pod": pod}, steps=spent)
         placer, found = self._explained()
-        missing = explaining.incomplete(self.gang, self.world, placer.outcome.stuck or 0)
+        missing = explaining.incomplete(self.gang, self.world, self.profiles, placer.outcome.stuck or 0)
         if missing is not None:
             return NoPlan(kind=Kind.POOL_INCOMPLETE, message=missing.message, details=missing.details, steps=spent)
         return NoPlan(kind=Kind.INFEASIBLE, message=found.message, details=found.details, steps=spent)

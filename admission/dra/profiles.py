@@ -14,7 +14,7 @@ from admission.api.selectors import first_untolerated
 from admission.dra import metering
 from admission.dra.asking import Ask, Fatal, NotSimulated, Refusal
 from admission.dra.metering import ChargeError, Mark, Meters
-from admission.dra.pools import Shelf, Spot
+from admission.dra.pools import Pool, Shelf, Spot
 from admission.dra.selecting import Selectors
 
 
@@ -82,6 +82,10 @@ class Profiles:
             # The shelf is kept beside its layout, so that its identity stays its own.
             known = self._layouts[id(shelf)] = (shelf, self._laid_out(shelf))
         return known[1]
+
+    def may_serve(self, pool: Pool) -> bool:
+        """Return whether a pool might have what is needed: one of its devices does, or it shows none."""
+        return not pool.spots or any(self._number(spot) is not None for spot in pool.spots)
 
     def keep(self, shelves: Container[int]) -> None:
         """Forget the layouts of all but these shelves, by identity."""

@@ -64,6 +64,12 @@ class Selectors:
     def _of(self, slice_: Slice) -> _Seen:
         key = _version(slice_)
         seen = self._seen.get(key)
+        if seen is not None and seen.slice is not slice_:
+            # Read again: the same version says the same, unless somebody wrote the manifests by hand.
+            if seen.slice.devices == slice_.devices:
+                seen.slice = slice_
+            else:
+                seen = None
         if seen is None:
             seen = self._seen[key] = _Seen(slice_)
         return seen

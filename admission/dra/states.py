@@ -30,6 +30,7 @@ class Signature:
 
     kinds: frozenset[int]
     left: tuple[int, ...] | None
+    """What is left of every resource, or for how many pods, where all are of one size."""
     free: tuple[int, ...]
     usable: frozenset[int]
     """Shared claims that are allocated and may be used from here."""
@@ -51,6 +52,8 @@ class State:
         self._taken = set(world.taken)
         self._resources = sorted({resource for kind in gang.kinds for resource in kind.wants})
         self._most = self._demanded()
+        self._pods = sum(len(kind.members) for kind in gang.kinds)
+        self._one_size = len({frozenset(kind.wants.items()) for kind in gang.kinds}) == 1 and bool(self._resources)
         self._kinds = [frozenset(at for at, kind in enumerate(gang.kinds) if name in kind.nodes) for name in self.names]
         self._left: list[dict[str, int] | None] = [self._start_with(world.left.get(name)) for name in self.names]
         self._places = self._shared_places()
@@ -72,8 +75,9 @@ class State:
         """Return for how many more pods resources are left; None for no limit."""
         if signature.left is None:
             return None
-        left = zip(self._resources, signature.left, strict=True)
-        return min((max(0, amount) // kind.wants[name] for name, amount in left if name in kind.wants), default=None)
+        if self._one_size:
+            return signature.left[0]
+        return None if not kind.wants else _rooms(kind, dict(zip(self._resources, signature.left, strict=True)))
 
     def take(self, kind: PodKind, node: int, devices: Iterable[DeviceId]) -> Undo:
         """Take devices and resources; return what gives them back."""
@@ -125,7 +129,7 @@ class State:
         left, layout, taken = self._left[node], self.layouts[node], self._taken
         key = (
             self._kinds[node],
-            None if left is None else tuple(min(left[name], self._most[name]) for name in self._resources),
+            None if left is None else self._left_to_tell(left),
             tuple(
                 number if spot.local else number + _IDENTITY * self._identities[spot.id]
                 for spot, number in zip(layout.spots, layout.numbers, strict=True)
@@ -137,6 +141,12 @@ class State:
         if known is None:
             known = self._interned[key] = Signature(*key)
         return known
+
+    def _left_to_tell(self, left: Mapping[str, int]) -> tuple[int, ...]:
+        """Return what tells nodes apart by resources: where all pods are of one size, for how many there is room."""
+        if self._one_size:
+            return (min(self._pods, _rooms(self.gang.kinds[0], left)),)
+        return tuple(min(left[name], self._most[name]) for name in self._resources)
 
     def _demanded(self) -> dict[str, int]:
         """Return what the whole gang asks of each resource: more than that left on a node makes no difference."""
@@ -159,6 +169,11 @@ class State:
                     if not spot.local:
                         places.setdefault(spot.id, []).append(node)
         return places
+
+
+def _rooms(kind: PodKind, left: Mapping[str, int]) -> int:
+    """Return for how many pods of a kind that wants something there is enough."""
+    return min(max(0, left[resource]) // amount for resource, amount in kind.wants.items())
 
 
 _BARE = Shelf()

@@ -285,6 +285,12 @@ def test_a_pool_with_missing_slices_is_not_called_infeasible() -> None:
     assert answer.details["pool"] == "a"
 
 
+def test_a_pool_that_could_not_serve_the_pod_is_not_blamed() -> None:
+    world = a_world().node("a", gpus=1).slice("nics", 1, count=2, driver="nic.example.com", nodeName="a")
+
+    assert refused(world.plan(a_pod("p", 2))).kind is Kind.INFEASIBLE
+
+
 def test_an_exhausted_budget_is_not_called_infeasible() -> None:
     assert refused(a_world().node("a", gpus=4).plan(a_pod("p", 4), steps=3)).kind is Kind.STEPS_ENDED
 
@@ -344,6 +350,17 @@ def test_one_device_short_is_refused_at_once_however_many_there_are() -> None:
     for node in range(16):
         world.node(f"n-{node}", gpus=[{"attributes": {"uuid": {"string": f"{node}-{at}"}}} for at in range(8)])
     answer = refused(world.plan(*(a_pod(f"p-{at}", 1) for at in range(129)), steps=2_000))
+
+    assert answer.kind is Kind.INFEASIBLE
+
+
+def test_nodes_that_differ_in_what_nobody_needs_are_one() -> None:
+    """A thousand nodes with other amounts of memory left are no thousand choices."""
+    world = a_world()
+    for node in range(30):
+        world.node(f"n-{node:02}", gpus=1, allocatable={"memory": f"{8 + node}Gi"})
+    pods = [a_pod(f"p-{at}", 2, requests={"memory": "1Gi"}) for at in range(3)]
+    answer = refused(world.plan(*pods, steps=100))
 
     assert answer.kind is Kind.INFEASIBLE
 

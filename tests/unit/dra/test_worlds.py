@@ -273,6 +273,17 @@ def test_selectors_forget_slices_that_are_gone() -> None:
     assert len(selectors._seen) == 0
 
 
+def test_a_slice_of_one_version_that_says_something_else_is_read_again() -> None:
+    """Manifests written by hand may repeat a UID."""
+    selectors, claim = Selectors(), a_claim("c", a_request("gpu", 2))
+    found = [
+        allocating.allocate([claim], A, a_world().node("a", gpus=gpus).world(), selectors=selectors, steps=10)
+        for gpus in (1, 2)
+    ]
+
+    assert [type(outcome) for outcome in found] == [allocating.NotHere, allocating.Allocated]
+
+
 NONE = "request gpu of claim c needs 2 of class gpu: no device matches"
 HERE = {
     "no device matches": (here(), NONE),
