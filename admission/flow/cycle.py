@@ -140,17 +140,18 @@ async def _keep_books(desk: Desk, facts: _Facts) -> bool:
         if not desk.loaded:
             desk.book = await desk.ports.ledger.load()
             desk.loaded = True
-        for entry in _quota_changes(desk, facts):
-            await _post(desk, entry)
         claims = following.index_claims(facts.snapshot)
         devices = following.index_devices(facts.snapshot)
-        for uid, placement in tuple(desk.book.placements.items()):
-            settled = following.settlement(
-                placement, claims, devices, meters=facts.meters, at=facts.now, actor=desk.actor
-            )
-            await _post(desk, settled)
-            left = desk.book.placements[uid]
-            await _post(desk, following.release(left, facts.snapshot, claims, at=facts.now, actor=desk.actor))
+        settlements = (
+            following.settlement(placement, claims, devices, meters=facts.meters, at=facts.now, actor=desk.actor)
+            for placement in desk.book.placements.values()
+        )
+        await _post(desk, [*_quota_changes(desk, facts), *settlements])
+        releases = (
+            following.release(placement, facts.snapshot, claims, at=facts.now, actor=desk.actor)
+            for placement in desk.book.placements.values()
+        )
+        await _post(desk, [*releases])
     except LedgerAwayError:
         # What happened shows in the cluster for as long as the books do not say so: the next cycle posts it.
         return True
@@ -197,7 +198,7 @@ async def _take_back(desk: Desk, facts: _Facts) -> bool:
         if not await _delete(desk, eviction):
             continue
         try:
-            await _post(desk, books.evict(group.placement, at=facts.now, actor=desk.actor, reason=eviction.reason))
+            await _post(desk, [books.evict(group.placement, at=facts.now, actor=desk.actor, reason=eviction.reason)])
         except LedgerAwayError:
             return True
         if eviction.timed_out and queue is not None:
@@ -236,27 +237,18 @@ def _decide(desk: Desk, facts: _Facts) -> list[Decision]:
 
 
 async def _grant(desk: Desk, decisions: Sequence[Decision], now: datetime) -> list[Decision]:
-    """Commit and place every grant, in order. A grant that the ledger does not take becomes a hold."""
-    done: list[Decision] = []
-    away = False
-    for decision in decisions:
-        if not isinstance(decision.outcome, Grant):
-            done.append(decision)
-            continue
-        entry = _reservation(decision.group, decision.outcome, desk.actor, now)
-        try:
-            if not away:
-                await _post(desk, entry)
-        except LedgerAwayError:
-            away = True
-        if away:
-            done.append(_held_by_ledger(decision))
-            continue
-        waiting = {pod.meta.uid: pod for pod in decision.group.waiting}
-        await _open_gates(desk, [(waiting[planned.uid], planned.node) for planned in decision.outcome.plan.pods])
-        await notices.admitted(desk.ports.reports, decision.group, decision.outcome)
-        done.append(decision)
-    return done
+    """Commit all grants at once, then place them in order. What the ledger does not take becomes a hold."""
+    granted = [(decision.group, decision.outcome) for decision in decisions if isinstance(decision.outcome, Grant)]
+    try:
+        await _post(desk, [_reservation(group, grant, desk.actor, now) for group, grant in granted])
+    except LedgerAwayError:
+        return [_held_by_ledger(decision) for decision in decisions]
+
+    waiting = {pod.meta.uid: pod for group, _ in granted for pod in group.waiting}
+    await _open_gates(desk, [(waiting[pod.uid], pod.node) for _, grant in granted for pod in grant.plan.pods])
+    for group, grant in granted:
+        await notices.admitted(desk.ports.reports, group, grant)
+    return list(decisions)
 
 
 def _reservation(group: Group, grant: Grant, actor: str, now: datetime) -> Entry:
@@ -288,16 +280,17 @@ def _held_by_ledger(decision: Decision) -> Decision:
     return replace(decision, outcome=Hold(HoldReason.LEDGER_UNAVAILABLE, message))
 
 
-async def _post(desk: Desk, entry: Entry | None) -> None:
-    """Record an entry and keep the book in step. A book that proves to be outdated is read again, entry dropped."""
-    if entry is None:
+async def _post(desk: Desk, entries: Iterable[Entry | None]) -> None:
+    """Record entries, all or none, and keep the book in step."""
+    wanted = [entry for entry in entries if entry is not None]
+    if not wanted:
         return
     try:
-        posted = await desk.ports.ledger.post(entry, epoch=desk.epoch)
-        if not posted.repeated:
-            desk.book = desk.book.apply(entry)
+        posted = await desk.ports.ledger.post_all(wanted, epoch=desk.epoch)
+        written = [entry for entry, place in zip(wanted, posted, strict=True) if not place.repeated]
+        desk.book = desk.book.apply_all(written)
     except LedgerAwayError:
-        # Whether the entry was written is not known; the book is read again before anything else is decided.
+        # Whether the entries were written is not known; the book is read again before anything else is decided.
         desk.loaded = False
         raise
     except ConflictError as error:

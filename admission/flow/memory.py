@@ -6,7 +6,7 @@ pass in here; whoever runs a cycle says what time it is.
 """
 
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from admission.api import names
@@ -194,15 +194,19 @@ class Ledger:
         self._check(epoch)
         self._epoch = epoch
 
-    async def post(self, entry: Entry, *, epoch: int) -> Posted:
+    async def post_all(self, entries: Sequence[Entry], *, epoch: int) -> list[Posted]:
         self._check(epoch)
-        known = self._posted.get(entry.key)
-        if known is not None:
-            return replace(known, repeated=True)
-        self.book = self.book.apply(entry)
-        self.entries.append(entry)
-        self._posted[entry.key] = Posted(sequence=len(self.entries), digest="")
-        return self._posted[entry.key]
+        book = self.book
+        posted: dict[str, Posted] = {}
+        for entry in entries:
+            if entry.key not in self._posted:
+                book = book.apply(entry)
+                posted[entry.key] = Posted(sequence=len(self.entries) + len(posted) + 1, digest="")
+        self.book = book
+        self.entries += [entry for entry in entries if entry.key in posted]
+        repeated = {key: replace(known, repeated=True) for key, known in self._posted.items()}
+        self._posted |= posted
+        return [posted.get(entry.key) or repeated[entry.key] for entry in entries]
 
     def _check(self, epoch: int) -> None:
         if epoch < self._epoch:

@@ -3,6 +3,7 @@
 Real: `cluster` (View, Pods, Reports), `ledger` (Ledger). In memory: `flow.memory`, for `muster simulate` and tests.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from admission.api.entries import Entry, Posted
@@ -74,6 +75,10 @@ class Ledger(Protocol):
         """Refuse all writers of an earlier epoch from now on. Raises DeposedError when a later one has written."""
         ...
 
-    async def post(self, entry: Entry, *, epoch: int) -> Posted:
-        """Record one entry, once. Raises DeposedError, LedgerAwayError."""
+    async def post_all(self, entries: Sequence[Entry], *, epoch: int) -> Sequence[Posted]:
+        """Record entries in order, all or none, each once.
+
+        Raises DeposedError, LedgerAwayError when the outcome is unknown, and ConflictError when an entry was made for
+        another book than the ledger's: load it again.
+        """
         ...

@@ -95,8 +95,8 @@ class _Run:
         running = sorted(
             (group for group in groups if opening.placed(group)), key=lambda group: (group.queued_since, group.key)
         )
-        for entry in opening.entries(running, self._world.snapshot, at=self._now, actor=ACTOR):
-            await self._ledger.post(entry, epoch=EPOCH)
+        entries = opening.entries(running, self._world.snapshot, at=self._now, actor=ACTOR)
+        await self._ledger.post_all([*entries], epoch=EPOCH)
         self._running = [group.uid for group in running]
         self._at_first = frozenset(self._running)
 

@@ -1,7 +1,7 @@
 """The ledger that the flow posts to, in a SQL database."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Self
@@ -56,16 +56,21 @@ class SqlLedger:
                 return await reading.book(connection, self._cluster)
 
     async def post(self, entry: Entry, *, epoch: int) -> Posted:
-        """Record an entry under a leader's epoch; the same key again changes nothing and says so.
+        """Record one entry, as `post_all` does."""
+        (posted,) = await self.post_all((entry,), epoch=epoch)
+        return posted
 
-        Raises DeposedError when a later leader has written, ConflictError when the entry was made for another book than
-        the ledger's (load it again), LedgerAwayError when the outcome is unknown (post the same entry again), PageError
-        and AmountError as `books.check`.
+    async def post_all(self, entries: Sequence[Entry], *, epoch: int) -> list[Posted]:
+        """Record entries under a leader's epoch, in order, all or none; a key that is there already changes nothing.
+
+        Raises DeposedError when a later leader has written, ConflictError when an entry was made for another book than
+        the ledger's (load it again), LedgerAwayError when the outcome is unknown (post the same entries again),
+        PageError and AmountError as `books.check`.
         """
         for _ in range(_ATTEMPTS):
             try:
                 async with self._writing() as connection:
-                    return await posting.post(connection, self._cluster, entry, epoch=epoch)
+                    return [await posting.post(connection, self._cluster, entry, epoch=epoch) for entry in entries]
             except posting.OvertakenError:
                 continue
         raise self._overtaken()

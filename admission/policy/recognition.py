@@ -121,7 +121,12 @@ def identify(pod: Pod, snapshot: Snapshot) -> Identity:
         return _of_job(pod, owner, snapshot.jobs.get(owner.uid))
     alone = Owner(api_version="v1", kind="Pod", name=pod.meta.name, uid=pod.meta.uid)
     return Identity(
-        uid=GangUid(pod.meta.uid), namespace=pod.meta.namespace, name=pod.meta.name, size=1, needed=1, workload=alone
+        uid=GangUid(pod.meta.uid),
+        namespace=pod.meta.namespace,
+        name=unique_name(pod.meta.name, pod.meta.uid),
+        size=1,
+        needed=1,
+        workload=alone,
     )
 
 

@@ -240,15 +240,17 @@ class Book:
     @classmethod
     def replay(cls, entries: Iterable[Entry]) -> "Book":
         """Return what is open after all entries, in their order."""
-        draft = Draft(cls())
-        for entry in entries:
-            draft.apply(entry)
-        return draft.book()
+        return cls().apply_all(entries)
 
     def apply(self, entry: Entry) -> "Book":
         """Return the book after one more entry. Raises ConflictError when the entry was made for another book."""
+        return self.apply_all((entry,))
+
+    def apply_all(self, entries: Iterable[Entry]) -> "Book":
+        """Return the book after more entries, at the cost of one copy."""
         draft = Draft(self)
-        draft.apply(entry)
+        for entry in entries:
+            draft.apply(entry)
         return draft.book()
 
     def balance(self, queue: QueueName, meter: MeterName, bucket: Bucket) -> int:

@@ -1,5 +1,6 @@
 """Whole cycles with ports in memory: what is granted, in which order things happen, and what a crash leaves behind."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -59,12 +60,12 @@ class Ledger(memory.Ledger):
             raise LedgerAwayError("away")
         return await super().load()
 
-    async def post(self, entry: Entry, *, epoch: int) -> Posted:
+    async def post_all(self, entries: Sequence[Entry], *, epoch: int) -> list[Posted]:
         if self.away:
             raise LedgerAwayError("away")
-        if entry.kind is Kind.RESERVE and self.cluster is not None:
+        if any(entry.kind is Kind.RESERVE for entry in entries) and self.cluster is not None:
             self.opened_at_post.append(len(self.cluster.opened))
-        return await super().post(entry, epoch=epoch)
+        return await super().post_all(entries, epoch=epoch)
 
 
 def a_desk(cluster: Cluster, ledger: Ledger, **options: Any) -> Desk:
