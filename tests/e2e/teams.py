@@ -81,13 +81,13 @@ class Team:
         return int(use.get("reserved", "0")), int(use.get("used", "0"))
 
 
-def found_team(control_plane: ControlPlane, namespace: Namespace, *, gpus: int, **spec: Any) -> Team:
+def found_team(control_plane: ControlPlane, namespace: Namespace, *, gpus: int, claims: int = 100, **spec: Any) -> Team:
     """Make the meters, and a queue of its own for the namespace."""
     client = control_plane.client()
     for name, measure in (("claims", "claims"), ("gpus", "count")):
         sources = [{"deviceClasses": [fleet.DEVICE_CLASS], measure: {}}]
         client.apply(f"{GROUP}/meters/{name}", _object("Meter", name, {"unit": name, "sources": sources}))
-    quotas = [{"meter": "claims", "nominal": "100"}, {"meter": "gpus", "nominal": str(gpus)}]
+    quotas = [{"meter": "claims", "nominal": str(claims)}, {"meter": "gpus", "nominal": str(gpus)}]
     selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace.name}}
     body = {"namespaceSelector": selector, "default": True, "quotas": quotas, **spec}
     queue = f"queue-{namespace.name}"
