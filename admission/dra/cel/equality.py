@@ -71,6 +71,9 @@ def contains(needle: Any, container: Any) -> bool:
 def contains_literal(needle: Any, elements: tuple[Any, ...]) -> bool:
     """Return `needle in [literals]`, which cel-go makes a set: versions and bytes crash it."""
     check_hashable(needle)
+    if type(needle) in (int, values.Uint):
+        # The set holds of a double only the int that is exactly it, where `==` would round the needle.
+        return any(type(element) in _NUMBERS and needle == element for element in elements)
     return any(found(needle, element) for element in elements)
 
 

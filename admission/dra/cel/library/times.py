@@ -19,6 +19,8 @@ SECOND = 10**9
 DAY = 86_400 * SECOND
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _MAX_TEXT = 256
+_CYCLE = 146_097
+"""Days in 400 years, after which the calendar repeats, weekdays too."""
 
 _UNITS = {
     "ns": 1,
@@ -95,11 +97,11 @@ def _positional(value: float) -> str:
 def timestamp_text(instant: Timestamp) -> str:
     """Write an instant in RFC 3339, in the zone it was read in."""
     local = instant.nanoseconds + instant.offset * SECOND
-    day = dt.date.fromordinal(local // DAY + _EPOCH)
+    day, year = _date(local // DAY)
     seconds, nanoseconds = divmod(local % DAY, SECOND)
     part = f".{nanoseconds:09d}".rstrip("0") if nanoseconds else ""
     clock = f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{part}"
-    return f"{day.year:04d}-{day.month:02d}-{day.day:02d}T{clock}{_offset_text(instant.offset)}"
+    return f"{year:04d}-{day.month:02d}-{day.day:02d}T{clock}{_offset_text(instant.offset)}"
 
 
 def _offset_text(offset: int) -> str:
@@ -120,17 +122,25 @@ def zone_offset(zone: str) -> int:
     return (hours * 60 + (-minutes if zone[0] == "-" else minutes)) * 60
 
 
+def _date(days: int) -> tuple[dt.date, int]:
+    """Return the day so many days after 1970 began, and its year: in a zone it may be outside of Python's 1 to 9999."""
+    cycles, rest = divmod(days + _EPOCH - 1, _CYCLE)
+    day = dt.date.fromordinal(rest + 1)
+    return day, day.year + 400 * cycles
+
+
 def _local(read: Callable[[dt.date, int], int]) -> Implementation:
-    """Return a method that reads the date, or the nanosecond of the day, in UTC or a zone."""
+    """Return a method that reads the day of the year, or the nanosecond of the day, in UTC or a zone."""
 
     def run(instant: Timestamp, zone: str = "") -> int:
         days, nanosecond = divmod(instant.nanoseconds + zone_offset(zone) * SECOND, DAY)
-        try:
-            return read(dt.date.fromordinal(days + _EPOCH), nanosecond)
-        except (ValueError, OverflowError):
-            raise failures.EvaluationError("timestamp overflow") from None
+        return read(_date(days)[0], nanosecond)
 
     return run
+
+
+def _full_year(instant: Timestamp, zone: str = "") -> int:
+    return _date((instant.nanoseconds + zone_offset(zone) * SECOND) // DAY)[1]
 
 
 def _prepare_zone(constants: Sequence[Any]) -> Implementation | None:
@@ -150,7 +160,6 @@ _CALENDAR: dict[str, Callable[[dt.date, int], int]] = {
     "getDayOfMonth": lambda day, _: day.day - 1,
     "getDayOfWeek": lambda day, _: day.isoweekday() % 7,
     "getDayOfYear": lambda day, _: day.timetuple().tm_yday - 1,
-    "getFullYear": lambda day, _: day.year,
     "getMonth": lambda day, _: day.month - 1,
     "getHours": lambda _, nanosecond: nanosecond // (3_600 * SECOND),
     "getMinutes": lambda _, nanosecond: nanosecond // (60 * SECOND) % 60,
@@ -161,6 +170,8 @@ _CALENDAR: dict[str, Callable[[dt.date, int], int]] = {
 _PARTS = {"getHours": 3_600 * SECOND, "getMinutes": 60 * SECOND, "getSeconds": SECOND, "getMilliseconds": 1_000_000}
 
 OVERLOADS: tuple[Overload, ...] = (
+    member("getFullYear", "timestamp -> int", _full_year),
+    member("getFullYear", "timestamp, string -> int", _full_year, _prepare_zone),
     *(member(name, "timestamp -> int", _local(read)) for name, read in _CALENDAR.items()),
     *(member(name, "timestamp, string -> int", _local(read), _prepare_zone) for name, read in _CALENDAR.items()),
     *(member(name, "duration -> int", _truncated(unit)) for name, unit in _PARTS.items()),

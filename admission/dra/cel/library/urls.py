@@ -21,11 +21,11 @@ def parse(text: str) -> URL:
     """Return an absolute URL, or a path from the root. Raises EvaluationError."""
     if not text or any(character < " " or character == "\x7f" for character in text):
         raise _wrong(text)
-    _split(text)
+    _split(text, is_request=True)
     before, _, fragment = text.partition("#")
     if not before:
         raise _wrong(text)
-    url = _split(before)
+    url = _split(before, is_request=False)
     return url if not fragment else URL(f"{url.text}#{fragment}", url.scheme, url.host, url.path, url.query)
 
 
@@ -33,7 +33,8 @@ def _wrong(text: str) -> failures.EvaluationError:
     return failures.EvaluationError(f"URL parse error during conversion from string: {text[:60]!r}")
 
 
-def _split(text: str) -> URL:
+def _split(text: str, *, is_request: bool) -> URL:
+    """Take a URL apart; in a request, a text without a scheme is all path."""
     match = _SCHEME.match(text)
     if text.startswith(":"):
         raise _wrong(text)
@@ -43,16 +44,14 @@ def _split(text: str) -> URL:
         if not scheme and rest != "*":
             raise _wrong(text)
         return URL(text, scheme, "", "", query)
-    host, path = "", rest
-    authority = ""
-    if scheme and rest.startswith("//"):
+    host, path, slashes = "", rest, ""
+    if rest.startswith("//") and (scheme or not (is_request or rest.startswith("///"))):
         authority, slash, path = rest[2:].partition("/")
-        path = slash + path
+        path, slashes = slash + path, f"//{authority}"
         host = _host(authority, text)
     if _ESCAPE.search(path):
         raise _wrong(text)
     prefix = f"{scheme}:" if scheme else ""
-    slashes = f"//{authority}" if scheme and rest.startswith("//") else ""
     return URL(f"{prefix}{slashes}{_escaped(path)}{mark}{query}", scheme, host, path, query)
 
 
@@ -82,7 +81,7 @@ def is_url(text: str) -> bool:
     if not text or any(character < " " or character == "\x7f" for character in text):
         return False
     try:
-        _split(text)
+        _split(text, is_request=True)
     except failures.EvaluationError:
         return False
     return True
