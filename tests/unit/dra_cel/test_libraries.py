@@ -9,7 +9,7 @@ TRUE = {
     "a path may begin with three slashes": 'url("///a").getEscapedPath() == "///a"',
     "a path is escaped anew only where it was written wrongly": 'url("http://h/a b").getEscapedPath() == "/a%20b"',
     "brackets may stand in a path": 'url("http://h/[x]").getEscapedPath() == "/[x]"',
-    "parts of a query that cannot be read are left out": 'url("http://h?x=1;y&z=%zz&w=a+b").getQuery() == {"w": ["a b"]}',
+    "unreadable parts of a query are left out": 'url("http://h?x=1;y&z=%zz&w=a+b").getQuery() == {"w": ["a b"]}',
     "a zone is part of an address's name": 'url("http://[fe80::1%25en0]:1/").getHostname() == "fe80::1%en0"',
     "a port must be digits": '!isURL("http://a:80x/")',
     "an instant keeps the zone it was written in": (
@@ -31,7 +31,7 @@ TRUE = {
     "an int in a written list is found by its double": "dyn(9223372036854775808.0) in [9223372036854775807]",
     "keys are numbers, whatever their kind": '{1: "a"}[dyn(1.0)] == "a" && {1: "a"}[dyn(1u)] == "a"',
     "fixed numbers are grouped": '"%.1f".format([1234567.0]) == "1,234,567.0"',
-    "a scientific clause takes the precision for a width": '"%.2e".format([0.00012]) == "1.200000×10⁻⁰⁴"',
+    "a scientific clause takes the precision for a width": '"%.2e".format([0.00012]) == "1.200000\N{MULTIPLICATION SIGN}10⁻⁰⁴"',
     "strings in lists are quoted": '"%s".format([["a", "b"]]) == "[\\"a\\", \\"b\\"]"',
     "maps are written in the order of their keys": '"%s".format([{"b": 1, "a": 2}]) == \'{"a":2, "b":1}\'',
     "quantities may lack digits": 'quantity("k") == quantity("0")',
@@ -45,8 +45,9 @@ TRUE = {
     "has looks into an optional chain": 'has({"a": {"b": 1}}.?a.b)',
     "the first extreme stays among what has no order": "[0.0 / 0.0, 1.0].max() != 1.0",
     "label prefixes may end in a dash": '!format.dns1123LabelPrefix().validate("abc-").hasValue()',
-    "every flaw is told": 'format.dns1123Label().validate("-" + "a".replace("a", "aaaaaaaaaaaaaaaa").replace("a", "aaaa"))'
-    ".value().size() == 2",
+    "every flaw is told": (
+        'format.dns1123Label().validate("-" + "a".replace("a", "aaaaaaaa").replace("a", "aaaaaaaa")).value().size() == 2'
+    ),
 }
 
 
