@@ -68,10 +68,10 @@ _Ranked = tuple[int, int, Found, Signature]
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """Free devices of one node: per ask, for any ask, and the asks of which some device stops the search."""
+    """Free devices of one node: per ask; its own, for any ask; and the asks of which some device stops the search."""
 
     matching: tuple[int, ...]
-    any: int
+    own: int
     unknown: frozenset[int]
 
 
@@ -107,8 +107,8 @@ class Placer:
         # try is stuck, every other one is too.
         fixed = all(layout.fixed for layout in self.state.layouts)
         self._plain = len(gang.kinds) == 1 and not gang.shared and fixed
-        self._countable = fixed and not any(self._counts(signature).unknown for signature in self.state.groups)
-        self._devices = sum(self._counts(signature).any * len(nodes) for signature, nodes in self.state.groups.items())
+        self._countable = not any(self._counts(signature).unknown for signature in self.state.groups)
+        self._devices = sum(self._counts(signature).own * len(nodes) for signature, nodes in self.state.groups.items())
         self._need_of_each = [sum(needs.values()) for needs in self._own_needs]
         self._commuting = fixed and not gang.shared and self._commutes()
         self.state.on_change = self._changed
@@ -293,7 +293,8 @@ class Placer:
         """Return whether the pods that are left need more devices than are free, whoever gets which."""
         if not self._countable:
             return False
-        return self._devices < sum(left * need for left, need in zip(self._left, self._need_of_each, strict=True))
+        needed = sum(left * need for left, need in zip(self._left, self._need_of_each, strict=True))
+        return self._devices < needed and self._devices + self.state.free_shared < needed
 
     def _key(self) -> Hashable:
         """Return what the rest of the search depends on."""
@@ -305,7 +306,7 @@ class Placer:
         self._moved[after] += 1
         for kind in range(len(self._total)):
             self._total[kind] += self._rooms_for(kind, after) - self._rooms_for(kind, before)
-        self._devices += self._counts(after).any - self._counts(before).any
+        self._devices += self._counts(after).own - self._counts(before).own
 
     def _all_rooms(self, kind: int) -> int:
         return sum(self._rooms_for(kind, signature) * len(nodes) for signature, nodes in self.state.groups.items())
@@ -343,7 +344,9 @@ class Placer:
             asks = range(len(self._profiles.need.asks))
             known = self._counted[signature] = _Counts(
                 matching=tuple(sum(row[ask] is Answer.YES for row in rows) for ask in asks),
-                any=sum(Answer.YES in row for row in rows),
+                own=sum(
+                    Answer.YES in row for code, row in zip(signature.free, rows, strict=True) if states.is_local(code)
+                ),
                 unknown=frozenset(ask for ask in asks if any(not isinstance(row[ask], Answer) for row in rows)),
             )
         return known

@@ -67,6 +67,11 @@ class State:
         """Return what is left of the resources that the gang asks for; None for no limit."""
         return self._left[node]
 
+    @property
+    def free_shared(self) -> int:
+        """How many devices that several nodes see are free."""
+        return len(self._places) - len(self._taken & self._places.keys())
+
     def free_spots(self, node: int) -> list[int]:
         """Return the places of the node's free devices in its layout, in order."""
         return [at for at, spot in enumerate(self.layouts[node].spots) if spot.id not in self._taken]
@@ -181,6 +186,11 @@ _BARE = Shelf()
 
 def _ignore(_before: Signature, _after: Signature) -> None:
     return None
+
+
+def is_local(code: int) -> bool:
+    """Return whether a free device in a signature is the node's own."""
+    return code < _IDENTITY
 
 
 def profile_of(code: int) -> int:

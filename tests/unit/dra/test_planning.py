@@ -354,6 +354,17 @@ def test_one_device_short_is_refused_at_once_however_many_there_are() -> None:
     assert answer.kind is Kind.INFEASIBLE
 
 
+def test_one_shared_device_short_is_refused_at_once() -> None:
+    world = a_world()
+    for node in range(8):
+        world.node(f"n-{node}")
+    world.slice("fabric", 16, allNodes=True)
+
+    assert isinstance(world.plan(*(a_pod(f"p-{at}", 2) for at in range(8))), Plan)
+    answer = refused(world.plan(*(a_pod(f"p-{at}", 1) for at in range(17)), steps=200))
+    assert answer.kind is Kind.INFEASIBLE
+
+
 def test_nodes_that_differ_in_what_nobody_needs_are_one() -> None:
     """A thousand nodes with other amounts of memory left are no thousand choices."""
     world = a_world()
