@@ -31,7 +31,7 @@ TRUE = {
     "an int in a written list is found by its double": "dyn(9223372036854775808.0) in [9223372036854775807]",
     "keys are numbers, whatever their kind": '{1: "a"}[dyn(1.0)] == "a" && {1: "a"}[dyn(1u)] == "a"',
     "fixed numbers are grouped": '"%.1f".format([1234567.0]) == "1,234,567.0"',
-    "a scientific clause takes the precision for a width": '"%.2e".format([0.00012]) == "1.200000\N{MULTIPLICATION SIGN}10⁻⁰⁴"',
+    "a scientific precision is a width": '"%.2e".format([0.00012]) == "1.200000\N{MULTIPLICATION SIGN}10⁻⁰⁴"',
     "strings in lists are quoted": '"%s".format([["a", "b"]]) == "[\\"a\\", \\"b\\"]"',
     "maps are written in the order of their keys": '"%s".format([{"b": 1, "a": 2}]) == \'{"a":2, "b":1}\'',
     "quantities may lack digits": 'quantity("k") == quantity("0")',
@@ -46,7 +46,8 @@ TRUE = {
     "the first extreme stays among what has no order": "[0.0 / 0.0, 1.0].max() != 1.0",
     "label prefixes may end in a dash": '!format.dns1123LabelPrefix().validate("abc-").hasValue()',
     "every flaw is told": (
-        'format.dns1123Label().validate("-" + "a".replace("a", "aaaaaaaa").replace("a", "aaaaaaaa")).value().size() == 2'
+        'format.dns1123Label().validate("-" + "a"'
+        '.replace("a", "aaaaaaaa").replace("a", "aaaaaaaaa")).value().size() == 2'
     ),
 }
 
