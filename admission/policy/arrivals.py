@@ -50,8 +50,10 @@ class Arrival:
 
     def settings(self, key: str) -> Mapping[str, str]:
         """Return what the pod says under one key: `label` or `annotation` → text; an empty text says nothing."""
-        said = {"label": (self.labels or {}).get(key), "annotation": self.annotations.get(key)}
-        return {where: text for where, text in said.items() if text}
+        label, annotation = (self.labels or {}).get(key), self.annotations.get(key)
+        if not label and not annotation:
+            return {}
+        return {where: text for where, text in (("label", label), ("annotation", annotation)) if text}
 
 
 class ClaimHead(TypedDict, total=False):

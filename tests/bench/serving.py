@@ -5,6 +5,7 @@ prints one JSON object when it listens: port, and the authority to trust; it sto
 """
 
 import asyncio
+import gc
 import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -81,6 +82,9 @@ async def _main(name: str) -> None:
     certificate = certificates.self_made([HOST], now=datetime.now(UTC))
     serving = {"muster": muster, "plain": plain}[name]
     async with serving(certificate) as port:
+        # As `app` does once the cluster is read: what lives as long as the process need not be looked through again.
+        gc.collect()
+        gc.freeze()
         sys.stdout.write(json.dumps({"port": port, "authority": certificate.authority.decode()}) + "\n")
         sys.stdout.flush()
         await asyncio.to_thread(sys.stdin.read)

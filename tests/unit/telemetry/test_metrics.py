@@ -1,3 +1,5 @@
+import pytest
+
 from admission.api.gangs import Phase
 from admission.api.names import MeterName, QueueName
 from admission.api.reasons import HoldReason
@@ -20,6 +22,20 @@ def test_reviews_are_counted_by_door_and_outcome() -> None:
 
     assert value(metrics, "muster_review_seconds_count", door="mutate", outcome="patched") == 2
     assert value(metrics, "muster_review_seconds_count", door="validate", outcome="denied") == 1
+
+
+def test_a_review_is_counted_in_every_bucket_that_it_fits() -> None:
+    metrics = Metrics()
+
+    for seconds in (0.0001, 0.00011, 99.0):
+        metrics.reviewed("mutate", "patched", seconds)
+
+    def below(bound: str) -> float | None:
+        return value(metrics, "muster_review_seconds_bucket", door="mutate", outcome="patched", le=bound)
+
+    assert (below("5e-05"), below("0.0001"), below("0.00025"), below("1.0"), below("+Inf")) == (0, 1, 2, 2, 3)
+    total = value(metrics, "muster_review_seconds_sum", door="mutate", outcome="patched")
+    assert total == pytest.approx(99.00021)
 
 
 def test_two_of_them_live_in_one_process() -> None:

@@ -3,6 +3,7 @@ import io
 import json
 import socket
 import ssl
+import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -256,8 +257,6 @@ async def test_a_body_that_grows_too_large_is_cut_off(client: Client) -> None:
 
 
 async def test_a_compressed_body_is_measured_unpacked(client: Client) -> None:
-    import zlib  # noqa: PLC0415 - the only place
-
     bomb = zlib.compress(b" " * (MAX_BODY * 4))
 
     status, _ = await client.post("/mutate", bomb, headers={"Content-Encoding": "deflate"})

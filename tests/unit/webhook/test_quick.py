@@ -1,0 +1,124 @@
+"""The quick way and the thorough way read and write the same."""
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from admission.api import names, reviews
+from admission.api.reasons import Denial, DenyReason
+from admission.api.reviews import ALLOWED, Review, Verdict
+from admission.errors import MalformedObjectError
+from admission.policy import arrivals
+from admission.webhook import quick
+from tests.bench import cluster
+
+
+def arrival_of(review: Review) -> arrivals.Arrival:
+    return arrivals.decode(review.obj, review.namespace)
+
+
+@pytest.mark.parametrize("door", ["mutate", "validate"])
+def test_ordinary_reviews_go_the_quick_way(door: str) -> None:
+    for sent in cluster.reviews(door)[:4]:
+        found, wanted = quick.read(json.dumps(sent).encode()), reviews.decode(sent)
+
+        assert found is not None
+        assert arrival_of(found) == arrival_of(wanted)
+        for field in set(Review.__dataclass_fields__) - {"obj"}:
+            assert getattr(found, field) == getattr(wanted, field)
+
+
+PLACES = [
+    ("kind",),
+    ("apiVersion",),
+    ("request",),
+    ("request", "uid"),
+    ("request", "kind"),
+    ("request", "operation"),
+    ("request", "resource"),
+    ("request", "resource", "group"),
+    ("request", "resource", "version"),
+    ("request", "resource", "resource"),
+    ("request", "subResource"),
+    ("request", "namespace"),
+    ("request", "userInfo"),
+    ("request", "userInfo", "groups"),
+    ("request", "oldObject"),
+    ("request", "dryRun"),
+    ("request", "object"),
+    ("request", "object", "metadata"),
+    ("request", "object", "metadata", "labels"),
+    ("request", "object", "metadata", "annotations"),
+    ("request", "object", "metadata", "labels", names.QUEUE),
+    ("request", "object", "spec", "schedulingGates"),
+    ("request", "object", "spec", "nodeName"),
+    ("request", "object", "spec", "resourceClaims"),
+]
+VALUES: st.SearchStrategy[Any] = st.sampled_from(
+    [None, "", "x", 1, True, 1.5, [], ["x"], [None], {}, {"a": "b"}, [{}], [{"name": "x"}]]
+)
+
+
+@settings(deadline=None, max_examples=400)
+@given(place=st.sampled_from(PLACES), value=VALUES, drop=st.booleans())
+def test_what_is_read_the_quick_way_is_read_alike_the_thorough_way(place: Any, value: Any, drop: bool) -> None:
+    sent = cluster.reviews("validate")[0]
+    *parents, last = place
+    target = sent
+    for step in parents:
+        target = target[step]
+    if drop:
+        target.pop(last, None)
+    else:
+        target[last] = value
+
+    found = quick.read(json.dumps(sent).encode())
+
+    if found is not None:
+        try:
+            wanted = reviews.decode(sent)
+        except MalformedObjectError as error:
+            raise AssertionError(f"the thorough way refuses it: {error}") from error
+        assert arrival_of(found) == arrival_of(wanted)
+        for field in set(Review.__dataclass_fields__) - {"obj"}:
+            assert getattr(found, field) == getattr(wanted, field)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"null", b"[]", b"[" * 100_000, b'{"kind":' * 100_000, b"\xff", b'"\\ud800"', b"1" * 10_000]
+)
+def test_what_is_odd_is_left_to_the_thorough_way(body: bytes) -> None:
+    assert quick.read(body) is None
+
+
+VERDICTS = {
+    "allowed": ALLOWED,
+    "patched": Verdict(patch=({"op": "add", "path": "/spec/schedulingGates", "value": [{"name": names.GATE}]},)),
+    "patched with letters of all kinds": Verdict(patch=({"op": "add", "path": "/ü", "value": '"\\é\n'},)),
+    "noted": Verdict(annotations={"queue": "team-a"}),
+    "warned": Verdict(warnings=("mind the gap",)),
+    "denied": Verdict(denial=Denial(DenyReason.NEVER_FITS, "never")),
+}
+
+
+@pytest.mark.parametrize("verdict", VERDICTS.values(), ids=VERDICTS)
+def test_what_is_written_the_quick_way_says_the_same(verdict: Verdict) -> None:
+    written, wanted = quick.write("u-1", verdict), reviews.encode("u-1", verdict)
+
+    if verdict.denial is not None or verdict.warnings:
+        assert written is None
+        return
+    assert written is not None
+    assert read_again(json.loads(written)) == read_again(wanted)
+
+
+def read_again(answer: Any) -> Any:
+    """Return the answer with its patch as JSON, since that may be written in several ways."""
+    response = dict(answer["response"])
+    if "patch" in response:
+        response["patch"] = json.loads(base64.b64decode(response["patch"]))
+    return {**answer, "response": response}
