@@ -42,9 +42,14 @@ class CounterUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """An amount that a device offers; `policy` says whether a request policy governs how it is consumed."""
+    """An amount that a device offers.
+
+    text: as the slice writes it, since CEL tells `1Pi` from the same number of bytes written out. policy: whether a
+    request policy governs how it is consumed.
+    """
 
     value: Fraction
+    text: str
     policy: bool = False
 
 
@@ -171,7 +176,11 @@ def _attribute(reader: Reader) -> AttributeValue | None:
 
 
 def _capacity(reader: Reader) -> Capacity:
-    return Capacity(value=reader.parsed("value", quantities.parse, Fraction(0)), policy="requestPolicy" in reader)
+    return Capacity(
+        value=reader.parsed("value", quantities.parse, Fraction(0)),
+        text=str(reader.raw("value")),
+        policy="requestPolicy" in reader,
+    )
 
 
 def _counters(reader: Reader) -> dict[str, Fraction]:

@@ -91,8 +91,8 @@ class Entry:
     """One transaction.
 
     key: idempotency key; a second entry with the same key is not recorded. actor: the program that decided.
-    reason: why, for people. on_behalf_of: the workload or user. seats and holdings: those that the entry opens (reserve) or gives
-    their final form (settle). closes: UIDs of pods and claims whose seat or holding ends with it.
+    reason: why, for people. on_behalf_of: the workload or user. seats and holdings: those that the entry opens
+    (reserve) or gives their final form (settle). closes: UIDs of pods and claims whose seat or holding ends with it.
     """
 
     kind: Kind

@@ -19,7 +19,7 @@ NODE = "kept-by-kwok"
 
 
 @pytest.fixture
-def namespace_with_a_node(control_plane: ControlPlane, node: str, namespace: Namespace) -> Namespace:  # noqa: ARG001
+def namespace_with_a_node(control_plane: ControlPlane, node: str, namespace: Namespace) -> Namespace:
     return namespace
 
 

@@ -176,8 +176,8 @@ def _rule() -> Schema:
         "One condition on requests.",
         {
             "cel": fields.cel(
-                """A CEL expression that is true for what is allowed, over request, claim, pod, namespaceObject, user and
-                queue. It is checked for each request of a claim. Example: request.exactly.count <= 8."""
+                """A CEL expression that is true for what is allowed, over request, claim, pod, namespaceObject, user
+                and queue. It is checked for each request of a claim. Example: request.exactly.count <= 8."""
             ),
             "message": fields.text(
                 """What the author is told when the expression is false: say what to change. Example: ask for at most 8

@@ -5,7 +5,6 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from fractions import Fraction
 
 from admission.api import devices
 from admission.dra.cel import (
@@ -128,7 +127,7 @@ def device_value(driver: str, device: devices.Device, *, lists: bool = False) ->
         _put(attributes, name, driver, known)
     capacity = values.Domains()
     for name, amount in device.capacity.items():
-        _put(capacity, name, driver, _quantity(amount.value))
+        _put(capacity, name, driver, quantities.parse(amount.text))
     return assembled(driver, attributes, capacity, allows_multiple=device.allows_multiple)
 
 
@@ -166,7 +165,3 @@ def _attribute(value: devices.AttributeValue | None, *, lists: bool) -> object:
     if isinstance(value, tuple) and lists:
         return tuple(_attribute(element, lists=False) for element in value)
     raise EvaluationError("unsupported attribute value")
-
-
-def _quantity(amount: Fraction) -> values.Quantity:
-    return quantities.of_amount(amount)

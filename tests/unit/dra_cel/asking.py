@@ -15,7 +15,7 @@ DEVICE = devices.Device(
         "resource.kubernetes.io/pcieRoot": "pci0000:5d",
         "max": 2**63 - 1,
     },
-    capacity={"memory": devices.Capacity(value=Fraction(80 * 2**30))},
+    capacity={"memory": devices.Capacity(value=Fraction(80 * 2**30), text="80Gi")},
 )
 
 VALUE = programs.device_value("gpu.example.com", DEVICE)

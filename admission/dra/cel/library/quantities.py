@@ -79,27 +79,6 @@ def of_int(value: int) -> Quantity:
     return Quantity(value * NANO, 0)
 
 
-def of_amount(amount: Fraction) -> Quantity:
-    """Return an amount whose text is not known, as Kubernetes writes it: binary where it is a multiple of 1024."""
-    if amount.denominator != 1:
-        nanos = amount * NANO
-        if nanos.denominator == 1 and abs(nanos.numerator) <= literals.INT_MAX:
-            return _fast(nanos.numerator, -9)
-        return _slow(abs(amount), negative=amount < 0)
-    whole = amount.numerator
-    if whole and whole % 1024 == 0:
-        return _multiple_of_1024(whole)
-    return Quantity(whole * NANO, 0 if abs(whole) <= literals.INT_MAX else None)
-
-
-def _multiple_of_1024(whole: int) -> Quantity:
-    mantissa, power = abs(whole), 0
-    while mantissa % 1024 == 0 and power < 60:
-        mantissa >>= 10
-        power += 10
-    return _binary(str(mantissa), "", power, negative=whole < 0)
-
-
 def as_int(quantity: Quantity) -> int | None:
     """Return what apimachinery's AsInt64 does: the integer, or None when it keeps the amount otherwise."""
     if quantity.scale is None or (quantity.scale < 0 and quantity.nanos):
