@@ -37,7 +37,7 @@ def gang(obj: Json) -> GangReport:
         hold=_hold(status.child("hold")) if "hold" in status else None,
         position=status.integer("position") or None,
         plan=tuple(_planned(pod, known.meta.namespace) for pod in status.children("plan")),
-        charges={MeterName(meter): _amount(status.child("charges"), meter) for meter in status.raw("charges") or {}},
+        charges={MeterName(meter): _amount(status.child("charges"), meter) for meter in status.pairs("charges")},
         placement=status.text("placement"),
         evictions=known.evictions,
         queued_since=known.queued_since,

@@ -109,7 +109,9 @@ class _Run:
             if uid not in self._running:
                 self._running.append(uid)
         for report in result.gangs:
-            if report.plan or report.uid not in self._order:
+            known = self._seen.get(report.uid)
+            # Once it has ended, a gang has no plan any more: what it was admitted with is what counts.
+            if report.plan or known is None or not known.plan:
                 self._seen[report.uid] = report
         self._cluster.schedule(self._ledger.book)
         self._now += STEP

@@ -55,7 +55,7 @@ async def _on_ours(teller: Teller) -> None:
     try:
         await asyncio.to_thread(control_plane.start)
     except (ToolMissing, BuildFailed, StartFailed) as error:
-        teller.say(f"No control plane: {error} The story is told offline instead.")
+        teller.say(f"{_sentence('No control plane', error)} The story is told offline instead.")
         return await offline.tell(teller)
     try:
         async with places.own(control_plane) as stage:
@@ -76,7 +76,7 @@ async def _on_theirs(teller: Teller) -> None:
                     f" (https://127.0.0.1), as the demo needs it to: {error}."
                 ) from error
     except (ClusterAwayError, MendError) as error:
-        teller.say(f"No cluster: {error}. The story is told offline instead.")
+        teller.say(f"{_sentence('No cluster', error)} The story is told offline instead.")
         await offline.tell(teller)
 
 
@@ -88,6 +88,10 @@ async def _with_muster(teller: Teller, stage: Stage) -> None:
             raise
         except StoryError as error:
             raise StoryError(f"{error}\n--- the end of Muster's log\n{muster.tail()}") from error
+
+
+def _sentence(what: str, error: Exception) -> str:
+    return f"{what}: {str(error).rstrip('.')}."
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The same story without a cluster: `muster simulate` on the same manifests."""
 
 import json
+import os
 import tempfile
 from pathlib import Path
 
@@ -23,10 +24,15 @@ async def tell(teller: Teller) -> None:
         items = fleet.demo_fleet(GPUS, prefix="demo-node")
         nodes.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
         teller.heading("Two teams share six nodes: five with four GPUs, the sixth has one left")
-        inputs = [str(nodes), str(MANIFESTS / "10-teams.yaml")]
+        inputs = [str(nodes), _path("10-teams.yaml")]
         for heading, manifest in STEPS:
-            inputs.append(str(MANIFESTS / manifest))
+            inputs.append(_path(manifest))
             teller.heading(heading)
             await teller.run(f"simulate {' '.join(inputs)}", env={})
         teller.heading("4. `pretrain` ends. What waits is admitted, each gang as a whole")
         await teller.run(f"simulate {' '.join(inputs)} --until-empty", env={})
+
+
+def _path(manifest: str) -> str:
+    """Return a path as a person would type it."""
+    return os.path.relpath(MANIFESTS / manifest)

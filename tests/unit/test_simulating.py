@@ -195,6 +195,7 @@ def test_what_runs_in_the_input_ends_first() -> None:
     outcome = simulate(teams(), node("one", 4), objects(RUNNING), job("next", gpus=4), until_empty=True)
 
     assert fates(outcome) == {"old": "Admitted", "next": "Admitted"}
+    assert of(outcome, "old").charges == {"gpus": 3}
 
 
 def test_a_jobs_pods_in_the_input_are_not_made_again() -> None:
