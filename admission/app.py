@@ -4,6 +4,7 @@ The whole wiring is this page. Every long-running task belongs to the one TaskGr
 """
 
 import asyncio
+import gc
 import os
 import socket
 from collections import Counter
@@ -27,7 +28,7 @@ from admission.cluster.patching import PodWriter
 from admission.cluster.reporting import Reporter
 from admission.cluster.store import Store, Subscription
 from admission.control import admitting, leading
-from admission.errors import MendError, RetryError
+from admission.errors import ClusterAwayError, MendError, RetryError
 from admission.flow import reviewing
 from admission.flow.cycle import Desk, Ports, Result
 from admission.ledger import migrating
@@ -78,7 +79,7 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(_stopped(stop), name="wait for the signal to stop")
                 tasks.create_task(watching.watch(connection, parts.store), name="watch the cluster")
-                tasks.create_task(_say_what_is_missing(parts.store), name="say what is missing")
+                tasks.create_task(_wait_for_sync(parts.store), name="wait for the cluster's objects")
                 if "webhook" in settings.roles:
                     tasks.create_task(_always(_webhook, parts), name="webhook")
                 if "controller" in settings.roles:
@@ -232,12 +233,18 @@ async def _always(role: Callable[[Parts], Awaitable[None]], parts: Parts) -> Non
             await asyncio.sleep(RETRY)
 
 
-async def _say_what_is_missing(store: Store) -> None:
-    """Say once in a while what the start is waiting for."""
+async def _wait_for_sync(store: Store) -> None:
+    """Say once in a while what the start is waiting for; then take what was read out of the garbage collector's sight.
+
+    A full collection over tens of thousands of objects that live as long as the process would stop the loop each time.
+    """
     while not store.synced:
-        await asyncio.sleep(SYNC_WARNING)
-        if not store.synced:
-            log.warning("waiting for the cluster's objects", troubles=store.troubles())
+        try:
+            await store.wait_synced(SYNC_WARNING)
+        except ClusterAwayError as error:
+            log.warning("waiting for the cluster's objects", error=str(error))
+    gc.collect()
+    gc.freeze()
 
 
 async def _stopped(stop: asyncio.Event) -> None:

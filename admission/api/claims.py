@@ -134,7 +134,7 @@ def decode_spec(reader: Reader) -> ClaimSpec:
             )
             for constraint in spec.children("constraints")
         ),
-        config=tuple(dict(config) for config in spec.raw("config") or ()),
+        config=spec.objects("config"),
     )
 
 
@@ -180,4 +180,4 @@ def _allocated(reader: Reader) -> AllocatedDevice:
 
 def _quantities(reader: Reader, name: str) -> dict[str, Fraction]:
     values = reader.child(name)
-    return {key: values.parsed(key, quantities.parse, Fraction(0)) for key in reader.raw(name) or {}}
+    return {key: values.parsed(key, quantities.parse, Fraction(0)) for key in reader.keys(name)}

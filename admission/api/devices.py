@@ -131,7 +131,7 @@ def decode_class(obj: Json) -> DeviceClass:
         meta=meta.decode(reader),
         selectors=cel_selectors(spec),
         extended_resource=spec.optional("extendedResourceName"),
-        config=tuple(dict(config) for config in spec.raw("config") or ()),
+        config=spec.objects("config"),
     )
     reader.finish("DeviceClass", result.meta.key)
     return result
@@ -170,8 +170,9 @@ def _attribute(reader: Reader) -> AttributeValue | None:
         if isinstance(value, str | int | bool):
             return value
     for name in ("strings", "ints", "bools"):
-        if name in reader:
-            return tuple(reader.raw(name))
+        values = reader.raw(name)
+        if isinstance(values, list):
+            return tuple(values)
     return None
 
 

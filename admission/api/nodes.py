@@ -62,5 +62,5 @@ def decode_resources(reader: Reader, name: str) -> dict[str, int]:
     values = reader.child(name)
     return {
         resource: values.parsed(resource, quantities.parse_millis if resource == "cpu" else quantities.parse_ceiling, 0)
-        for resource in reader.raw(name) or {}
+        for resource in reader.keys(name)
     }

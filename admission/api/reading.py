@@ -52,6 +52,22 @@ class Reader:
         for key, item in self._mapping(name).items():
             yield str(key), Reader(item, f"{self._at(name)}[{key}]", self._flaws)
 
+    def keys(self, name: str) -> tuple[str, ...]:
+        """Return the keys of a mapping; none when the field is absent or no mapping."""
+        return tuple(map(str, self._mapping(name)))
+
+    def object(self, name: str) -> Json:
+        """Return an object as it is, for what is passed on unread; an empty one when absent."""
+        return dict(self._mapping(name))
+
+    def objects(self, name: str) -> tuple[Json, ...]:
+        """Return the objects of a list as they are, for what is passed on unread."""
+        items = self._list(name)
+        if not all(isinstance(item, Mapping) for item in items):
+            self.flaw(name, "must hold objects only")
+            return ()
+        return tuple(dict(item) for item in items)
+
     def text(self, name: str, default: str = "") -> str:
         return self._typed(name, str, "a string", default)
 

@@ -39,7 +39,7 @@ def decode(obj: Json) -> Job:
         indexed=spec.text("completionMode") == "Indexed",
         finished=any(c.text("type") in ended and c.text("status") == "True" for c in status.children("conditions")),
         succeeded=status.integer("succeeded"),
-        template=spec.raw("template") or {},
+        template=spec.object("template"),
     )
     reader.finish("Job", result.meta.key)
     return result

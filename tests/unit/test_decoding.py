@@ -1,0 +1,108 @@
+"""Decoders find every flaw with its field, whatever shape the JSON has, and never raise anything else."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from admission.api import claims, devices, gangs, meters, nodes, pods, queues, reviews, workloads
+from admission.errors import MalformedObjectError
+
+DECODERS: dict[str, Callable[[Any], object]] = {
+    "Pod": pods.decode,
+    "Node": nodes.decode,
+    "Namespace": nodes.decode_namespace,
+    "ResourceClaim": claims.decode,
+    "ResourceClaimTemplate": claims.decode_template,
+    "ResourceSlice": devices.decode_slice,
+    "DeviceClass": devices.decode_class,
+    "Job": workloads.decode,
+    "Queue": queues.decode,
+    "Meter": meters.decode,
+    "Gang": gangs.decode,
+    "AdmissionReview": reviews.decode,
+}
+
+WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
+    "allocatable is no mapping": ("Node", {"status": {"allocatable": 3}}, "status.allocatable"),
+    "an amount is no quantity": ("Node", {"status": {"allocatable": {"cpu": "many"}}}, "status.allocatable.cpu"),
+    "requests is a list": (
+        "Pod",
+        {"spec": {"containers": [{"resources": {"requests": [{}]}}]}},
+        "spec.containers[0].resources.requests",
+    ),
+    "capacity requests are text": (
+        "ResourceClaim",
+        {"spec": {"devices": {"requests": [{"name": "r", "exactly": {"capacity": {"requests": "x"}}}]}}},
+        "spec.devices.requests[0].exactly.capacity.requests",
+    ),
+    "config holds text": ("DeviceClass", {"spec": {"config": ["x"]}}, "spec.config"),
+    "a quota below zero": ("Queue", {"spec": {"quotas": [{"meter": "m", "nominal": "-1"}]}}, "spec.quotas[0].nominal"),
+    "a quota that is no whole number": (
+        "Queue",
+        {"spec": {"quotas": [{"meter": "m", "nominal": "500m"}]}},
+        "spec.quotas[0].nominal",
+    ),
+    "a meter named twice": (
+        "Queue",
+        {"spec": {"quotas": [{"meter": "m", "nominal": 1}, {"meter": "m", "nominal": 2}]}},
+        "spec.quotas[1].meter",
+    ),
+    "a duration that is none": ("Queue", {"spec": {"startTimeout": "soon"}}, "spec.startTimeout"),
+    "a source that measures nothing": ("Meter", {"spec": {"sources": [{"deviceClasses": ["c"]}]}}, "spec.sources[0]"),
+    "a gang without a queue": ("Gang", {"spec": {"size": 2}}, "spec.queue"),
+    "a claim of a pod that refers to nothing": (
+        "Pod",
+        {"spec": {"resourceClaims": [{"name": "x"}]}},
+        "spec.resourceClaims[0]",
+    ),
+    "a review of another version": ("AdmissionReview", {"kind": "AdmissionReview", "apiVersion": "v1"}, "."),
+}
+
+
+@pytest.mark.parametrize(("kind", "obj", "field"), WRONG.values(), ids=WRONG)
+def test_a_flaw_is_named_with_its_field(kind: str, obj: dict[str, Any], field: str) -> None:
+    with pytest.raises(MalformedObjectError) as caught:
+        DECODERS[kind](obj)
+
+    assert field in [flaw.field for flaw in caught.value.flaws]
+
+
+def test_all_flaws_of_an_object_are_told_at_once() -> None:
+    quotas = [{"meter": "m", "nominal": "x"}, {"nominal": "1"}]
+
+    with pytest.raises(MalformedObjectError) as caught:
+        queues.decode({"metadata": {"name": "q"}, "spec": {"quotas": quotas, "startTimeout": "x"}})
+
+    fields = [flaw.field for flaw in caught.value.flaws]
+    assert {"spec.quotas[0].nominal", "spec.quotas[1].meter", "spec.startTimeout"} <= set(fields)
+
+
+NAMES = [
+    "metadata",
+    "spec",
+    "status",
+    "devices",
+    "requests",
+    "exactly",
+    "allocatable",
+    "containers",
+    "resources",
+    "config",
+]
+NAMES += ["quotas", "sources", "allocation", "results", "labels", "ownerReferences", "name", "selectors", "capacity"]
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@pytest.mark.parametrize("decode", DECODERS.values(), ids=DECODERS)
+@given(obj=st.dictionaries(st.sampled_from(["metadata", "spec", "status"]), JSON))
+def test_nothing_but_flaws_comes_of_any_json(decode: Callable[[Any], object], obj: dict[str, Any]) -> None:
+    with contextlib.suppress(MalformedObjectError):
+        assert decode(obj) is not None
