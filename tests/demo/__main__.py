@@ -15,7 +15,7 @@ from tests.demo.stage import Stage
 from tests.demo.story import DoorError, Story
 from tests.demo.telling import StoryError, Teller
 
-FAILED, REFUSED = 1, 2
+FAILED, REFUSED, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 
 
 def main() -> int:
@@ -23,7 +23,9 @@ def main() -> int:
     try:
         return asyncio.run(_main())
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
+    except asyncio.CancelledError:
+        return TERMINATED
 
 
 async def _main() -> int:

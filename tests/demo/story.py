@@ -89,6 +89,7 @@ class Story:
         self.teller.heading("1. Team vision submits `pretrain`: 4 pods with 4 GPUs each. It fits and starts")
         await self.stage.put(documents("20-pretrain.yaml"))
         await self._until_running(VISION, "pretrain", pods=4)
+        await self._until_used(VISION, 16)
         await self._see("starts", pretrain=VISION)
         await self._show("gang list", "queue list")
 
@@ -117,6 +118,8 @@ class Story:
         await self.stage.finish(VISION, "pretrain")
         await self._until_running(VISION, "ablation", pods=2)
         await self._until_running(LANGUAGE, "evaluate", pods=2)
+        await self._until_used(VISION, 2)
+        await self._until_used(LANGUAGE, 6)
         await self._see("admitted", pretrain=VISION, ablation=VISION, evaluate=LANGUAGE)
         await self._show("gang list", "queue list", f"why {LANGUAGE}/evaluate")
 
@@ -159,6 +162,17 @@ class Story:
             return len(running) == pods and (gang or {}).get("status", {}).get("phase") == "Running"
 
         await self._when(f"all {pods} pods of {job} run", look)
+
+    async def _until_used(self, queue: str, gpus: int) -> None:
+        """Wait for the books: what was granted is settled, and what has ended is released."""
+
+        async def look() -> bool:
+            meters = (await self.stage.queue(queue)).get("status", {}).get("meters", [])
+            return any(
+                use["meter"] == "demo-gpus" and (use["used"], use["reserved"]) == (str(gpus), "0") for use in meters
+            )
+
+        await self._when(f"queue {queue} uses {gpus} GPUs", look)
 
     async def _until_held(self, namespace: str, job: str, reason: str) -> None:
         async def look() -> bool:

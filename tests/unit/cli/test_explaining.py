@@ -1,0 +1,114 @@
+"""`muster why` finds the gang that is meant, and says what is known of it."""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from admission.api.gangs import GangReport
+from admission.api.reading import Json
+from admission.cli import clusters, explaining, statuses
+from admission.cluster.kinds import GANGS, Kind
+from admission.cluster.kinds import PODS as PODS_KIND
+from admission.errors import MendError
+
+NOW = datetime(2026, 5, 1, 12, 3, tzinfo=UTC)
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u-1"}
+HOLD = {
+    "reason": "QuotaExceeded",
+    "message": "queue team has 1 gpus left, the gang needs 6",
+    "details": {"meter": "gpus", "left": "1", "needed": "6", "names": ["a", "b", "c", "d", "e"]},
+}
+WAITING = {
+    "metadata": {"name": "train-ab12c", "namespace": "a"},
+    "spec": {"queue": "team", "size": 2, "workload": JOB},
+    "status": {"phase": "Pending", "pods": 2, "position": 1, "queuedSince": "2026-05-01T12:00:00Z", "hold": HOLD},
+}
+RUNNING = {
+    "metadata": {"name": "named", "namespace": "a"},
+    "spec": {"queue": "team", "size": 1},
+    "status": {"phase": "Running", "pods": 1, "plan": [{"pod": "one", "node": "n"}], "charges": {"gpus": "2"}},
+}
+
+
+def pod(name: str, *, owner: str = "", **labels: str) -> dict[str, Any]:
+    owners = [{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": owner, "controller": True}]
+    meta = {"name": name, "namespace": "a", "uid": name, "labels": {f"muster.dev/{k}": v for k, v in labels.items()}}
+    return {"metadata": meta | ({"ownerReferences": owners} if owner else {}), "spec": {}}
+
+
+PODS = {
+    "train-0-x": pod("train-0-x", owner="u-1", queue="team"),
+    "one": pod("one", queue="team", gang="named"),
+    "stray": pod("stray", queue="team"),
+    "free": pod("free"),
+}
+
+
+class FakeCluster(clusters.Cluster):
+    """A namespace `a` with two gangs and four pods."""
+
+    def __init__(self) -> None: ...
+
+    async def every(self, kind: Kind, namespace: str = "") -> list[Json]:
+        assert (kind, namespace) == (GANGS, "a")
+        return [WAITING, RUNNING]
+
+    async def one(self, kind: Kind, name: str, namespace: str = "") -> Json | None:
+        assert (kind, namespace) == (PODS_KIND, "a")
+        return PODS.get(name)
+
+
+def found(name: str) -> Any:
+    return asyncio.run(explaining._find(FakeCluster(), "a", name))
+
+
+@pytest.mark.parametrize(
+    ("name", "gang"),
+    {
+        "train-ab12c": "train-ab12c",
+        "train": "train-ab12c",
+        "train-0-x": "train-ab12c",
+        "named": "named",
+        "one": "named",
+    }.items(),
+    ids=["a gang", "its Job", "a pod of its Job", "another gang", "a pod by its label"],
+)
+def test_a_gang_is_found_by(name: str, gang: str) -> None:
+    report = found(name)
+
+    assert isinstance(report, GangReport)
+    assert report.name == gang
+
+
+def test_a_pod_outside_queues_is_found_as_it_is() -> None:
+    assert found("free").meta.name == "free"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("gone", "there is no gang, Job of a gang, or pod gone"), ("stray", "is Muster running")]
+)
+def test_what_has_no_gang_is_told(name: str, message: str) -> None:
+    with pytest.raises(MendError, match=message):
+        found(name)
+
+
+def test_a_gang_that_waits_is_shown_with_its_numbers_and_what_would_help(capsys: pytest.CaptureFixture[str]) -> None:
+    explaining.show(statuses.gang(WAITING), now=NOW)
+    text = capsys.readouterr().out
+
+    assert text.startswith(
+        "Gang a/train-ab12c (2 pods) waits in queue team, place 1, for 3m now.\nQuotaExceeded: queue team"
+    )
+    assert "names   a, b, c, d and 1 more" in text
+    assert "What would have to change: 5 more gpus have to become free" in text
+
+
+def test_a_gang_that_runs_is_shown_with_its_plan_and_charge(capsys: pytest.CaptureFixture[str]) -> None:
+    explaining.show(statuses.gang(RUNNING), now=NOW)
+    text = capsys.readouterr().out
+
+    assert text.startswith("Gang a/named (1 pod) of queue team: Running.")
+    assert "one  n     -" in text
+    assert "Charged to queue team: gpus 2." in text
