@@ -89,6 +89,14 @@ def key_of(claim: Claim) -> Uid:
     return claim.meta.uid or Uid(claim.meta.key)
 
 
+def same(left: World, right: World) -> bool:
+    """Return whether the allocator would see no difference. Nodes and shelves that were taken over cost nothing."""
+    return all(
+        getattr(left, name) == getattr(right, name)
+        for name in ("nodes", "shelves", "classes", "taken", "shared", "left", "pinned")
+    )
+
+
 def emptied(world: World, *, keep: Collection[DeviceId] = ()) -> World:
     """Return the same cluster with nothing in use but the devices to keep."""
     return replace(

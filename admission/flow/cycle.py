@@ -30,6 +30,7 @@ from admission.flow.ports import Ledger, Pods, Reports, View
 from admission.policy import deciding, following, recognition, reporting
 from admission.policy.deciding import Backoff, Decision, Grant
 from admission.policy.following import Eviction
+from admission.policy.recalling import Recall
 from admission.policy.recognition import Group
 from admission.quota import books
 from admission.quota.books import Book
@@ -67,6 +68,8 @@ class Desk:
     """The meters of the last cycle, compiled; made anew only when a Meter has changed."""
     world: World | None = None
     """The world of the last cycle; what has not changed since is taken from it."""
+    recall: Recall = field(default_factory=Recall)
+    """The planner's holds that may still stand."""
     backoffs: dict[GangUid, Backoff] = field(default_factory=dict)
     opened: set[Uid] = field(default_factory=set)
     """Pods whose gate this leader has opened, though the view may not show it yet."""
@@ -226,6 +229,7 @@ def _decide(desk: Desk, facts: _Facts) -> list[Decision]:
         backoffs=dict(desk.backoffs),
         now=facts.now,
         steps=desk.steps,
+        recall=desk.recall,
     )
     waiting = [group for group in facts.groups if group.waiting]
     if not waiting:

@@ -20,6 +20,7 @@ from admission.dra.metering import Meters
 from admission.dra.plans import NoPlan, Plan, PodDemand
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
+from admission.policy.recalling import Basis, Recall
 from admission.policy.recognition import Group
 from admission.quota import available, ordering
 from admission.quota.tree import Tree
@@ -46,6 +47,8 @@ class Rules:
     backoffs: Mapping[GangUid, Backoff] = field(default_factory=dict)
     now: datetime
     steps: int
+    recall: Recall = field(default_factory=Recall)
+    """The planner's holds of earlier cycles that may still stand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +91,9 @@ class Decision:
 
 def decide_all(groups: Sequence[Group], rules: Rules, world: World, usage: Usage) -> list[Decision]:
     """Decide about every gang that waits, in order; each sees what was granted to those before it."""
+    rules.recall.begin(
+        Basis(world=world, usage=usage, queues=rules.snapshot.queues, meters=rules.meters, steps=rules.steps)
+    )
     usage = {queue: dict(amounts) for queue, amounts in usage.items()}
     decisions: list[Decision] = []
     positions: dict[QueueName, int] = {}
@@ -114,6 +120,7 @@ def decide_all(groups: Sequence[Group], rules: Rules, world: World, usage: Usage
                 pods = {pod.meta.uid: pod for pod in group.waiting}
                 world = worlds.granted(world, outcome.plan.pods, pods, group.key)
                 _charge(usage, group.queue, outcome.plan.charge)
+                rules.recall.end()
             elif queue.strategy is QueueingStrategy.STRICT_FIFO:
                 blocked.setdefault(group.queue, group.key)
         decisions.append(Decision(group=group, outcome=outcome, position=positions[group.queue], needed=needed))
@@ -259,6 +266,16 @@ HOLDS = {
 
 
 def _planned(inputs: Inputs) -> Grant | Hold:
+    known = inputs.rules.recall.of(inputs.group.uid, inputs.demands)
+    if known is not None:
+        return known
+    answer = _asked(inputs)
+    if isinstance(answer, Hold):
+        inputs.rules.recall.keep(inputs.group.uid, inputs.demands, answer)
+    return answer
+
+
+def _asked(inputs: Inputs) -> Grant | Hold:
     rules = inputs.rules
     answer = planning.plan(
         inputs.demands,

@@ -1,4 +1,4 @@
-"""Benchmarks: `python -m tests.bench [--rounds N] [--seconds S] [--clients 1,50,200] [--out FILE]`."""
+"""Benchmarks: `python -m tests.bench [webhook] [admission] [options]`; both by default, JSON and a table of each."""
 
 import argparse
 import json
@@ -8,27 +8,40 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import webhook
+from tests.bench import admission, webhook
 
 NUMBERS = {"requests_per_second": "requests/s", "p50_ms": "p50 ms", "p99_ms": "p99 ms", "cpu_us": "server CPU µs"}
+BENCHMARKS = ("webhook", "admission")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=webhook.__doc__)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=1.5)
+    given = _parser().parse_args()
+    for name in given.benchmarks or BENCHMARKS:
+        if name == "webhook":
+            result = webhook.measure(clients=given.clients, rounds=given.rounds, seconds=given.seconds)
+            table = _webhook(result)
+        else:
+            result = admission.measure(nodes=given.nodes, gangs=given.gangs, rounds=given.passes)
+            table = _admission(result)
+        given.out.mkdir(parents=True, exist_ok=True)
+        (given.out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+        Console().print(table)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("benchmarks", nargs="*", choices=BENCHMARKS, default=[])
+    parser.add_argument("--out", type=Path, default=Path("bench-results"))
+    parser.add_argument("--rounds", type=int, default=9, help="webhook: rounds per server")
+    parser.add_argument("--seconds", type=float, default=1.5, help="webhook: length of a round")
     parser.add_argument("--clients", type=lambda text: [int(n) for n in text.split(",")], default=[1, 50, 200])
-    parser.add_argument("--out", type=Path, default=Path("bench-results/webhook.json"))
-    given = parser.parse_args()
-
-    result = webhook.measure(clients=given.clients, rounds=given.rounds, seconds=given.seconds)
-
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps(result, indent=1) + "\n")
-    Console().print(_table(result))
+    parser.add_argument("--nodes", type=int, default=25, help="admission: nodes with eight GPUs")
+    parser.add_argument("--gangs", type=int, default=50, help="admission: Jobs of four one-GPU pods")
+    parser.add_argument("--passes", type=int, default=3, help="admission: rounds that count, each way")
+    return parser
 
 
-def _table(result: dict[str, Any]) -> Table:
+def _webhook(result: dict[str, Any]) -> Table:
     table = Table(title=f"Webhook beside a plain aiohttp server, medians of {result['rounds']} rounds")
     for column in ("clients", "", "muster", "plain", "ratio"):
         table.add_column(column, justify="right")
@@ -37,6 +50,17 @@ def _table(result: dict[str, Any]) -> Table:
             values = [row["muster"][number], row["plain"][number], row["ratio"][number]]
             table.add_row(str(row["clients"]), title, f"{values[0]:.1f}", f"{values[1]:.1f}", f"{values[2]:.2f}")
         table.add_row("", "goals met" if row["met"] else "goals missed", end_section=True)
+    return table
+
+
+def _admission(result: dict[str, Any]) -> Table:
+    table = Table(title=f"{result['pods']} pods in gangs of four on {result['nodes']} nodes, created to bound, medians")
+    for column in ("", "with Muster", "without", "ratio"):
+        table.add_column(column, justify="right")
+    speeds = result["pods_per_second"]
+    ratio = f"{result['ratio']:.2f}"
+    table.add_row("pods/s", f"{speeds['muster']:.1f}", f"{speeds['plain']:.1f}", ratio)
+    table.add_row("resident MiB", f"{result['muster_resident_mib']:.0f}", "", "")
     return table
 
 

@@ -8,7 +8,6 @@ kube-scheduler in both. One round of each goes before and is not counted.
 
 import contextlib
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -102,8 +101,3 @@ def _round(control_plane: ControlPlane, namespace: Namespace, number: int, gangs
 def _resident_mebibytes(muster: Muster) -> float:
     words = ["ps", "-o", "rss=", "-p", str(muster.program.pid)]
     return int(subprocess.run(words, capture_output=True, check=True).stdout) / 1024
-
-
-if __name__ == "__main__":
-    sizes = [int(text) for text in sys.argv[1:]] or [13, 25, 3]
-    print(measure(nodes=sizes[0], gangs=sizes[1], rounds=sizes[2]))

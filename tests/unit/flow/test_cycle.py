@@ -15,6 +15,7 @@ from admission.api.names import MeterName, NodeName, QueueName, Uid
 from admission.api.pods import Pod
 from admission.api.queues import QueueingStrategy
 from admission.api.reasons import HoldReason
+from admission.dra import planning
 from admission.errors import DeposedError, LedgerAwayError, RetryError
 from admission.flow import cycle, memory
 from admission.flow.cycle import Desk, Ports, Result
@@ -447,3 +448,32 @@ async def test_a_claim_policy_says_that_it_is_not_applied() -> None:
 
     (report,) = [report for report in result.conditions if report.plural == "claimpolicies"]
     assert report.conditions[0].reason == "NotApplied"
+
+
+async def test_a_gang_is_planned_again_only_when_something_has_changed_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = a_cluster().node("a", gpus=2).queue("q", gpus=100)
+    builder.job("first", queue="q", pods=2).job("then", queue="q", pods=2).job("too", queue="q", pods=2)
+    cluster, ledger = Cluster(builder), Ledger()
+    desk = a_desk(cluster, ledger)
+    asked: list[str] = []
+    real = planning.plan
+
+    def plan(demands: Any, *arguments: Any, **options: Any) -> Any:
+        asked.append(demands[0].pod.meta.name)
+        return real(demands, *arguments, **options)
+
+    monkeypatch.setattr(planning, "plan", plan)
+    await run(desk)
+    started = cluster.schedule(ledger.book)
+    await run(desk)
+    asked.clear()
+
+    result = await run(desk)
+    assert asked == []
+    assert {report.hold.reason for report in result.gangs if report.hold} == {HoldReason.DEVICES_BUSY}
+
+    cluster.finish(started)
+    await run(desk)
+    await run(desk)
+    assert "then-0" in asked
+    assert {name for name, _ in cluster.opened} == {"first-0", "first-1", "then-0", "then-1"}

@@ -1,0 +1,32 @@
+"""What the README tells a reader to type does what it says."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def test_it_opens_with_the_two_commands() -> None:
+    block = README.split("```")[1].strip().splitlines()
+
+    assert [line.split("#")[0].strip() for line in block] == ["make demo", "make test"]
+
+
+def test_the_examples_are_admitted_offline() -> None:
+    assert "muster simulate config/examples" in README
+    muster = Path(sys.executable).with_name("muster")
+
+    result = subprocess.run(
+        [muster, "simulate", "config/examples"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "vision/train  research-vision  Admitted" in result.stdout
+
+
+def test_its_links_lead_somewhere() -> None:
+    links = [part.split(")")[0].split("#")[0] for part in README.split("](")[1:]]
+
+    assert [link for link in links if not link.startswith("http") and not (ROOT / link).exists()] == []
