@@ -8,8 +8,7 @@ import gc
 import os
 import socket
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +27,7 @@ from admission.cluster.patching import PodWriter
 from admission.cluster.reporting import Reporter
 from admission.cluster.store import Store, Subscription
 from admission.control import admitting, leading
+from admission.control.outbox import Outbox
 from admission.errors import ClusterAwayError, MendError, RetryError
 from admission.flow import reviewing
 from admission.flow.cycle import Desk, Ports, Result
@@ -134,27 +134,26 @@ async def _controller(parts: Parts) -> None:
         await migrating.migrate(settings.ledger.url)
     async with SqlLedger.open(settings.ledger.url, settings.ledger.cluster) as ledger:
         await parts.store.wait_synced()
-        actor = f"{parts.user}@{socket.gethostname()}/{os.getpid()}"
-        ports = Ports(
-            view=parts.store,
-            pods=PodWriter(parts.connection),
-            reports=Reporter(parts.connection, parts.store),
-            ledger=ledger,
-        )
 
         async def work(epoch: int) -> None:
             await ledger.fence(epoch)
-            desk = Desk(
-                ports=ports,
-                actor=actor,
-                epoch=epoch,
-                steps=settings.controller.steps,
-                writes=settings.controller.writes,
-            )
-            with _changes(parts.store) as changes:
-                await admitting.admit(desk, changes, pace=_pace(settings), clock=_now, observe=_observer(parts.metrics))
+            outbox = Outbox(Reporter(parts.connection, parts.store))
+            desk = _desk(parts, ledger, outbox, epoch)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(outbox.run(), name="write reports")
+                with parts.store.subscribe() as subscription:
+                    await admitting.admit(
+                        desk, _Changes(subscription), pace=_pace(settings), clock=_now, observe=_observer(parts.metrics)
+                    )
 
         await leading.lead(_election(parts), work, leads=lambda now: parts.metrics.leads(leading=now))
+
+
+def _desk(parts: Parts, ledger: SqlLedger, outbox: Outbox, epoch: int) -> Desk:
+    settings = parts.settings.controller
+    ports = Ports(view=parts.store, pods=PodWriter(parts.connection), reports=outbox, ledger=ledger)
+    actor = f"{parts.user}@{socket.gethostname()}/{os.getpid()}"
+    return Desk(ports=ports, actor=actor, epoch=epoch, steps=settings.steps, writes=settings.writes)
 
 
 def _election(parts: Parts) -> Lease:
@@ -171,12 +170,6 @@ class _Changes:
 
     async def wait(self) -> None:
         await self._subscription.next()
-
-
-@contextmanager
-def _changes(store: Store) -> Iterator[_Changes]:
-    with store.subscribe() as subscription:
-        yield _Changes(subscription)
 
 
 def _pace(settings: Settings) -> admitting.Pace:

@@ -177,6 +177,8 @@ def _attribute(reader: Reader) -> AttributeValue | None:
 
 
 def _capacity(reader: Reader) -> Capacity:
+    if "value" not in reader:
+        reader.flaw("value", "is required")
     return Capacity(
         value=reader.parsed("value", quantities.parse, Fraction(0)),
         text=str(reader.raw("value")),

@@ -11,6 +11,9 @@ from admission.errors import ClusterAwayError, DeposedError
 
 log = structlog.get_logger()
 
+PAUSE = 1.0
+"""Seconds after a term before we stand for election again."""
+
 
 class Term(Protocol):
     """One time of leading. epoch grows with every term of any process."""
@@ -42,7 +45,7 @@ async def lead(election: Election, work: Callable[[int], Awaitable[None]], *, le
                 log.warning("another leader has taken over", epoch=term.epoch, error=str(error))
             finally:
                 leads(False)  # noqa: FBT003
-        await asyncio.sleep(1)
+        await asyncio.sleep(PAUSE)
 
 
 async def _work(term: Term, work: Callable[[int], Awaitable[None]]) -> None:
@@ -57,6 +60,13 @@ async def _work(term: Term, work: Callable[[int], Awaitable[None]]) -> None:
         losing.cancel()
         working.cancel()
         outcomes = await asyncio.gather(working, losing, return_exceptions=True)
-    failure = outcomes[0]
+    failure = _leaf(outcomes[0])
     if isinstance(failure, Exception) and not isinstance(failure, ClusterAwayError):
         raise failure
+
+
+def _leaf(outcome: object) -> object:
+    """Return what a TaskGroup has failed of, where it is one thing: its name says what to do next."""
+    while isinstance(outcome, BaseExceptionGroup) and len(outcome.exceptions) == 1:
+        outcome = outcome.exceptions[0]
+    return outcome

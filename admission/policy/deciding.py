@@ -129,11 +129,15 @@ def decide_all(groups: Sequence[Group], rules: Rules, world: World, usage: Usage
 
 def decide(inputs: Inputs) -> Outcome:
     """Return the first objection of the chain, or else the plan."""
-    for check in CHECKS:
-        objection = check(inputs)
-        if objection is not None:
-            return objection
-    return _planned(inputs)
+    try:
+        for check in CHECKS:
+            objection = check(inputs)
+            if objection is not None:
+                return objection
+        return _planned(inputs)
+    except Exception as error:  # noqa: BLE001 - one gang that cannot be judged must not keep all others waiting
+        message = f"it could not be judged: {type(error).__name__}: {error}; please report this as a defect of Muster"
+        return Hold(HoldReason.NOT_SIMULATED, message)
 
 
 def queue_is_active(inputs: Inputs) -> Hold | None:

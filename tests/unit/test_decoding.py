@@ -39,6 +39,11 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
         {"spec": {"devices": {"requests": [{"name": "r", "exactly": {"capacity": {"requests": "x"}}}]}}},
         "spec.devices.requests[0].exactly.capacity.requests",
     ),
+    "a capacity without a value": (
+        "ResourceSlice",
+        {"spec": {"devices": [{"name": "d", "capacity": {"memory": {}}}]}},
+        "spec.devices[0].capacity[memory].value",
+    ),
     "config holds text": ("DeviceClass", {"spec": {"config": ["x"]}}, "spec.config"),
     "a quota below zero": ("Queue", {"spec": {"quotas": [{"meter": "m", "nominal": "-1"}]}}, "spec.quotas[0].nominal"),
     "a quota that is no whole number": (

@@ -1,0 +1,96 @@
+"""The leader's reports are written beside its cycles, so that nobody who waits to be admitted waits for a status.
+
+Of each object only the latest report is kept: what changed twice in a moment is written once. What was handed in before
+and has not changed is not looked at again, until `forget_after` seconds have passed, since somebody may have edited it.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import structlog
+
+from admission.api.gangs import GangReport
+from admission.api.reports import ConditionReport, Notice, QueueReport
+from admission.errors import GoneError, MendError, RetryError
+from admission.flow.ports import Reports
+
+log = structlog.get_logger()
+
+Key = tuple[str, str]
+Write = Callable[[], Awaitable[None]]
+
+MOST_NOTICES = 1_000
+"""Events that wait to be written; older ones are dropped, as they are worth less than the API server's time."""
+
+
+class Outbox:
+    """The port Reports that returns at once; `run` writes, `writes` at a time, at most once in `pause` seconds."""
+
+    def __init__(self, reports: Reports, *, writes: int = 8, pause: float = 0.2, forget_after: float = 60.0) -> None:
+        self._reports = reports
+        self._limit = asyncio.Semaphore(writes)
+        self._pause = pause
+        self._forget_after = forget_after
+        self._handed: dict[Key, Any] = {}
+        self._pending: dict[Key, Write] = {}
+        self._notices: deque[Notice] = deque(maxlen=MOST_NOTICES)
+        self._news = asyncio.Event()
+
+    async def gang(self, report: GangReport) -> None:
+        self._hand_in(("Gang", report.key), report, partial(self._reports.gang, report))
+
+    async def queue(self, report: QueueReport) -> None:
+        self._hand_in(("Queue", report.name), report, partial(self._reports.queue, report))
+
+    async def conditions(self, report: ConditionReport) -> None:
+        self._hand_in((report.plural, report.name), report, partial(self._reports.conditions, report))
+
+    async def notify(self, notice: Notice) -> None:
+        self._notices.append(notice)
+        self._news.set()
+
+    async def run(self) -> None:
+        """Write what is handed in, until cancelled."""
+        loop = asyncio.get_running_loop()
+        forget_at = loop.time() + self._forget_after
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            await self.flush()
+            if loop.time() >= forget_at:
+                self._handed.clear()
+                forget_at = loop.time() + self._forget_after
+            await asyncio.sleep(self._pause)
+
+    async def flush(self) -> None:
+        """Write everything that waits."""
+        pending, self._pending = self._pending, {}
+        notices, self._notices = self._notices, deque(maxlen=MOST_NOTICES)
+        async with asyncio.TaskGroup() as tasks:
+            for key, write in pending.items():
+                tasks.create_task(self._write(key, write), name=f"report {key[0]} {key[1]}")
+            for notice in notices:
+                tasks.create_task(self._notify(notice), name=f"event on {notice.name}")
+
+    def _hand_in(self, key: Key, report: Any, write: Write) -> None:
+        if self._handed.get(key) == report:
+            return
+        self._handed[key] = report
+        self._pending[key] = write
+        self._news.set()
+
+    async def _write(self, key: Key, write: Write) -> None:
+        """Write one report. One that fails is handed in again by the next cycle; what was decided stands."""
+        async with self._limit:
+            try:
+                await write()
+            except (RetryError, MendError, GoneError) as error:
+                self._handed.pop(key, None)
+                log.warning("a status was not written", kind=key[0], name=key[1], error=str(error))
+
+    async def _notify(self, notice: Notice) -> None:
+        async with self._limit:
+            await self._reports.notify(notice)

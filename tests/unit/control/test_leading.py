@@ -1,0 +1,78 @@
+"""Only who leads works, and stops when the lease is lost or the ledger says that another leads."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from admission.control import leading
+from admission.errors import ClusterAwayError, DeposedError
+
+
+class Term:
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.lost = asyncio.Event()
+
+
+class Election:
+    """Always elects us, with a larger epoch each time."""
+
+    def __init__(self) -> None:
+        self.terms: list[Term] = []
+
+    @asynccontextmanager
+    async def lead(self) -> AsyncIterator[Term]:
+        self.terms.append(Term(len(self.terms) + 1))
+        yield self.terms[-1]
+
+
+class Enough(Exception):  # noqa: N818 - ends a test
+    pass
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leading, "PAUSE", 0.0)
+
+
+async def test_a_lost_lease_ends_the_work_and_a_new_term_begins_it_again() -> None:
+    election, epochs, leads = Election(), list[int](), list[bool]()
+
+    async def work(epoch: int) -> None:
+        epochs.append(epoch)
+        if epoch == 3:
+            raise Enough
+        election.terms[-1].lost.set()
+        await asyncio.Event().wait()
+
+    with pytest.raises(Enough):
+        await leading.lead(election, work, leads=leads.append)
+
+    assert epochs == [1, 2, 3]
+    assert leads == [True, False] * 3
+
+
+@pytest.mark.parametrize("error", [DeposedError("another leads"), ClusterAwayError("away")])
+async def test_a_leader_that_is_deposed_or_cut_off_stands_for_election_again(error: Exception) -> None:
+    election, epochs = Election(), list[int]()
+
+    async def work(epoch: int) -> None:
+        epochs.append(epoch)
+        if epoch == 2:
+            raise Enough
+        raise ExceptionGroup("of a task group", [error])
+
+    with pytest.raises(Enough):
+        await leading.lead(election, work, leads=lambda _now: None)
+
+    assert epochs == [1, 2]
+
+
+async def test_a_defect_is_not_swallowed() -> None:
+    async def work(_epoch: int) -> None:
+        raise ExceptionGroup("of a task group", [ZeroDivisionError()])
+
+    with pytest.raises(ZeroDivisionError):
+        await leading.lead(Election(), work, leads=lambda _now: None)

@@ -1,0 +1,106 @@
+"""Reports that are written beside the cycles: the latest of each object, once."""
+
+import asyncio
+
+from admission.api.gangs import GangReport, Phase
+from admission.api.names import GangUid, QueueName, Uid
+from admission.api.reports import EventType, Notice
+from admission.api.snapshot import Snapshot
+from admission.control.outbox import MOST_NOTICES, Outbox
+from admission.errors import RetryError
+from admission.flow import memory
+
+
+class Cluster(memory.Cluster):
+    """Counts what is written, and can refuse."""
+
+    def __init__(self) -> None:
+        super().__init__(Snapshot())
+        self.written: list[tuple[str, Phase]] = []
+        self.refuse = False
+
+    async def gang(self, report: GangReport) -> None:
+        if self.refuse:
+            raise RetryError("busy")
+        self.written.append((report.name, report.phase))
+
+
+def a_report(name: str = "train", phase: Phase = Phase.PENDING) -> GangReport:
+    return GangReport(uid=GangUid(name), namespace="team", name=name, queue=QueueName("q"), size=1, phase=phase)
+
+
+async def test_of_each_object_only_the_latest_report_is_written() -> None:
+    cluster = Cluster()
+    outbox = Outbox(cluster)
+
+    for phase in (Phase.PENDING, Phase.RESERVED, Phase.RUNNING):
+        await outbox.gang(a_report(phase=phase))
+    await outbox.gang(a_report("other"))
+    await outbox.flush()
+
+    assert sorted(cluster.written) == [("other", Phase.PENDING), ("train", Phase.RUNNING)]
+
+
+async def test_what_has_not_changed_is_not_written_again() -> None:
+    cluster = Cluster()
+    outbox = Outbox(cluster)
+
+    for _ in range(3):
+        await outbox.gang(a_report())
+        await outbox.flush()
+
+    assert len(cluster.written) == 1
+
+
+async def test_what_could_not_be_written_is_written_when_it_is_handed_in_again() -> None:
+    cluster = Cluster()
+    outbox = Outbox(cluster)
+    cluster.refuse = True
+    await outbox.gang(a_report())
+    await outbox.flush()
+
+    cluster.refuse = False
+    await outbox.gang(a_report())
+    await outbox.flush()
+
+    assert cluster.written == [("train", Phase.PENDING)]
+
+
+async def test_it_writes_by_itself_and_forgets_after_a_while() -> None:
+    cluster = Cluster()
+    outbox = Outbox(cluster, pause=0.0, forget_after=0.0)
+    running = asyncio.ensure_future(outbox.run())
+
+    async with asyncio.timeout(2):
+        while len(cluster.written) < 2:
+            await outbox.gang(a_report())
+            await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+    assert set(cluster.written) == {("train", Phase.PENDING)}
+
+
+async def test_a_flood_of_events_costs_bounded_memory() -> None:
+    cluster = Cluster()
+    outbox = Outbox(cluster)
+
+    for number in range(MOST_NOTICES + 5):
+        await outbox.notify(_notice(f"pod-{number}"))
+    await outbox.flush()
+
+    assert len(cluster.notices) == MOST_NOTICES
+    assert cluster.notices[0].name == "pod-5"
+
+
+def _notice(name: str) -> Notice:
+    return Notice(
+        api_version="v1",
+        kind="Pod",
+        namespace="team",
+        name=name,
+        uid=Uid(name),
+        type=EventType.NORMAL,
+        reason="Admitted",
+        message="it may start",
+    )
