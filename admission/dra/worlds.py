@@ -34,12 +34,22 @@ class Holder:
         return f"claim {self.claim}" + (f" of gang {self.gang}" if self.gang else "")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Displaced:
+    """A planned claim that cannot get its devices any more: another claim has some of them. `landing` looks further."""
+
+    claim: Claim
+    node: NodeName
+    holder: Holder
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class World:
     """The cluster as the allocator sees it.
 
     taken: devices that are allocated or planned, and for whom. shared: devices of which claims hold shares. pinned:
-    planned claims that are not seen allocated yet, by `key_of`, and the node they were planned on.
+    planned claims that are not seen allocated yet, by `key_of`, and the node they were planned on. displaced: those of
+    them whose planned devices others were given.
     """
 
     nodes: Mapping[NodeName, Node] = field(default_factory=dict)
@@ -49,6 +59,7 @@ class World:
     shared: frozenset[DeviceId] = frozenset()
     left: Left = field(default_factory=dict)
     pinned: Mapping[Uid, NodeName] = field(default_factory=dict)
+    displaced: tuple[Displaced, ...] = ()
 
 
 def of(snapshot: Snapshot, placements: Iterable[Placement], *, before: World | None = None) -> World:
@@ -60,7 +71,9 @@ def of(snapshot: Snapshot, placements: Iterable[Placement], *, before: World | N
     slices = pools.Slices(snapshot.slices.values())
     taken, shared = _allocated(snapshot.claims.values(), placements)
     by_uid = {claim.meta.uid: claim for claim in snapshot.claims.values()}
-    taken.update(_planned(placements, by_uid))
+    pinned = dict(_pinned(placements, by_uid))
+    planned, displaced = _planned(placements, by_uid, taken, pinned)
+    taken.update(planned)
     return World(
         nodes=snapshot.nodes,
         shelves={name: _shelf(node, slices, before) for name, node in snapshot.nodes.items()},
@@ -68,7 +81,8 @@ def of(snapshot: Snapshot, placements: Iterable[Placement], *, before: World | N
         taken=MappingProxyType(taken),
         shared=frozenset(shared),
         left=_left(snapshot, placements),
-        pinned=dict(_pinned(placements, by_uid)),
+        pinned=pinned,
+        displaced=displaced,
     )
 
 
@@ -93,7 +107,7 @@ def same(left: World, right: World) -> bool:
     """Return whether the allocator would see no difference. Nodes and shelves that were taken over cost nothing."""
     return all(
         getattr(left, name) == getattr(right, name)
-        for name in ("nodes", "shelves", "classes", "taken", "shared", "left", "pinned")
+        for name in ("nodes", "shelves", "classes", "taken", "shared", "left", "pinned", "displaced")
     )
 
 
@@ -143,12 +157,29 @@ def _allocated(
     return taken, shared
 
 
-def _planned(placements: Iterable[Placement], claims: Mapping[Uid, Claim]) -> Iterable[tuple[DeviceId, Holder]]:
+def _planned(
+    placements: Iterable[Placement],
+    claims: Mapping[Uid, Claim],
+    taken: Mapping[DeviceId, Holder],
+    pinned: Mapping[Uid, NodeName],
+) -> tuple[dict[DeviceId, Holder], tuple[Displaced, ...]]:
+    """Return the devices of claims that are planned and not allocated yet, and the claims whose devices are gone.
+
+    kube-scheduler takes pods of one node in its own order, so one may be given the device that another was planned on.
+    """
+    planned: dict[DeviceId, Holder] = {}
+    displaced: list[Displaced] = []
     for placement in placements:
         for uid, holding in placement.holdings.items():
-            if not holding.settled and not _seen(claims.get(uid)):
-                for given in holding.devices:
-                    yield given.device, Holder(claim=holding.claim, gang=placement.gang)
+            claim = claims.get(uid)
+            if holding.settled or _seen(claim):
+                continue
+            holder = Holder(claim=holding.claim, gang=placement.gang)
+            if claim is not None and uid in pinned and any(given.device in taken for given in holding.devices):
+                displaced.append(Displaced(claim=claim, node=pinned[uid], holder=holder))
+            else:
+                planned.update({given.device: holder for given in holding.devices})
+    return planned, tuple(displaced)
 
 
 def _pinned(placements: Iterable[Placement], claims: Mapping[Uid, Claim]) -> Iterable[tuple[Uid, NodeName]]:

@@ -20,7 +20,7 @@ from admission.api.pods import Pod
 from admission.api.reasons import Hold, HoldReason
 from admission.api.reports import ConditionReport, QueueReport
 from admission.api.snapshot import Snapshot
-from admission.dra import metering, worlds
+from admission.dra import landing, metering, worlds
 from admission.dra.metering import Meters
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
@@ -236,6 +236,7 @@ def _decide(desk: Desk, facts: _Facts) -> list[Decision]:
         return []
     desk.world = world = worlds.of(facts.snapshot, desk.book.placements.values(), before=desk.world)
     desk.selectors.keep(world.shelves)
+    world = landing.landed(world, selectors=desk.selectors, steps=desk.steps)
     usage = {queue: {m: sum(use) for m, use in meters.items()} for queue, meters in desk.book.usage().items()}
     return deciding.decide_all(waiting, rules, world, usage)
 

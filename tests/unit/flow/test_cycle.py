@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from admission.api import gangs
+from admission.api.claims import AllocatedDevice, Allocation
 from admission.api.entries import Entry, Kind, Posted
 from admission.api.gangs import GangReport, Phase
 from admission.api.meta import Meta
@@ -477,3 +478,27 @@ async def test_a_gang_is_planned_again_only_when_something_has_changed_for_it(mo
     await run(desk)
     assert "then-0" in asked
     assert {name for name, _ in cluster.opened} == {"first-0", "first-1", "then-0", "then-1"}
+
+
+async def test_a_pod_that_lost_its_planned_device_to_another_still_takes_one() -> None:
+    """kube-scheduler took the second pod first and gave it the first one's device. Seen when 200 pods were packed."""
+    builder = a_cluster().node("a", gpus=4).queue("q", gpus=100).job("pair", queue="q", pods=2)
+    cluster, ledger = Cluster(builder), Ledger()
+    desk = a_desk(cluster, ledger)
+    await run(desk)
+    holdings = {h.claim: h for p in ledger.book.placements.values() for h in p.holdings.values()}
+    late, early = holdings["team/pair-0-gpus"], holdings["team/pair-1-gpus"]
+    assert late.devices != early.devices
+    allocation = Allocation(devices=tuple(AllocatedDevice(given=given) for given in late.devices))
+    cluster._claims[early.claim] = replace(cluster._claims[early.claim], allocation=allocation)
+
+    three = builder.job("three", queue="q", pods=3).job("two", queue="q", pods=2).snapshot()
+    cluster._pods |= {uid: pod for uid, pod in three.pods.items() if uid not in cluster._pods}
+    cluster._claims |= {key: claim for key, claim in three.claims.items() if key not in cluster._claims}
+    cluster._jobs |= three.jobs
+    result = await run(desk)
+
+    hold = gang(result, "three").hold
+    assert hold is not None
+    assert hold.reason == HoldReason.DEVICES_BUSY
+    assert gang(result, "two").hold is None
