@@ -113,7 +113,8 @@ async def _webhook(parts: Parts) -> None:
         metrics=parts.metrics.page,
         observe=parts.metrics.reviewed,
     )
-    listening = server.Settings(host=settings.host, port=settings.port, plain_port=parts.settings.metrics.port)
+    plain = parts.settings.metrics
+    listening = server.Settings(host=settings.host, port=settings.port, plain_host=plain.host, plain_port=plain.port)
     async with server.serving(listening, handlers, certificate) as running:
         log.info("the webhook listens", host=settings.host, port=running.port)
         if not settings.register:

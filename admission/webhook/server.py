@@ -39,6 +39,8 @@ class Settings:
     """0 takes any free port; `Server.port` says which."""
     plain_port: int | None = None
     """Where probes and metrics are served without TLS; None: beside the reviews, with TLS."""
+    plain_host: str = "127.0.0.1"
+    """Where `plain_port` listens. Metrics need no password, so nobody but this machine reads them by accident."""
     linger: timedelta = timedelta(seconds=3)
     """How long a stopping server still takes new connections, unready, until the Service no longer sends any."""
     drain: timedelta = timedelta(seconds=10)
@@ -123,7 +125,7 @@ async def serving(settings: Settings, handlers: Handlers, certificate: Certifica
     try:
         server.port = await _listen(runners[0], settings.host, settings.port, context)
         if settings.plain_port is not None:
-            server.plain_port = await _listen(runners[1], settings.host, settings.plain_port, None)
+            server.plain_port = await _listen(runners[1], settings.plain_host, settings.plain_port, None)
         log.info("webhook serves", port=server.port, plain_port=server.plain_port)
         yield server
         server.draining = True

@@ -360,6 +360,18 @@ async def test_metrics_may_have_a_port_of_their_own() -> None:
         assert client.server.plain_port != client.server.port
 
 
+async def test_metrics_may_have_an_address_of_their_own() -> None:
+    settings = Settings(host="127.0.0.1", port=0, plain_host="127.0.0.2", plain_port=0, linger=timedelta(0))
+
+    async with (
+        serving(settings) as client,
+        client.session.get(f"http://127.0.0.2:{client.server.plain_port}/healthz") as there,
+    ):
+        assert there.status == 200
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await client.get("/healthz", plain=True)
+
+
 async def test_an_expired_certificate_makes_the_server_unready() -> None:
     old = certificates.self_made(["127.0.0.1"], now=datetime.now(UTC) - timedelta(days=400))
 
