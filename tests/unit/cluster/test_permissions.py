@@ -1,0 +1,55 @@
+"""The shipped roles allow every call that Muster makes; the calls are written here as they are sent."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from admission.cluster import failures
+
+MANIFEST = Path(__file__).parents[3] / "deploy" / "manifests" / "rbac.yaml"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/muster-system/leases"
+
+CALLS: dict[str, tuple[str, str]] = {
+    "pods are listed": ("GET", "/api/v1/pods"),
+    "a gate is opened": ("PATCH", "/api/v1/namespaces/team/pods/train-0"),
+    "a pod is evicted": ("POST", "/api/v1/namespaces/team/pods/train-0/eviction"),
+    "a gated pod is deleted": ("DELETE", "/api/v1/namespaces/team/pods/train-0"),
+    "a job is suspended and resumed": ("PATCH", "/apis/batch/v1/namespaces/team/jobs/train"),
+    "a gang is made": ("PATCH", "/apis/muster.dev/v1alpha1/namespaces/team/gangs/train"),
+    "the gang of an earlier workload is removed": ("DELETE", "/apis/muster.dev/v1alpha1/namespaces/team/gangs/train"),
+    "a gang's status is written": ("PATCH", "/apis/muster.dev/v1alpha1/namespaces/team/gangs/train/status"),
+    "a queue's status is written": ("PATCH", "/apis/muster.dev/v1alpha1/queues/q/status"),
+    "a meter's condition is written": ("PATCH", "/apis/muster.dev/v1alpha1/meters/gpus/status"),
+    "an event is published": ("POST", "/apis/events.k8s.io/v1/namespaces/team/events"),
+    "an event is counted": ("PATCH", "/apis/events.k8s.io/v1/namespaces/team/events/train-0.1"),
+    "the lease is taken": ("POST", LEASES),
+    "the lease is renewed": ("PATCH", f"{LEASES}/muster-controller"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_the_shipped_roles_allow(call: tuple[str, str]) -> None:
+    target = failures.target(*call)
+
+    assert any(_allows(rule, target) for rule in _rules(target.namespace)), target.permission
+
+
+def _rules(namespace: str) -> Iterator[dict[str, Any]]:
+    """Yield the rules that hold in a namespace: those of the cluster, and those of the namespace's own role."""
+    for document in yaml.safe_load_all(MANIFEST.read_text()):
+        if document["kind"] == "ClusterRole" or (
+            document["kind"] == "Role" and document["metadata"]["namespace"] == namespace
+        ):
+            yield from document["rules"]
+
+
+def _allows(rule: dict[str, Any], target: failures.Target) -> bool:
+    return (
+        target.group in rule["apiGroups"]
+        and target.resource in rule["resources"]
+        and target.verb in rule["verbs"]
+        and target.name in rule.get("resourceNames", [target.name])
+    )
