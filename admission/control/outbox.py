@@ -34,6 +34,7 @@ class Outbox:
         self._limit = asyncio.Semaphore(writes)
         self._pause = pause
         self._forget_after = forget_after
+        self._forget_at = 0.0
         self._handed: dict[Key, Any] = {}
         self._pending: dict[Key, Write] = {}
         self._notices: deque[Notice] = deque(maxlen=MOST_NOTICES)
@@ -54,15 +55,10 @@ class Outbox:
 
     async def run(self) -> None:
         """Write what is handed in, until cancelled."""
-        loop = asyncio.get_running_loop()
-        forget_at = loop.time() + self._forget_after
         while True:
             await self._news.wait()
             self._news.clear()
             await self.flush()
-            if loop.time() >= forget_at:
-                self._handed.clear()
-                forget_at = loop.time() + self._forget_after
             await asyncio.sleep(self._pause)
 
     async def flush(self) -> None:
@@ -76,11 +72,19 @@ class Outbox:
                 tasks.create_task(self._notify(notice), name=f"event on {notice.name}")
 
     def _hand_in(self, key: Key, report: Any, write: Write) -> None:
+        self._forget()
         if self._handed.get(key) == report:
             return
         self._handed[key] = report
         self._pending[key] = write
         self._news.set()
+
+    def _forget(self) -> None:
+        """Forget what was handed in, when it is time. Here and not in `run`, which sleeps while nothing changes."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._forget_at:
+            self._handed.clear()
+            self._forget_at = now + self._forget_after
 
     async def _write(self, key: Key, write: Write) -> None:
         """Write one report. One that fails is handed in again by the next cycle; what was decided stands."""

@@ -81,6 +81,18 @@ async def test_it_writes_by_itself_and_forgets_after_a_while() -> None:
     assert set(cluster.written) == {("train", Phase.PENDING)}
 
 
+async def test_what_somebody_deleted_is_written_again_though_nothing_has_changed() -> None:
+    """Quiet: the deleted object's report stays the same, so nothing but time can bring it back."""
+    cluster = Cluster()
+    outbox = Outbox(cluster, forget_after=0.0)
+
+    for _ in range(2):
+        await outbox.gang(a_report())
+        await outbox.flush()
+
+    assert len(cluster.written) == 2
+
+
 async def test_a_flood_of_events_costs_bounded_memory() -> None:
     cluster = Cluster()
     outbox = Outbox(cluster)
