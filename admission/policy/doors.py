@@ -13,6 +13,7 @@ second profiles of kube-scheduler are common. Only a scheduler with rules of its
 is evicted by the queue's startTimeout, and that is what the warning says.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -31,6 +32,12 @@ from admission.policy.entering import Defaults
 from admission.policy.recognition import LARGEST_SIZE
 
 GANG_KEYS = (names.GANG, names.GANG_SIZE, names.GANG_MIN)
+
+OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+"""A DNS-1123 subdomain (`apimachinery/pkg/util/validation`, IsDNS1123Subdomain)."""
+
+LONGEST_GANG = 63
+"""Characters. A gang's name is that of an object, and a label's value, which is the narrower of the two."""
 
 TRY_AGAIN = "create the pod again; if this persists, another webhook takes away what Muster's mutating webhook adds"
 
@@ -174,6 +181,23 @@ def _gate_is_there(inputs: Inputs) -> Denial | None:
     return None
 
 
+def _gang_is_a_name(inputs: Inputs) -> Denial | None:
+    """Refuse a gang whose Gang object could not be made."""
+    said = inputs.arrival.settings(names.GANG)
+    for where, text in said.items():
+        if len(text) > LONGEST_GANG or not OBJECT_NAME.fullmatch(text):
+            shown = text if len(text) <= LONGEST_GANG else f"{text[:LONGEST_GANG]}…"
+            return _malformed(
+                names.GANG,
+                f"{where} {names.GANG} is {shown!r}, which no Gang can be called; write at most {LONGEST_GANG}"
+                " lower-case letters, digits, '-' and '.', with a letter or digit at both ends of every part",
+            )
+    if len(set(said.values())) > 1:
+        label, annotation = said.values()
+        return _malformed(names.GANG, f"{names.GANG} is {label} as a label and {annotation} as an annotation; keep one")
+    return None
+
+
 def _sizes_are_numbers(inputs: Inputs) -> Denial | None:
     sizes: dict[str, int] = {}
     for key in (names.GANG_SIZE, names.GANG_MIN):
@@ -249,6 +273,7 @@ Check = Callable[[Inputs], Denial | None]
 CHECKS: tuple[Check, ...] = (
     _scheduler_is_not_bypassed,
     _gate_is_there,
+    _gang_is_a_name,
     _sizes_are_numbers,
     _runtime_is_a_duration,
     _claims_are_small_enough,

@@ -162,6 +162,42 @@ DENIED: dict[str, tuple[World, dict[str, Any], DenyReason, tuple[str, ...]]] = {
         DenyReason.GATE_TAMPERING,
         ("without label muster.dev/queue", "the default of namespace ml"),
     ),
+    "a gang has no capitals and underscores": (
+        a_world(),
+        held(labels=gangs(gang="My_Gang")),
+        DenyReason.MALFORMED_REQUEST,
+        ("label muster.dev/gang is 'My_Gang'", "lower-case letters"),
+    ),
+    "a gang is no path": (
+        a_world(),
+        held(annotations=gangs(gang="../../other/gangs/x")),
+        DenyReason.MALFORMED_REQUEST,
+        ("annotation muster.dev/gang is '../../other/gangs/x'",),
+    ),
+    "a gang is not the folder above": (
+        a_world(),
+        held(annotations=gangs(gang="..")),
+        DenyReason.MALFORMED_REQUEST,
+        ("'..'",),
+    ),
+    "a gang's name ends where the text ends": (
+        a_world(),
+        held(annotations=gangs(gang="train\n")),
+        DenyReason.MALFORMED_REQUEST,
+        ("'train\\n'",),
+    ),
+    "a gang's name is as long as a label at most, and not shown whole": (
+        a_world(),
+        held(annotations=gangs(gang="a" * 64)),
+        DenyReason.MALFORMED_REQUEST,
+        (f"'{'a' * 63}…'", "at most 63"),
+    ),
+    "label and annotation say the same gang": (
+        a_world(),
+        held(labels=gangs(gang="a"), annotations=gangs(gang="b")),
+        DenyReason.MALFORMED_REQUEST,
+        ("a as a label and b as an annotation",),
+    ),
     "a size is a number": (
         a_world(),
         held(annotations=gangs(gang_size="four")),
@@ -265,6 +301,9 @@ ALLOWED: dict[str, tuple[World, dict[str, Any], tuple[str, ...]]] = {
         (),
     ),
     "gang sizes of a pod of no queue": (a_world(), a_pod(labels=gangs(gang_size="many")), ()),
+    "gangs at the limits": (a_world(), held(annotations=gangs(gang="a.0-" + "b" * 59)), ()),
+    "a gang said twice": (a_world(), held(labels=gangs(gang="a"), annotations=gangs(gang="a")), ()),
+    "the gang of a pod of no queue": (a_world(), a_pod(annotations=gangs(gang="..")), ()),
     "sizes at the limits": (a_world(), held(labels=gangs(gang_size="10000", gang_min="1")), ()),
     "a known claim of a metered class": (a_world().claim("c", exactly("gpu", GPU, 32)), held(claims=("c",)), ()),
     "a lighter alternative": (
