@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import unquote
 
 from admission.errors import (
     ClusterAwayError,
@@ -84,7 +85,7 @@ class Target:
 
 def target(method: str, path: str, *, watch: bool = False) -> Target:
     """Read the path of a call: `/api/v1/…` or `/apis/GROUP/VERSION/…`; any other path is its own resource."""
-    parts = path.strip("/").split("/")
+    parts = [unquote(part) for part in path.strip("/").split("/")]
     match parts:
         case ["api", _, *rest]:
             group = ""

@@ -20,7 +20,7 @@ from typing import Any
 import structlog
 
 from admission.api.reading import Json
-from admission.cluster import failures, notices, pauses
+from admission.cluster import failures, notices, paths, pauses
 from admission.cluster.connecting import Connection, PatchKind, Patience
 from admission.errors import ConflictError, GoneError, MusterError
 
@@ -80,7 +80,7 @@ class Lease:
     ) -> None:
         self.identity = f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
         self._connection = connection
-        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._collection = paths.within("/apis/coordination.k8s.io/v1", namespace, "leases")
         self._name = name
         self._durations = durations or Durations()
         self._clock = clock
@@ -248,7 +248,7 @@ class Lease:
 
     @property
     def _path(self) -> str:
-        return f"{self._collection}/{self._name}"
+        return paths.of(self._collection, self._name)
 
 
 def record(  # noqa: PLR0913 - the fields of a Lease

@@ -2,6 +2,7 @@
 
 import contextlib
 
+from admission.cluster import paths
 from admission.cluster.connecting import Connection
 from admission.cluster.failures import ExistsError
 from admission.errors import GoneError
@@ -10,7 +11,7 @@ from admission.errors import GoneError
 async def ensure(connection: Connection, name: str) -> None:
     """Create the namespace unless it is there. Raises ForbiddenError, naming the permission, when that is refused."""
     try:
-        await connection.get(f"/api/v1/namespaces/{name}")
+        await connection.get(paths.of("/api/v1/namespaces", name))
     except GoneError:
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
         with contextlib.suppress(ExistsError):

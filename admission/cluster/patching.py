@@ -11,7 +11,7 @@ import structlog
 from admission.api import pods
 from admission.api.names import NodeName
 from admission.api.pods import Pod
-from admission.cluster import failures, pauses, pins
+from admission.cluster import failures, paths, pauses, pins
 from admission.cluster.connecting import Connection, PatchKind, Patience
 from admission.errors import ConflictError, ForbiddenError, GoneError, MendError
 
@@ -110,4 +110,4 @@ def _same_start(tried: Pod, pod: Pod) -> bool:
 
 
 def _path(pod: Pod) -> str:
-    return f"/api/v1/namespaces/{pod.meta.namespace}/pods/{pod.meta.name}"
+    return paths.within("/api/v1", pod.meta.namespace, "pods", pod.meta.name)

@@ -19,7 +19,7 @@ from admission.api.gangs import GangReport
 from admission.api.meta import Owner
 from admission.api.reading import Json
 from admission.api.reports import ConditionReport, Notice, QueueReport
-from admission.cluster import failures, kinds, notices, statuses
+from admission.cluster import failures, kinds, notices, paths, statuses
 from admission.cluster.connecting import ONCE, Connection, PatchKind
 from admission.cluster.kinds import Kind
 from admission.cluster.store import Store
@@ -71,7 +71,7 @@ class Reporter:
 
     async def gang(self, report: GangReport) -> None:
         """Create or update a Gang object and its status. A Gang that a user wrote keeps its spec."""
-        path = f"/apis/{names.API_VERSION}/namespaces/{report.namespace}/gangs/{report.name}"
+        path = paths.within(f"/apis/{names.API_VERSION}", report.namespace, "gangs", report.name)
         seen = await self._look(kinds.GANGS, report.key, path)
         if seen is not None and seen.ours and not seen.is_of(report.workload):
             await self._remove(path, seen)
@@ -90,7 +90,7 @@ class Reporter:
 
     async def queue(self, report: QueueReport) -> None:
         """Update a Queue's status. Harmless when the queue is gone."""
-        path = f"{kinds.QUEUES.path}/{report.name}"
+        path = paths.of(kinds.QUEUES.path, report.name)
         seen = await self._look(kinds.QUEUES, report.name, path)
         if seen is not None:
             status = statuses.queue_status(report, seen.status, now=self._clock())
@@ -101,7 +101,7 @@ class Reporter:
         kind = _REPORTED.get(report.plural)
         if kind is None:
             raise MendError(f"conditions are reported of {', '.join(_REPORTED)}, not of {report.plural}")
-        path = f"{kind.path}/{report.name}"
+        path = paths.of(kind.path, report.name)
         seen = await self._look(kind, report.name, path)
         if seen is not None:
             status = statuses.condition_status(report, seen.status, now=self._clock())
@@ -119,12 +119,12 @@ class Reporter:
             log.warning("an Event was not published", reason=notice.reason, object=notice.name, error=str(error))
 
     async def _publish(self, notice: Notice, said: notices.Said, now: float) -> None:
-        collection = f"/apis/events.k8s.io/v1/namespaces/{notices.namespace(notice)}/events"
+        collection = paths.within("/apis/events.k8s.io/v1", notices.namespace(notice), "events")
         at = self._clock()
         if said.count > 1:
             try:
                 change = notices.series(said.count, at=at)
-                await self._connection.patch(f"{collection}/{said.name}", change, PatchKind.MERGE, patience=ONCE)
+                await self._connection.patch(paths.of(collection, said.name), change, PatchKind.MERGE, patience=ONCE)
             except GoneError:
                 said = self._sieve.begin_again(notice, now=now)
             else:

@@ -31,6 +31,8 @@ class Asked:
     query: Mapping[str, str]
     body: Any
     content: str
+    raw_path: str = ""
+    """As it was sent: quoted."""
 
 
 @dataclass(slots=True)
@@ -137,6 +139,7 @@ class FakeApi:
             query=dict(request.query),
             body=json.loads(text) if text else None,
             content=request.content_type,
+            raw_path=request.raw_path.partition("?")[0],
         )
         self.asked.append(asked)
         self._came.set()

@@ -1,0 +1,22 @@
+"""Paths of requests, made from names. A name is one segment of a path, whatever it holds, and never leads elsewhere."""
+
+from urllib.parse import quote
+
+from admission.errors import MendError
+
+
+def of(collection: str, *segments: str) -> str:
+    """Return the path of an object below a collection, or of its subresource.
+
+    Raises MendError for a name that no object has and that would make another path: nothing, `.` and `..`, which
+    clients and servers resolve even when they are quoted.
+    """
+    for segment in segments:
+        if segment in ("", ".", ".."):
+            raise MendError(f"{collection}: no object is called {segment!r}; correct the name that was given")
+    return "/".join((collection, *(quote(segment, safe="") for segment in segments)))
+
+
+def within(root: str, namespace: str, *segments: str) -> str:
+    """Return a path in a namespace: `root` is `/api/v1` or `/apis/GROUP/VERSION`."""
+    return of(f"{root}/namespaces", namespace, *segments)
