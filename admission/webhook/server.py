@@ -5,6 +5,8 @@ memory only, so they run on the loop; nothing here keeps state between requests.
 """
 
 import asyncio
+import errno
+import os
 import secrets
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -17,6 +19,7 @@ import structlog
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from admission.errors import MendError
 from admission.webhook import answering, certificates
 from admission.webhook.answering import Answer, Judge, Outcome
 from admission.webhook.certificates import Certificate
@@ -116,16 +119,21 @@ SERVER = web.AppKey("server", Server)
 
 @asynccontextmanager
 async def serving(settings: Settings, handlers: Handlers, certificate: Certificate) -> AsyncIterator[Server]:
-    """Serve until the block is left; then turn unready, linger, and finish what is under way."""
+    """Serve until the block is left; then turn unready, linger, and finish what is under way.
+
+    Raises MendError when it cannot listen where the settings say.
+    """
     server = Server(handlers, settings, certificate)
     context = await server.renew(certificate)
     runners = [_runner(_reviews(server))]
     if settings.plain_port is not None:
         runners.append(_runner(_probes(server)))
     try:
-        server.port = await _listen(runners[0], settings.host, settings.port, context)
+        server.port = await _listen(runners[0], settings.host, settings.port, context, setting="webhook")
         if settings.plain_port is not None:
-            server.plain_port = await _listen(runners[1], settings.plain_host, settings.plain_port, None)
+            server.plain_port = await _listen(
+                runners[1], settings.plain_host, settings.plain_port, None, setting="metrics"
+            )
         log.info("webhook serves", port=server.port, plain_port=server.plain_port)
         yield server
         server.draining = True
@@ -154,10 +162,28 @@ def _runner(app: web.Application) -> web.AppRunner:
     return web.AppRunner(app, access_log=None, shutdown_timeout=1)
 
 
-async def _listen(runner: web.AppRunner, host: str, port: int, context: ssl.SSLContext | None) -> int:
+async def _listen(runner: web.AppRunner, host: str, port: int, context: ssl.SSLContext | None, *, setting: str) -> int:
+    """Listen, and return the port. Raises MendError when that is not possible there."""
     await runner.setup()
-    await web.TCPSite(runner, host, port, ssl_context=context).start()
+    try:
+        await web.TCPSite(runner, host, port, ssl_context=context).start()
+    except OSError as error:
+        raise MendError(_unheard(host, port, error, setting)) from error
     return int(runner.addresses[0][1])
+
+
+def _unheard(host: str, port: int, error: OSError, setting: str) -> str:
+    """Say why nobody can be heard at this address, and what to do about it."""
+    match error.errno:
+        case errno.EADDRINUSE:
+            mend = f"another program listens there; stop it, or choose another {setting}.port"
+        case errno.EACCES:
+            mend = f"this user may not; choose a {setting}.port of 1024 or more"
+        case _:
+            mend = f"set {setting}.host to an address of this machine"
+    # asyncio's own words repeat address and port; a host name without an address has no number of the system.
+    reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
+    return f"cannot listen on {host} port {port}: {reason}; {mend}"
 
 
 def _reviews(server: Server) -> web.Application:

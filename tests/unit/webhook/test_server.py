@@ -6,7 +6,7 @@ import ssl
 import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from admission.api import names
 from admission.api.reviews import Review, Verdict
-from admission.errors import RetryError
+from admission.errors import MendError, RetryError
 from admission.flow import reviewing
 from admission.policy.remembering import Memory
 from admission.webhook import certificates, server
@@ -370,6 +370,23 @@ async def test_metrics_may_have_an_address_of_their_own() -> None:
         assert there.status == 200
         with pytest.raises(aiohttp.ClientConnectorError):
             await client.get("/healthz", plain=True)
+
+
+UNHEARD: dict[str, tuple[dict[str, Any], str]] = {
+    "a webhook's port in use": ({"port": "taken"}, "port in use; .* choose another webhook.port"),
+    "a port of metrics in use": ({"plain_port": "taken"}, "port in use; .* choose another metrics.port"),
+    "an address of another machine": ({"host": "192.0.2.1"}, "cannot listen on 192.0.2.1 port 0: .* webhook.host"),
+}
+
+
+@pytest.mark.parametrize(("settings", "said"), UNHEARD.values(), ids=UNHEARD)
+async def test_where_it_cannot_listen_is_said_with_the_mend(settings: dict[str, Any], said: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        given = {key: port if value == "taken" else value for key, value in settings.items()}
+        with pytest.raises(MendError, match=said.replace("port in use", f"127.0.0.1 port {port}: .*")):
+            async with serving(replace(QUICK, **given)):
+                pass
 
 
 async def test_an_expired_certificate_makes_the_server_unready() -> None:
