@@ -15,8 +15,8 @@ from admission.api.snapshot import Snapshot
 from admission.dra.metering import Meters
 from admission.policy.deciding import Backoff, Decision, Grant
 from admission.policy.recognition import Group
-from admission.quota import available
-from admission.quota.books import Book
+from admission.quota.available import Loans
+from admission.quota.books import Book, Use
 from admission.quota.tree import Tree
 
 PIN = "Pin"
@@ -99,12 +99,14 @@ def queues(groups: Iterable[Group], reports: Iterable[GangReport], facts: Facts)
     for report in reports:
         phases.setdefault(report.queue, Counter())[report.phase] += 1
     pending = _pending(groups, facts)
+    usage = facts.book.usage()
+    loans = _loans(facts, usage, pending)
     return [
         QueueReport(
             name=name,
             generation=queue.meta.generation,
             conditions=(_active(queue, facts.tree),),
-            meters=_uses(queue, pending.get(name, {}), facts),
+            meters=_uses(queue, pending.get(name, {}), usage.get(name, {}), loans),
             gangs=dict(phases.get(name, {})),
         )
         for name, queue in sorted(facts.snapshot.queues.items())
@@ -190,21 +192,31 @@ def _pending(groups: Iterable[Group], facts: Facts) -> dict[QueueName, dict[Mete
     return pending
 
 
-def _uses(queue: Queue, pending: Mapping[MeterName, int], facts: Facts) -> dict[MeterName, MeterUse]:
-    usage = facts.book.usage()
+def _loans(
+    facts: Facts,
+    usage: Mapping[QueueName, Mapping[MeterName, Use]],
+    pending: Mapping[QueueName, Mapping[MeterName, int]],
+) -> dict[MeterName, Loans]:
+    """Return the loans of every meter that some queue has, uses or waits for."""
     totals = {name: {meter: sum(use) for meter, use in meters.items()} for name, meters in usage.items()}
-    own = usage.get(queue.name, {})
+    quotas = (quota.meter for queue in facts.snapshot.queues.values() for quota in queue.quotas)
+    meters = {*quotas, *(meter for part in (*usage.values(), *pending.values()) for meter in part)}
+    return {meter: Loans(facts.tree, totals, meter) for meter in meters}
+
+
+def _uses(
+    queue: Queue, pending: Mapping[MeterName, int], own: Mapping[MeterName, Use], loans: Mapping[MeterName, Loans]
+) -> dict[MeterName, MeterUse]:
     quotas = {quota.meter: quota.nominal for quota in queue.quotas}
     found: dict[MeterName, MeterUse] = {}
     for meter in sorted({*quotas, *own, *pending}):
-        active = facts.tree.active(queue.name)
         reserved, used = own.get(meter, (0, 0))
         found[meter] = MeterUse(
             nominal=quotas.get(meter, 0),
             reserved=reserved,
             used=used,
-            borrowed=available.borrowed(facts.tree, totals, queue.name, meter) if active else 0,
-            lent=available.lent(facts.tree, totals, queue.name, meter) if active else 0,
+            borrowed=loans[meter].borrowed(queue.name),
+            lent=loans[meter].lent(queue.name),
             pending=pending.get(meter, 0),
         )
     return found

@@ -75,27 +75,40 @@ def potential(tree: Tree, queue: QueueName, meter: MeterName) -> int:
     return _potential(_Amounts(tree, {}, meter), queue) if tree.active(queue) else 0
 
 
-def borrowed(tree: Tree, usage: Usage, queue: QueueName, meter: MeterName) -> int:
-    """Return how much of what is used under the queue is beyond its own subtree's quota."""
-    amounts = _Amounts(tree, usage, meter)
-    return max(0, amounts.usage(queue) - amounts.subtree(queue)) if tree.active(queue) else 0
+class Loans:
+    """Who has borrowed and who has lent of one meter, for every queue of a tree: asked of all, it costs one walk."""
 
+    def __init__(self, tree: Tree, usage: Usage, meter: MeterName) -> None:
+        self._tree = tree
+        self._amounts = _Amounts(tree, usage, meter)
+        self._meter = meter
+        self._under: dict[QueueName, tuple[int, int]] = {}
 
-def lent(tree: Tree, usage: Usage, queue: QueueName, meter: MeterName) -> int:
-    """Return how much of the queue's quota the others under the same parent use.
+    def borrowed(self, queue: QueueName) -> int:
+        """Return how much of what is used under the queue is beyond its own subtree's quota."""
+        amounts = self._amounts
+        return max(0, amounts.usage(queue) - amounts.subtree(queue)) if self._tree.active(queue) else 0
 
-    What they use beyond their own quota is taken from what the queue and its siblings leave idle, and each lender bears
-    a part in proportion to what it has idle; the parts are rounded up, so that a loan is never invisible.
-    """
-    parent = tree.parents.get(queue)
-    if parent is None or not tree.active(queue):
-        return 0
-    amounts = _Amounts(tree, usage, meter)
-    loans = sum(borrowed(tree, usage, child, meter) for child in tree.children[parent])
-    idle = {child: amounts.idle(child) for child in tree.children[parent]}
-    own = max(0, _nominal(tree, parent, meter))
-    pool = own + sum(idle.values())
-    return min(idle[queue], -(-loans * idle[queue] // pool)) if pool else 0
+    def lent(self, queue: QueueName) -> int:
+        """Return how much of the queue's quota the others under the same parent use.
+
+        What they use beyond their own quota is taken from what the queue and its siblings leave idle, and each lender
+        bears a part in proportion to what it has idle; the parts are rounded up, so that a loan is never invisible.
+        """
+        parent = self._tree.parents.get(queue)
+        if parent is None or not self._tree.active(queue):
+            return 0
+        if parent not in self._under:
+            self._under[parent] = self._loans_and_pool(parent)
+        loans, pool = self._under[parent]
+        idle = self._amounts.idle(queue)
+        return min(idle, -(-loans * idle // pool)) if pool else 0
+
+    def _loans_and_pool(self, parent: QueueName) -> tuple[int, int]:
+        """Return what the children of a parent have borrowed, and what there is to borrow from."""
+        children = self._tree.children[parent]
+        own = max(0, _nominal(self._tree, parent, self._meter))
+        return sum(map(self.borrowed, children)), own + sum(map(self._amounts.idle, children))
 
 
 def charge_fits(tree: Tree, usage: Usage, queue: QueueName, charge: Charge) -> Shortage | None:

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.api.names import QueueName
 from admission.dra.plans import Kind, Plan, PodDemand
-from admission.quota import available
 from tests.unit.dra.clusters import DRIVER, STEPS, WorldBuilder, a_claim, a_pod, a_request, a_world
 from tests.unit.quota.trees import GPU, TreeBuilder, a_tree
 
@@ -209,4 +207,4 @@ def test_a_loan_is_borrowed_by_one_and_lent_by_another(builder: TreeBuilder) -> 
         own = tree.quotas[parent].get(GPU)
         if own is None and tree.parents.get(parent) is None:
             assert lent >= borrowed
-        assert available.lent(tree, builder.usage, QueueName(parent), GPU) >= 0
+        assert builder.lent(parent) >= 0

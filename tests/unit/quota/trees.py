@@ -50,10 +50,10 @@ class TreeBuilder:
         return available.potential(self.tree, QueueName(name), GPU)
 
     def borrowed(self, name: str) -> int:
-        return available.borrowed(self.tree, self.usage, QueueName(name), GPU)
+        return available.Loans(self.tree, self.usage, GPU).borrowed(QueueName(name))
 
     def lent(self, name: str) -> int:
-        return available.lent(self.tree, self.usage, QueueName(name), GPU)
+        return available.Loans(self.tree, self.usage, GPU).lent(QueueName(name))
 
 
 def a_tree() -> TreeBuilder:
