@@ -12,7 +12,7 @@ from admission.api.devices import DeviceId
 from admission.api.entries import RequestDevice
 from admission.api.names import NodeName
 from admission.dra import asking, metering, profiles, searching
-from admission.dra.asking import ClaimAsk, Fatal, NotSimulated, RequestAsk
+from admission.dra.asking import ClaimAsk, Refusal, RequestAsk
 from admission.dra.pools import Shelf, Soundness
 from admission.dra.profiles import Answer, Layout, Profiles
 from admission.dra.searching import Budget, Found, Stuck
@@ -53,7 +53,7 @@ class NotHere:
         return f"{where}: {self.matching} match, {self.free} free{together}"
 
 
-Outcome = Allocated | NotHere | Fatal | NotSimulated
+Outcome = Allocated | NotHere | Refusal
 
 
 def allocate(claims: Sequence[Claim], node: NodeName, world: World, *, selectors: Selectors, steps: int) -> Outcome:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from admission.api.claims import EXACT_COUNT, MAX_RESULTS, ClaimSpec, Constraint, DeviceRequest, Request
 from admission.api.devices import DeviceClass
+from admission.api.names import MeterName
 from admission.api.selectors import Toleration
 from admission.dra import selecting
 from admission.dra.selecting import Texts
@@ -30,6 +31,17 @@ class NotSimulated:
 class Fatal:
     """kube-scheduler would give up on the pod here, even if other nodes would do."""
 
+    error: str
+
+    def __str__(self) -> str:
+        return self.error
+
+
+@dataclass(frozen=True, slots=True)
+class Unpriced:
+    """A meter cannot say what a device costs that would do. Nothing is said of whether the gang would fit."""
+
+    meter: MeterName
     error: str
 
     def __str__(self) -> str:
@@ -75,7 +87,7 @@ class ClaimAsk:
     rules: tuple[Rule, ...] = ()
 
 
-Refusal = NotSimulated | Fatal
+Refusal = NotSimulated | Fatal | Unpriced
 
 
 def of(spec: ClaimSpec, classes: Mapping[str, DeviceClass], where: str) -> ClaimAsk | Refusal:

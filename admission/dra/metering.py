@@ -17,6 +17,7 @@ from admission.api.entries import RequestDevice
 from admission.api.gangs import Charge
 from admission.api.meters import AdminAccess, Measure, Meter, Source
 from admission.api.names import MeterName
+from admission.dra import advising
 from admission.dra.cel import programs
 from admission.dra.cel.failures import CompileError, EvaluationError
 from admission.errors import AmountError, Flaw
@@ -46,8 +47,9 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rule:
-    """A source with its CEL compiled."""
+    """A source with its CEL compiled. path: its field, `spec.sources[0]`."""
 
+    path: str
     source: Source
     classes: frozenset[str]
     selector: programs.Program | None
@@ -63,6 +65,14 @@ class Meters:
     rules: Mapping[MeterName, tuple[_Rule, ...]] = field(default_factory=dict)
     known: frozenset[str] = frozenset()
     """Every class that some meter knows."""
+
+    def certain(self, name: MeterName, device_class: str) -> bool:
+        """Return whether a meter can count every device of a class, whatever the device is like."""
+        return all(
+            rule.source.selector is None and rule.source.measure in (Measure.CLAIMS, Measure.COUNT)
+            for rule in self.rules[name]
+            if device_class in rule.classes
+        )
 
     def unmetered(self, spec: ClaimSpec) -> tuple[str, ...]:
         """Return the classes of a claim that no meter knows, in order of names. Free admin access counts as known."""
@@ -119,14 +129,22 @@ def marks(meters: Meters, device_class: str, device_id: DeviceId, device: Device
     """Return the sources by which a device, given for a class, makes its claim count: once per claim and source."""
     found: set[Mark] = set()
     for name in meters.meters:
-        for at, rule in enumerate(meters.rules[name]):
-            if rule.source.measure is Measure.CLAIMS and device_class in rule.classes:
-                selected = _selected(name, rule, device_id, device)
-                if isinstance(selected, ChargeError):
-                    return selected
-                if selected:
-                    found.add((name, at))
+        marked = _marks(meters, name, device_class, device_id, device)
+        if isinstance(marked, ChargeError):
+            return marked
+        found |= marked
     return frozenset(found)
+
+
+def failure(
+    meters: Meters, name: MeterName, device_class: str, device_id: DeviceId, device: Device
+) -> ChargeError | None:
+    """Return why one meter cannot count a device that is given for a class; None when it can."""
+    amount = _device_amount(meters, name, device_class, device_id, device)
+    if isinstance(amount, ChargeError):
+        return amount
+    marked = _marks(meters, name, device_class, device_id, device)
+    return marked if isinstance(marked, ChargeError) else None
 
 
 def lower_bound(meters: Meters, spec: ClaimSpec) -> Charge:
@@ -158,7 +176,7 @@ def _rule(source: Source, path: str, flaws: list[Flaw]) -> _Rule:
     selector = _compiled(source.selector, f"{path}.selector", programs.Result.BOOL, flaws)
     text = source.expression if source.measure is Measure.EXPRESSION else None
     expression = _compiled(text, f"{path}.expression.cel", programs.Result.INT, flaws)
-    return _Rule(source, frozenset(source.classes), selector, expression)
+    return _Rule(path, source, frozenset(source.classes), selector, expression)
 
 
 def _compiled(text: str | None, path: str, result: programs.Result, flaws: list[Flaw]) -> programs.Program | None:
@@ -166,7 +184,7 @@ def _compiled(text: str | None, path: str, result: programs.Result, flaws: list[
         return None
     program = programs.compile_device(text, result=result)
     if isinstance(program, CompileError):
-        flaws.append(Flaw(path, f"is no CEL expression over a device: {program}"))
+        flaws.append(Flaw(path, advising.compile_error(program, result)))
         return None
     return program
 
@@ -193,6 +211,20 @@ def _claim_amount(meters: Meters, name: MeterName, spec: ClaimSpec, given: Seque
             return found
         counted |= found
     return _kept(name, total + sum(meter == name for meter, _ in counted))
+
+
+def _marks(
+    meters: Meters, name: MeterName, device_class: str, device_id: DeviceId, device: Device
+) -> set[Mark] | ChargeError:
+    found: set[Mark] = set()
+    for at, rule in enumerate(meters.rules[name]):
+        if rule.source.measure is Measure.CLAIMS and device_class in rule.classes:
+            selected = _selected(name, rule, device_id, device)
+            if isinstance(selected, ChargeError):
+                return selected
+            if selected:
+                found.add((name, at))
+    return found
 
 
 def _device_amount(
@@ -226,7 +258,8 @@ def _selected(name: MeterName, rule: _Rule, device_id: DeviceId, device: Device)
     try:
         return _evaluate(rule.selector, device_id, device) is True
     except EvaluationError as error:
-        return ChargeError(name, f"the selector of meter {name} fails on device {device_id}: {error}; guard it")
+        mend = advising.GUARDS[programs.Result.BOOL]
+        return ChargeError(name, f"meter {name}: {rule.path}.selector fails on device {device_id}: {error}; {mend}")
 
 
 def _count(_name: MeterName, _rule: _Rule, _id: DeviceId, _device: Device) -> int | ChargeError:
@@ -239,7 +272,7 @@ def _capacity(name: MeterName, rule: _Rule, device_id: DeviceId, device: Device)
             return _ceiling(device.capacity[key].value)
     return ChargeError(
         name,
-        f"device {device_id} has no capacity {rule.source.name}, which meter {name} measures;"
+        f"meter {name}: {rule.path}.capacity.name: device {device_id} has no capacity {rule.source.name};"
         " correct the name or give the source a selector",
     )
 
@@ -256,8 +289,7 @@ def _counter(name: MeterName, rule: _Rule, device_id: DeviceId, device: Device) 
     if not device.consumes:
         return ChargeError(
             name,
-            f"device {device_id} draws from no counters, and meter {name} measures {rule.source.name};"
-            " give the source a selector",
+            f"meter {name}: {rule.path}.counter: device {device_id} draws from no counters; give the source a selector",
         )
     wanted = rule.source.counter_set
     uses = (use.counters for use in device.consumes if wanted is None or use.counter_set == wanted)
@@ -267,12 +299,15 @@ def _counter(name: MeterName, rule: _Rule, device_id: DeviceId, device: Device) 
 def _expression(name: MeterName, rule: _Rule, device_id: DeviceId, device: Device) -> int | ChargeError:
     if rule.price is None:
         return ChargeError(name, f"meter {name} cannot be used: its expression does not compile")
+    place = f"meter {name}: {rule.path}.expression.cel"
     try:
         amount = _evaluate(rule.price, device_id, device)
     except EvaluationError as error:
-        return ChargeError(name, f"the expression of meter {name} fails on device {device_id}: {error}")
+        mend = advising.GUARDS[programs.Result.INT]
+        return ChargeError(name, f"{place} fails on device {device_id}: {error}; {mend}")
     if isinstance(amount, bool) or amount < 0:
-        return ChargeError(name, f"the expression of meter {name} gives {amount} for device {device_id}, not an amount")
+        mend = f"let it give 0 or more, as in `… > 0 ? … : 0`; {advising.PAGE}"
+        return ChargeError(name, f"{place} gives {amount} for device {device_id}; {mend}")
     return amount
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from admission.api.entries import RequestDevice
 from admission.api.gangs import Charge, PlannedClaim, PlannedPod
 from admission.dra import asking, demands, explaining, metering, profiles, worlds
-from admission.dra.asking import NotSimulated
+from admission.dra.asking import Fatal, NotSimulated, Refusal, Unpriced
 from admission.dra.demands import Gang, Wanted
 from admission.dra.explaining import Explanation
 from admission.dra.metering import ChargeError, Given, Meters
@@ -103,7 +103,8 @@ class _Planning:
             message = f"neither a plan nor a proof that there is none was found in {self.steps} steps"
             return NoPlan(kind=Kind.STEPS_ENDED, message=message, details={"steps": self.steps}, steps=self.steps)
         except AmountError as error:
-            return NoPlan(kind=Kind.FATAL, message=f"the gang cannot be charged: {error}", steps=self.budget.spent)
+            message = f"the gang cannot be charged: {error}"
+            return NoPlan(kind=Kind.NOT_SIMULATED, message=message, steps=self.budget.spent)
         return self._infeasible(outcome)
 
     def busy(self, answer: NoPlan) -> NoPlan:
@@ -127,16 +128,24 @@ class _Planning:
     def _infeasible(self, outcome: Outcome) -> NoPlan:
         """Say why there is no plan: first what Muster cannot know, then what is missing."""
         spent = self.budget.spent
-        refusals = sorted(outcome.refusals, key=lambda refusal: not isinstance(refusal, NotSimulated))
+        refusals = sorted(outcome.refusals, key=lambda refusal: isinstance(refusal, Fatal))
         if refusals:
-            kind = Kind.NOT_SIMULATED if isinstance(refusals[0], NotSimulated) else Kind.FATAL
-            pod = self.gang.kinds[outcome.refusals[refusals[0]]].members[0].pod.meta.name
-            return NoPlan(kind=kind, message=f"pod {pod}: {refusals[0]}", details={"pod": pod}, steps=spent)
+            return self._refused(refusals[0], outcome)
         placer, found = self._explained()
         missing = explaining.incomplete(self.gang, self.world, self.profiles, placer.outcome.stuck or 0)
         if missing is not None:
             return NoPlan(kind=Kind.POOL_INCOMPLETE, message=missing.message, details=missing.details, steps=spent)
         return NoPlan(kind=Kind.INFEASIBLE, message=found.message, details=found.details, steps=spent)
+
+    def _refused(self, refusal: Refusal, outcome: Outcome) -> NoPlan:
+        pod = self.gang.kinds[outcome.refusals[refusal]].members[0].pod.meta.name
+        meter = {"meter": refusal.meter} if isinstance(refusal, Unpriced) else {}
+        return NoPlan(
+            kind=Kind.FATAL if isinstance(refusal, Fatal) else Kind.NOT_SIMULATED,
+            message=f"pod {pod}: {refusal}",
+            details={"pod": pod, **meter},
+            steps=self.budget.spent,
+        )
 
     def _explained(self) -> tuple[Placer, Explanation]:
         """Walk greedily to where the gang gets stuck, and explain that."""

@@ -55,7 +55,8 @@ class Kind(StrEnum):
     STEPS_ENDED = "StepsEnded"
     """The search ended without proof."""
     NOT_SIMULATED = "NotSimulated"
-    """A claim, or a device that it might get, uses what Muster does not simulate; named in the message."""
+    """A claim, or a device that it might get, uses what Muster does not simulate, or a meter cannot price the device;
+    named in the message."""
     FATAL = "Fatal"
     """kube-scheduler would give up on the pod: a selector fails, a claim asks for more than 32 devices."""
     POOL_INCOMPLETE = "PoolIncomplete"

@@ -12,7 +12,7 @@ from admission.api.devices import Device, DeviceId, Version
 from admission.api.names import MeterName
 from admission.api.selectors import first_untolerated
 from admission.dra import metering
-from admission.dra.asking import Ask, Fatal, NotSimulated, Refusal
+from admission.dra.asking import Ask, Fatal, NotSimulated, Refusal, Unpriced
 from admission.dra.metering import ChargeError, Mark, Meters
 from admission.dra.pools import Pool, Shelf, Spot
 from admission.dra.selecting import Selectors
@@ -116,7 +116,7 @@ class Profiles:
             if answers[at] is Answer.YES:
                 price = self._price(ask, spot)
                 if isinstance(price, ChargeError):
-                    answers[at] = Fatal(price.message)
+                    answers[at] = Unpriced(price.meter, price.message)
                 else:
                     prices[at] = price
         values = tuple(value_of(spot.device, spot.id.driver, name) for name in self.need.attributes)

@@ -12,6 +12,8 @@ from admission.api.queues import Queue
 from admission.api.reasons import Denial, Hold, HoldReason
 from admission.api.reports import ConditionReport, MeterUse, QueueReport
 from admission.api.snapshot import Snapshot
+from admission.dra import appraising
+from admission.dra.appraising import Appraisal
 from admission.dra.metering import Meters
 from admission.policy.deciding import Backoff, Decision, Grant
 from admission.policy.recognition import Group
@@ -39,6 +41,7 @@ class Facts:
     book: Book
     tree: Tree
     meters: Meters
+    appraisal: Appraisal = appraising.NOTHING
     decisions: Mapping[GangUid, Decision] = field(default_factory=dict)
     backoffs: Mapping[GangUid, Backoff] = field(default_factory=dict)
 
@@ -123,6 +126,16 @@ def conditions(facts: Facts) -> list[ConditionReport]:
             conditions=(_ready(name, meter.classes, facts),),
         )
         for name, meter in sorted(facts.snapshot.meters.items())
+    ]
+    meters += [
+        ConditionReport(
+            plural="meters",
+            name=name,
+            generation=0,
+            conditions=(_condition("Ready", "Malformed", str(error), holds=False),),
+        )
+        for (kind, name), error in sorted(facts.snapshot.malformed.items())
+        if kind == "Meter"
     ]
     policies = [
         ConditionReport(plural="claimpolicies", name=name, generation=meta.generation, conditions=(NOT_APPLIED,))
@@ -232,7 +245,10 @@ def _active(queue: Queue, tree: Tree) -> Condition:
 def _ready(name: MeterName, classes: Iterable[str], facts: Facts) -> Condition:
     flaws = facts.meters.flaws.get(name)
     if flaws:
-        return _condition("Ready", "Malformed", "; ".join(map(str, flaws)), holds=False)
+        return _condition("Ready", "Malformed", f"meter {name}: {'; '.join(map(str, flaws))}", holds=False)
+    failure = facts.appraisal.failures.get(name)
+    if failure is not None:
+        return _condition("Ready", "FailsOnDevices", failure.message, holds=False)
     missing = sorted(set(classes) - set(facts.snapshot.classes))
     if missing:
         message = f"counts; no DeviceClass is called {', '.join(missing)} yet"

@@ -1,8 +1,11 @@
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from admission.api import devices
+from admission.api import devices, meters
 from admission.api.devices import Device, DeviceId
 from admission.api.entries import RequestDevice
 from admission.api.meters import Meter
@@ -85,14 +88,17 @@ def test_charge(meter: Meter, made: tuple[Device, ...], amount: int) -> None:
 ERRORS = {
     "a device lacks the capacity": (a_source("capacity", {"name": "links"}), "has no capacity links"),
     "a device draws from no counters": (a_source("counter", {"name": "slices"}), "draws from no counters"),
-    "a price is negative": (a_source("expression", {"cel": "-1"}), "gives -1"),
+    "a price is negative": (
+        a_source("expression", {"cel": "-1"}),
+        "spec.sources[0].expression.cel gives -1 for device gpu.example.com/p/gpu-0; let it give 0 or more",
+    ),
     "a price cannot be found": (
         a_source("expression", {"cel": "device.attributes['gpu.example.com'].size"}),
-        "no such key: size",
+        "meter m: spec.sources[0].expression.cel fails on device gpu.example.com/p/gpu-0: no such key: size; guard it",
     ),
     "a selector fails": (
         a_source("count", selector="device.attributes['gpu.example.com'].size == 1"),
-        "the selector of meter m fails",
+        "meter m: spec.sources[0].selector fails on device gpu.example.com/p/gpu-0: no such key: size; guard it",
     ),
     "an expression does not compile": (
         a_source("expression", {"cel": "1 +"}),
@@ -124,6 +130,75 @@ def test_flaws_of_a_meter_name_their_field() -> None:
     assert [flaw.field for flaw in flaws[M]] == ["spec.sources[1].selector"]
 
 
+MENDS = {
+    "a price that is not finished": ("1 +", "is no price: column 4: Syntax error: ", "finish the expression"),
+    "a price that is text": ("'x'", "must evaluate to int or the unknown type, not string", "without quotes"),
+    "a price that is yes or no": ("device.driver == 'x'", "not bool", "`… ? 1 : 0`"),
+    "a price that is an amount of a capacity": (
+        "device.capacity['gpu.example.com'].memory",
+        "not kubernetes.Quantity",
+        "`.asInteger()`",
+    ),
+    "a price with a field that devices lack": (
+        "device.cost",
+        "column 7: undefined field 'cost'",
+        "a device has driver",
+    ),
+    "a price on two lines": ("1 +\n'a'", "line 1, column 3: ", "see docs/concepts.md#meters"),
+    "a price of which only the error is known": ("cost(device)", "undeclared reference", "see docs/concepts.md#meters"),
+}
+
+
+@pytest.mark.parametrize(("cel", "wrong", "mend"), MENDS.values(), ids=MENDS)
+def test_a_text_that_is_no_price_is_answered_with_the_mend(cel: str, wrong: str, mend: str) -> None:
+    (flaw,) = metering.compile_meters([a_meter("m", a_source("expression", {"cel": cel}))]).flaws[M]
+
+    assert flaw.field == "spec.sources[0].expression.cel"
+    assert wrong in flaw.message
+    assert mend in flaw.message
+    assert flaw.message.endswith("see docs/concepts.md#meters")
+
+
+def test_a_selector_that_does_not_compare_is_answered_with_the_mend() -> None:
+    texts = ("device.capacity['gpu.example.com'].memory", "device.driver = 'x'")
+    sources = [a_source("count", selector=text) for text in texts]
+
+    quantity, token = metering.compile_meters([a_meter("m", *sources)]).flaws[M]
+
+    assert "is no selector: must evaluate to bool" in quantity.message
+    assert "compareTo" in quantity.message
+    assert "write `==` to compare" in token.message
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "concepts.md"
+
+DOCUMENTED = {
+    "a device with nothing to read": ({}, 1),
+    "a small one of another model": (
+        {"attributes": {"model": {"string": "a100"}}, "capacity": {"memory": {"value": "40Gi"}}},
+        1 + 4,
+    ),
+    "a large one": (
+        {"attributes": {"model": {"string": "h100"}}, "capacity": {"memory": {"value": "80Gi"}}},
+        1 + 4 + 8,
+    ),
+}
+
+
+@pytest.mark.parametrize(("device", "amount"), DOCUMENTED.values(), ids=DOCUMENTED)
+def test_the_examples_of_the_manual_count(device: dict[str, Any], amount: int) -> None:
+    section = PAGE.read_text().split("\n## Meters\n")[1].split("\n## ")[0]
+    manifest = yaml.safe_load(section.split("```yaml\n")[1].split("```")[0])
+    compiled = metering.compile_meters([meters.decode(manifest)])
+    bare = replace(a_device(), attributes={}, capacity={})
+    made = replace(bare, **{key: getattr(a_device(**device), key) for key in device})
+
+    charge = metering.price(compiled, "gpu.example.com", DeviceId(DRIVER, "p", "gpu-0"), made)
+
+    assert compiled.flaws == {}
+    assert charge == {"gpu-credits": amount}
+
+
 def test_classes_that_no_meter_knows_are_named() -> None:
     compiled = metering.compile_meters([a_meter("m", a_source("count"))])
     claim = a_claim("c", a_request(), a_request("b", deviceClassName="tpu"), a_request("c", deviceClassName="fpga"))
@@ -133,7 +208,7 @@ def test_classes_that_no_meter_knows_are_named() -> None:
 
 
 def test_the_least_a_claim_costs_is_known_before_any_device() -> None:
-    meters = [
+    some = [
         a_meter("gpus", a_source("count")),
         a_meter("claims", a_source("claims")),
         a_meter("h100", a_source("count", selector=H100)),
@@ -145,4 +220,4 @@ def test_the_least_a_claim_costs_is_known_before_any_device() -> None:
     ]
     claim = a_claim("c", a_request("gpu", 3), {"name": "or", "firstAvailable": alternatives})
 
-    assert metering.lower_bound(metering.compile_meters(meters), claim.spec) == {"gpus": 5, "claims": 1}
+    assert metering.lower_bound(metering.compile_meters(some), claim.spec) == {"gpus": 5, "claims": 1}

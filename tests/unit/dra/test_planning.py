@@ -220,6 +220,16 @@ def test_busy_devices_are_told_from_missing_ones() -> None:
     )
 
 
+def test_a_gang_whose_devices_a_meter_cannot_price_is_not_said_to_be_infeasible() -> None:
+    meters = metering.compile_meters([a_meter("price", a_source("expression", {"cel": "-1"}))])
+
+    answer = refused(a_world().node("a", gpus=8).plan(a_pod("p", 1), meters=meters))
+
+    assert answer.kind is Kind.NOT_SIMULATED
+    assert answer.message.startswith("pod p: meter price: spec.sources[0].expression.cel gives -1 for device")
+    assert answer.details == {"pod": "p", "meter": "price"}
+
+
 NOT_SIMULATED = {
     "allocationMode All": a_request(allocationMode="All"),
     "adminAccess": a_request(adminAccess=True),

@@ -1,20 +1,25 @@
 """What is reported of queues and meters, from one snapshot and the books."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from admission.api import meters
 from admission.api.entries import Bucket
+from admission.api.meta import Condition, ConditionStatus
 from admission.api.names import MeterName, QueueName
 from admission.api.reports import MeterUse
-from admission.dra import metering
+from admission.dra import appraising, metering
+from admission.dra.selecting import Selectors
+from admission.errors import Flaw, MalformedObjectError
 from admission.policy import reporting
 from admission.policy.reporting import Facts
 from admission.quota.available import Loans
 from admission.quota.books import Account, Book
 from admission.quota.tree import Tree
-from tests.builders import ClusterBuilder, a_cluster
+from tests.builders import CLASS, ClusterBuilder, a_cluster
 
 GPUS = MeterName("gpus")
 
@@ -70,3 +75,61 @@ def test_the_books_are_read_once_for_all_queues(monkeypatch: pytest.MonkeyPatch)
 
     assert len(gpus_of(facts_of(builder))) == 21
     assert asked == {"usage": 1, "_loans_and_pool": 2}
+
+
+def ready(price: str, *, malformed: bool = False) -> Condition:
+    """Return the condition of a Meter with this price for a device that has but a model."""
+    builder = a_cluster().node("a", gpus=1)
+    source = {"deviceClasses": [CLASS], "expression": {"cel": price}}
+    meter = meters.decode({"metadata": {"name": "price", "generation": 1}, "spec": {"sources": [source]}})
+    snapshot = replace(builder.snapshot(), meters={meter.name: meter})
+    if malformed:
+        error = MalformedObjectError("Meter", "price", (Flaw("spec.sources[0]", "needs exactly one of claims, count"),))
+        snapshot = replace(snapshot, meters={}, malformed={("Meter", "price"): error})
+    compiled = metering.compile_meters(snapshot.meters.values())
+    appraisal = appraising.of(compiled, snapshot.slices, snapshot.classes, selectors=Selectors())
+    facts = Facts(snapshot=snapshot, book=Book(), tree=Tree(), meters=compiled, appraisal=appraisal)
+    (report,) = reporting.conditions(facts)
+    (condition,) = report.conditions
+    assert (report.plural, report.name) == ("meters", "price")
+    return condition
+
+
+READY = {
+    "a price of every device": ("1", ConditionStatus.TRUE, "Counting", ("every source is understood",)),
+    "a text that is not finished": (
+        "device.capacity[",
+        ConditionStatus.FALSE,
+        "Malformed",
+        ("meter price: spec.sources[0].expression.cel: is no price: column 17", "finish the expression"),
+    ),
+    "a key that the device lacks": (
+        "device.attributes['gpu.example.com'].nosuch",
+        ConditionStatus.FALSE,
+        "FailsOnDevices",
+        ("meter price: spec.sources[0].expression.cel fails on device gpu.example.com/a/gpu-0", "guard it, as in `has"),
+    ),
+    "a negative price": (
+        "-1",
+        ConditionStatus.FALSE,
+        "FailsOnDevices",
+        ("gives -1 for device gpu.example.com/a/gpu-0", "let it give 0 or more"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("price", "status", "reason", "says"), READY.values(), ids=READY)
+def test_a_meter_says_whether_it_counts(
+    price: str, status: ConditionStatus, reason: str, says: tuple[str, ...]
+) -> None:
+    condition = ready(price)
+
+    assert (condition.type, condition.status, condition.reason) == ("Ready", status, reason)
+    assert [part for part in says if part not in condition.message] == []
+
+
+def test_a_meter_that_cannot_be_read_says_so() -> None:
+    condition = ready("1", malformed=True)
+
+    assert (condition.status, condition.reason) == (ConditionStatus.FALSE, "Malformed")
+    assert condition.message == "Meter price: spec.sources[0]: needs exactly one of claims, count"

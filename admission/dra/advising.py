@@ -1,0 +1,51 @@
+"""What to write instead of a CEL text of a Meter that does not compile or fails on a device: mends, in words.
+
+Where the mend is not known there is the page with examples; a wrong guess would cost its reader more than that.
+"""
+
+from admission.dra.cel.failures import CompileError
+from admission.dra.cel.programs import Result
+
+PAGE = "see docs/concepts.md#meters"
+
+GUARDS = {
+    Result.BOOL: f"guard it, as in `has(…) && …`; {PAGE}",
+    Result.INT: f"guard it, as in `has(…) ? … : 0`; {PAGE}",
+}
+"""By what the text gives: the mend of one that fails on some device."""
+
+_INSTEAD = {
+    (Result.INT, "bool"): "write `… ? 1 : 0` around it",
+    (Result.INT, "double"): "write `int(…)` around it",
+    (Result.INT, "string"): "write a whole number, without quotes",
+    (Result.INT, "kubernetes.Quantity"): "write `.asInteger()` after it",
+    (Result.BOOL, "int"): "compare it, as in `… > 0`",
+    (Result.BOOL, "string"): "compare it, as in `… == 'name'`",
+    (Result.BOOL, "kubernetes.Quantity"): "compare it, as in `….compareTo(quantity('80Gi')) >= 0`",
+}
+"""What is wanted, and the type that there is instead."""
+
+_SAID = {
+    "ends too early": "finish the expression",
+    "token recognition error at: '='": "write `==` to compare",
+    "undefined field": "a device has driver, attributes, capacity and allowMultipleAllocations",
+}
+"""Part of an error's text, and its mend."""
+
+
+def compile_error(error: CompileError, result: Result) -> str:
+    """Return what is wrong with a text, where, and what to write instead."""
+    noun = "no price" if result is Result.INT else "no selector"
+    return f"is {noun}: {_place(error)}{error.message}; {_mend(error, result)}"
+
+
+def _place(error: CompileError) -> str:
+    if not error.line:
+        return ""
+    return f"column {error.column}: " if "\n" not in error.text else f"line {error.line}, column {error.column}: "
+
+
+def _mend(error: CompileError, result: Result) -> str:
+    _, _, kind = error.message.rpartition("unknown type, not ")
+    found = _INSTEAD.get((result, kind)) or next((mend for said, mend in _SAID.items() if said in error.message), "")
+    return f"{found}; {PAGE}" if found else PAGE

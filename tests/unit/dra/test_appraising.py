@@ -1,0 +1,128 @@
+"""Meters whose CEL fails on devices are found before a gang asks, and no device is looked at twice for it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from admission.api.meters import Meter
+from admission.dra import appraising, metering
+from admission.dra.appraising import NOTHING, Appraisal
+from admission.dra.metering import Meters
+from admission.dra.selecting import Selectors
+from tests.unit.dra.clusters import WorldBuilder, a_meter, a_source, a_world
+
+SIZE = "device.attributes['gpu.example.com'].size"
+SIZED = {"attributes": {"size": {"int": 4}}}
+PRICE = a_meter("price", a_source("expression", {"cel": SIZE}))
+
+
+def look(world: WorldBuilder, *meters: Meter, before: Appraisal = NOTHING, most: int = 100) -> Appraisal:
+    snapshot = world.snapshot()
+    return appraising.of(
+        metering.compile_meters(meters),
+        snapshot.slices,
+        snapshot.classes,
+        selectors=Selectors(),
+        before=before,
+        most=most,
+    )
+
+
+def found(appraisal: Appraisal) -> dict[str, str]:
+    return {name: failure.message for name, failure in appraisal.failures.items()}
+
+
+def test_the_first_device_on_which_a_price_fails_is_named() -> None:
+    (message,) = found(look(a_world().node("a", gpus=[SIZED, {}, {}]).node("b", gpus=2), PRICE)).values()
+
+    assert message.startswith("meter price: spec.sources[0].expression.cel fails on device gpu.example.com/a/gpu-1: ")
+
+
+FINE: dict[str, tuple[WorldBuilder, Meter]] = {
+    "every device has what is asked": (a_world().node("a", gpus=[SIZED]), PRICE),
+    "a guard keeps others out": (
+        a_world().node("a", gpus=[{}]),
+        a_meter("price", a_source("expression", {"cel": f"has({SIZE}) ? {SIZE} : 0"})),
+    ),
+    "a device that the class does not select": (
+        a_world().device_class("small", "device.driver == 'other.example.com'").node("a", gpus=1),
+        a_meter("price", a_source("expression", {"cel": SIZE}, "small")),
+    ),
+    "a class that is not there": (
+        a_world().node("a", gpus=1),
+        a_meter("price", a_source("expression", {"cel": SIZE}, "none")),
+    ),
+    "a device of an older generation of its pool": (
+        a_world().slice("old", 1, pool="p").slice("new", [SIZED], pool="p", generation=2),
+        PRICE,
+    ),
+    "a meter that has a flaw already": (
+        a_world().node("a", gpus=1),
+        a_meter("price", a_source("expression", {"cel": SIZE}), a_source("expression", {"cel": "1 +"})),
+    ),
+}
+
+
+@pytest.mark.parametrize(("world", "meter"), FINE.values(), ids=FINE)
+def test_nothing_fails_with(world: WorldBuilder, meter: Meter) -> None:
+    assert found(look(world, meter)) == {}
+
+
+UNCOUNTABLE: dict[str, tuple[dict[str, Any], str]] = {
+    "a negative price": (a_source("expression", {"cel": "-1"}), "gives -1 for device"),
+    "a selector of claims": (a_source("claims", selector=f"{SIZE} > 1"), "spec.sources[0].selector fails on device"),
+    "a capacity that is not there": (a_source("capacity", {"name": "memory"}), "has no capacity memory"),
+}
+
+
+@pytest.mark.parametrize(("source", "says"), UNCOUNTABLE.values(), ids=UNCOUNTABLE)
+def test_it_finds(source: dict[str, Any], says: str) -> None:
+    assert says in found(look(a_world().node("a", gpus=1), a_meter("price", source)))["price"]
+
+
+def test_one_call_looks_at_a_bounded_number_of_devices_and_the_next_goes_on() -> None:
+    world = a_world().node("a", gpus=[SIZED] * 2).node("b", gpus=[SIZED] * 2).node("c", gpus=1)
+    meters, snapshot, selectors = metering.compile_meters([PRICE]), world.snapshot(), Selectors()
+
+    def again(before: Appraisal) -> Appraisal:
+        return appraising.of(meters, snapshot.slices, snapshot.classes, selectors=selectors, before=before, most=3)
+
+    first = again(NOTHING)
+    second = again(first)
+
+    assert (first.left, found(first)) == (1, {})
+    assert (second.left, list(found(second))) == (0, ["price"])
+    assert again(second) is second
+
+
+def test_only_slices_that_changed_are_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshot, meters = a_world().node("a", gpus=2).node("b", gpus=[SIZED]).snapshot(), metering.compile_meters([PRICE])
+    before = appraising.of(meters, snapshot.slices, snapshot.classes, selectors=Selectors())
+    looked = _looked_at(monkeypatch)
+
+    changed = {**snapshot.slices, "b": replace(snapshot.slices["b"], devices=snapshot.slices["b"].devices * 2)}
+    after = appraising.of(meters, changed, snapshot.classes, selectors=Selectors(), before=before)
+
+    assert looked == ["b/gpu-0", "b/gpu-0"]
+    assert found(after) == found(before)
+
+
+def test_meters_that_only_count_look_at_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = _looked_at(monkeypatch)
+
+    appraisal = look(a_world().node("a", gpus=2).node("b", gpus=2), a_meter("gpus", a_source("count")), most=1)
+
+    assert (looked, appraisal.left) == ([], 0)
+
+
+def _looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    looked: list[str] = []
+    original = metering.failure
+
+    def failure(meters: Meters, name: Any, device_class: str, device_id: Any, device: Any) -> Any:
+        looked.append(f"{device_id.pool}/{device_id.device}")
+        return original(meters, name, device_class, device_id, device)
+
+    monkeypatch.setattr(metering, "failure", failure)
+    return looked
