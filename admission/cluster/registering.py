@@ -20,6 +20,7 @@ from admission.cluster import kinds, pauses
 from admission.cluster.connecting import Connection
 from admission.cluster.store import Store, Subscription
 from admission.errors import GoneError, MendError, MusterError
+from admission.policy.arrivals import MIRROR
 
 log = structlog.get_logger(__name__)
 
@@ -129,7 +130,8 @@ def _distinct(selectors: Iterable[LabelSelector]) -> tuple[LabelSelector, ...]:
 
 def mutating(registration: Registration) -> dict[str, Any]:
     """Return the MutatingWebhookConfiguration: pods that are created."""
-    entry = {"rules": [_pods("CREATE")], "reinvocationPolicy": "IfNeeded"}
+    conditions = [{"name": "no-mirror", "expression": NO_MIRROR}]
+    entry = {"rules": [_pods("CREATE")], "reinvocationPolicy": "IfNeeded", "matchConditions": conditions}
     return _configuration("MutatingWebhookConfiguration", registration, "/mutate", entry)
 
 
@@ -212,20 +214,24 @@ def _differs(field: str) -> str:
     )
 
 
+def _has(field: str, key: str) -> str:
+    """Return CEL that is true when the object has a label or annotation, and no error when it has none at all."""
+    return f"'{key}' in object.metadata.?{field}.orValue({{}})"
+
+
 def _gates(which: str) -> str:
     return f"{which}.spec.?schedulingGates.orValue([]).map(g, g.name)"
 
 
-MATTERS = " || ".join(
-    (
-        "request.operation != 'UPDATE'",
-        f"{_gates('object')} != {_gates('oldObject')}",
-        _differs("labels"),
-        _differs("annotations"),
-    )
-)
-"""CEL: a new pod, or a change of its gates or of labels and annotations that are Muster's. A running pod is updated
-many times by many controllers, and none of that is Muster's business."""
+NO_MIRROR = f"!({_has('annotations', MIRROR)} && object.spec.?nodeName.orValue('') != '')"
+"""CEL: not the mirror of a static pod, as `arrivals` knows it. A kubelet must be able to show its static pods, those of
+the control plane among them, while Muster is down; Muster would let them in untouched anyway."""
+
+CHANGED = " || ".join((f"{_gates('object')} != {_gates('oldObject')}", _differs("labels"), _differs("annotations")))
+
+MATTERS = f"request.operation == 'UPDATE' ? ({CHANGED}) : {NO_MIRROR}"
+"""CEL: a new pod that is no mirror, or a change of a pod's gates or of labels and annotations that are Muster's. A
+running pod is updated many times by many controllers, and none of that is Muster's business."""
 
 
 def _path(kind: str) -> str:

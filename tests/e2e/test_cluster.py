@@ -27,6 +27,7 @@ from admission.cluster.registering import Client, Registration
 from admission.cluster.reporting import Reporter
 from admission.cluster.store import Store
 from admission.errors import ForbiddenError, GoneError, RetryError
+from admission.policy.arrivals import MIRROR
 from tests.controlplane import ControlPlane, workloads
 from tests.controlplane.namespaces import Namespace
 
@@ -375,6 +376,22 @@ async def test_while_muster_is_down_queued_namespaces_are_closed_and_others_open
     ):
         assert await _is_refused_change(connection, f"{path}/labelled", change), change
     assert await _is_refused_change(connection, f"{path}/before", {"metadata": {"labels": {names.QUEUE: "q"}}})
+
+
+async def test_a_kubelet_shows_its_static_pods_while_muster_is_down(
+    connection: Connection, namespace: Namespace, registered: Registration
+) -> None:
+    await registering.register(connection, registered)
+    path = f"/api/v1/namespaces/{namespace.name}/pods"
+    async with asyncio.timeout(20):
+        while not await _is_refused(connection, path, workloads.pod("late")):
+            await asyncio.to_thread(namespace.client.delete, f"{path}/late")
+            await asyncio.sleep(0.2)
+
+    mirror = workloads.pod("static", annotations={MIRROR: "hash"}, nodeName="node-1")
+    assert not await _is_refused(connection, path, mirror)
+    assert await _is_refused(connection, path, workloads.pod("annotated", annotations={MIRROR: "hash"}))
+    assert await _is_refused(connection, path, workloads.pod("bypassing", annotations={"a": "b"}, nodeName="node-1"))
 
 
 async def _is_refused(connection: Connection, path: str, body: Any) -> bool:

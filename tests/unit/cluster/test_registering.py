@@ -65,8 +65,8 @@ def test_both_configurations_ask_as_they_should() -> None:
     assert validating["rules"][0]["operations"] == ["CREATE", "UPDATE"]
     assert mutating["clientConfig"] == {"url": "https://muster:8443/mutate", "caBundle": "UEVN"}
     assert validating["clientConfig"]["url"] == "https://muster:8443/validate"
-    assert "matchConditions" not in mutating
-    assert len(validating["matchConditions"]) == 1
+    assert [condition["name"] for condition in mutating["matchConditions"]] == ["no-mirror"]
+    assert [condition["name"] for condition in validating["matchConditions"]] == ["what-matters"]
 
 
 def test_a_service_is_called_by_its_reference() -> None:
