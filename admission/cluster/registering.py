@@ -136,8 +136,13 @@ def mutating(registration: Registration) -> dict[str, Any]:
 
 
 def validating(registration: Registration) -> dict[str, Any]:
-    """Return the ValidatingWebhookConfiguration: pods that are created, or changed where it matters."""
-    entry = {"rules": [_pods("CREATE", "UPDATE")], "matchConditions": [{"name": "what-matters", "expression": MATTERS}]}
+    """Return the ValidatingWebhookConfiguration: pods that are created, or changed where it matters.
+
+    Labels and annotations can be changed by way of the status, too (`pkg/registry/core/pod`, podStatusStrategy). No
+    other subresource that updates a pod takes them.
+    """
+    rules = [_pods("CREATE", "UPDATE"), _pods("UPDATE", resource="pods/status")]
+    entry = {"rules": rules, "matchConditions": [{"name": "what-matters", "expression": MATTERS}]}
     return _configuration("ValidatingWebhookConfiguration", registration, "/validate", entry)
 
 
@@ -187,11 +192,11 @@ def _requirement(requirement: Requirement) -> dict[str, Any]:
     return {"key": requirement.key, "operator": requirement.operator, **values}
 
 
-def _pods(*operations: str) -> dict[str, Any]:
+def _pods(*operations: str, resource: str = "pods") -> dict[str, Any]:
     return {
         "apiGroups": [""],
         "apiVersions": ["v1"],
-        "resources": ["pods"],
+        "resources": [resource],
         "operations": list(operations),
         "scope": "Namespaced",
     }

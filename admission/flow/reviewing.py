@@ -34,7 +34,7 @@ def mutate(review: Review, view: View, *, memory: Memory) -> Verdict:
 def validate(review: Review, view: View, *, rules: Rules, memory: Memory) -> Verdict:
     """Answer the validating webhook. Raises RetryError while the view is not synced."""
     _ensure_synced(view)
-    if _is_subresource_of_pod(review):
+    if _is_subresource_of_pod(review) and not _is_change_by_status(review):
         return ALLOWED
     if not _is_pod(review) or review.operation not in ("CREATE", "UPDATE"):
         return _misdirected(review, "CREATE and UPDATE")
@@ -63,6 +63,11 @@ def _is_pod(review: Review) -> bool:
 def _is_subresource_of_pod(review: Review) -> bool:
     """Whether this is a status, a binding, an eviction or the like: none of them can open a gate."""
     return bool(review.subresource) and _is_pod(review)
+
+
+def _is_change_by_status(review: Review) -> bool:
+    """Whether this writes a pod's status, and may change its labels and annotations on the way."""
+    return review.subresource == "status" and review.operation == "UPDATE" and _is_pod(review)
 
 
 def _misdirected(review: Review, operations: str) -> Verdict:

@@ -365,9 +365,11 @@ async def test_while_muster_is_down_queued_namespaces_are_closed_and_others_open
         {"metadata": {"annotations": {"seen": "yes"}}},
         {"metadata": {"labels": {"app": None}, "annotations": None}},
     ]
+    status = {"status": {"conditions": [{"type": "Seen", "status": "True"}]}}
     for pod in (running, labelled):
         for change in harmless:
             client.merge_patch(f"{path}/{pod.meta.name}", change)
+            client.merge_patch(f"{path}/{pod.meta.name}/status", change | status)
     for change in (
         {"metadata": {"labels": {names.QUEUE: "other"}}},
         {"metadata": {"labels": {names.QUEUE: None}}},
@@ -375,7 +377,14 @@ async def test_while_muster_is_down_queued_namespaces_are_closed_and_others_open
         {"spec": {"schedulingGates": []}},
     ):
         assert await _is_refused_change(connection, f"{path}/labelled", change), change
-    assert await _is_refused_change(connection, f"{path}/before", {"metadata": {"labels": {names.QUEUE: "q"}}})
+    for change in (
+        {"metadata": {"labels": {names.QUEUE: "other"}}},
+        {"metadata": {"annotations": {names.GANG: "g"}}},
+    ):
+        assert await _is_refused_change(connection, f"{path}/labelled/status", change), change
+    into = {"metadata": {"labels": {names.QUEUE: "q"}}}
+    assert await _is_refused_change(connection, f"{path}/before", into)
+    assert await _is_refused_change(connection, f"{path}/before/status", into)
 
 
 async def test_a_kubelet_shows_its_static_pods_while_muster_is_down(

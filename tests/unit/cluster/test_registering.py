@@ -63,6 +63,9 @@ def test_both_configurations_ask_as_they_should() -> None:
     assert mutating["reinvocationPolicy"] == "IfNeeded"
     assert mutating["rules"][0]["operations"] == ["CREATE"]
     assert validating["rules"][0]["operations"] == ["CREATE", "UPDATE"]
+    assert [(rule["resources"], rule["operations"]) for rule in validating["rules"][1:]] == [
+        (["pods/status"], ["UPDATE"])
+    ]
     assert mutating["clientConfig"] == {"url": "https://muster:8443/mutate", "caBundle": "UEVN"}
     assert validating["clientConfig"]["url"] == "https://muster:8443/validate"
     assert [condition["name"] for condition in mutating["matchConditions"]] == ["no-mirror"]

@@ -77,8 +77,17 @@ def test_what_the_queue_can_never_hold_is_refused() -> None:
     assert denial.reason == DenyReason.NEVER_FITS
 
 
+def test_a_label_is_not_changed_by_way_of_the_status() -> None:
+    moved = update(held(), held("team-b"), subresource="status")
+
+    assert validate(moved).denial.reason == DenyReason.GATE_TAMPERING
+    assert mutate(moved) == ALLOWED
+    assert validate(update(held(), held(), subresource="status")) == ALLOWED
+    assert validate(update(held(), held("team-b"), subresource="status", username=CONTROLLER)) == ALLOWED
+
+
 @pytest.mark.parametrize("answer", [mutate, validate])
-@pytest.mark.parametrize("subresource", ["status", "binding", "ephemeralcontainers", "resize", "eviction"])
+@pytest.mark.parametrize("subresource", ["binding", "ephemeralcontainers", "resize", "eviction"])
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
 def test_subresources_are_let_through(answer: Any, subresource: str, operation: str) -> None:
     review = creation({"kind": "Binding"}, subresource=subresource)
