@@ -19,18 +19,19 @@ from admission import resources
 from admission.api.names import QueueName
 from admission.api.reasons import HoldReason
 from admission.api.reports import QueueReport
-from admission.cluster import installing, namespaces, registering, watching
+from admission.cluster import installing, kinds, namespaces, registering, watching
 from admission.cluster.connecting import Connection
 from admission.cluster.credentials import Place
 from admission.cluster.leases import Durations, Lease
 from admission.cluster.patching import PodWriter
 from admission.cluster.reporting import Reporter
+from admission.cluster.requeuing import JobWriter
 from admission.cluster.store import Store, Subscription
 from admission.control import admitting, leading
 from admission.control.outbox import Outbox
 from admission.errors import ClusterAwayError, MendError, RetryError
 from admission.flow import reviewing
-from admission.flow.cycle import Desk, Ports, Result
+from admission.flow.desks import Desk, Ports, Result
 from admission.ledger import migrating
 from admission.ledger.ledger import SqlLedger
 from admission.policy.doors import Rules
@@ -138,6 +139,7 @@ async def _controller(parts: Parts) -> None:
 
         async def work(epoch: int) -> None:
             await ledger.fence(epoch)
+            await watching.caught_up(parts.connection, parts.store, (kinds.PODS, kinds.CLAIMS))
             outbox = Outbox(Reporter(parts.connection, parts.store))
             desk = _desk(parts, ledger, outbox, epoch)
             async with asyncio.TaskGroup() as tasks:
@@ -152,7 +154,13 @@ async def _controller(parts: Parts) -> None:
 
 def _desk(parts: Parts, ledger: SqlLedger, outbox: Outbox, epoch: int) -> Desk:
     settings = parts.settings.controller
-    ports = Ports(view=parts.store, pods=PodWriter(parts.connection), reports=outbox, ledger=ledger)
+    ports = Ports(
+        view=parts.store,
+        pods=PodWriter(parts.connection),
+        workloads=JobWriter(parts.connection),
+        reports=outbox,
+        ledger=ledger,
+    )
     actor = f"{parts.user}@{socket.gethostname()}/{os.getpid()}"
     return Desk(ports=ports, actor=actor, epoch=epoch, steps=settings.steps, writes=settings.writes)
 

@@ -99,7 +99,7 @@ class ClusterBuilder:
             spec["resourceClaims"] = [{"name": "gpus", "resourceClaimTemplateName": f"x{gpus}"}]
         if gpus and claim:
             status["resourceClaimStatuses"] = [{"name": "gpus", "resourceClaimName": f"{name}-gpus"}]
-            self._claims.append(claims.decode(_claim(f"{name}-gpus", gpus, owner=f"pod-{name}")))
+            self._claims.append(claims.decode(claim_manifest(f"{name}-gpus", gpus, owner=f"pod-{name}")))
         self._pods.append(pods.decode({"metadata": meta, "spec": spec, "status": status}))
         return self
 
@@ -160,7 +160,7 @@ def _slice(node: str, gpus: int, model: str) -> dict[str, Any]:
     }
 
 
-def _claim(name: str, gpus: int, *, owner: str) -> dict[str, Any]:
+def claim_manifest(name: str, gpus: int, *, owner: str) -> dict[str, Any]:
     request = {"name": "gpus", "exactly": {"deviceClassName": CLASS, "allocationMode": "ExactCount", "count": gpus}}
     reference = {"apiVersion": "v1", "kind": "Pod", "name": "-", "uid": owner, "controller": True}
     return {

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from admission.api import meta
+from admission.api import meta, names
 from admission.api.entries import RequestDevice
 from admission.api.meta import Meta, Owner
 from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
@@ -63,6 +63,11 @@ class Gang:
     evictions: int = 0
     queued_since: datetime | None = None
     next_try: datetime | None = None
+
+    @property
+    def written_by_user(self) -> bool:
+        """Whether a user wrote it; otherwise the controller made it, and it says nothing that pods do not."""
+        return self.meta.labels.get(names.MANAGED_BY) != names.FIELD_MANAGER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

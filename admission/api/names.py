@@ -16,6 +16,12 @@ GANG_MIN = "muster.dev/gang-min"
 RUNTIME = "muster.dev/runtime"
 CLAIMS = "muster.dev/claims"
 
+REQUEUED = "muster.dev/requeued"
+"""Annotation of a Job that Muster has suspended to take its pods back, and will resume as soon as they are gone."""
+
+MANAGED_BY = "app.kubernetes.io/managed-by"
+"""Label that tells the Gangs that Muster made from those that users wrote."""
+
 FIELD_MANAGER = "muster"
 """Owner of the fields that Muster applies on the server side."""
 

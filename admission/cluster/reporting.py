@@ -45,7 +45,7 @@ class Seen:
     @property
     def ours(self) -> bool:
         """Whether Muster made it; otherwise its spec is its author's."""
-        return self.labels.get(statuses.MANAGED_BY) == names.FIELD_MANAGER
+        return self.labels.get(names.MANAGED_BY) == names.FIELD_MANAGER
 
     def is_of(self, workload: Owner | None) -> bool:
         """Return whether it belongs to this workload, not to an earlier one of the name."""
@@ -117,6 +117,9 @@ class Reporter:
             await self._publish(notice, said, now)
         except MusterError as error:
             log.warning("an Event was not published", reason=notice.reason, object=notice.name, error=str(error))
+
+    async def flush(self) -> None:
+        """Nothing waits: every report is written before its call returns."""
 
     async def _publish(self, notice: Notice, said: notices.Said, now: float) -> None:
         collection = paths.within("/apis/events.k8s.io/v1", notices.namespace(notice), "events")

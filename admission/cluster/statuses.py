@@ -15,7 +15,6 @@ from admission.api.reading import Json
 from admission.api.reasons import Denial, Hold
 from admission.api.reports import ConditionReport, MeterUse, QueueReport
 
-MANAGED_BY = "app.kubernetes.io/managed-by"
 LONGEST_MESSAGE = 4096
 
 _USED_PLACEMENTS = ("Allocate", "Pin", "Count")
@@ -27,7 +26,7 @@ def gang(report: GangReport) -> dict[str, Any]:
     meta: dict[str, Any] = {
         "name": report.name,
         "namespace": report.namespace,
-        "labels": {MANAGED_BY: names.FIELD_MANAGER, names.QUEUE: report.queue},
+        "labels": {names.MANAGED_BY: names.FIELD_MANAGER, names.QUEUE: report.queue},
     }
     spec: dict[str, Any] = {"queue": report.queue, "size": report.size, "priority": report.priority}
     if report.workload is not None:

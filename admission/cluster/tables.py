@@ -59,6 +59,14 @@ class Table:
             self._forget(key)
         self.listed = True
 
+    def is_behind(self, obj: Json) -> bool:
+        """Return whether an object is not known yet, or only in an older version than this one."""
+        known, version = self._versions.get(self._key(obj)), str(_meta(obj).get("resourceVersion") or "")
+        if known is None:
+            return True
+        # Versions are numbers that grow, which Kubernetes promises since 1.35 and has always kept.
+        return known.isdecimal() and version.isdecimal() and int(known) < int(version)
+
     def find(self, key: str) -> Any | None:
         """Return one object."""
         return self._objects.get(key)

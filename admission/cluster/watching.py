@@ -8,6 +8,7 @@ lists.
 
 import asyncio
 import json
+from collections.abc import Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +20,12 @@ from admission.cluster.connecting import Connection
 from admission.cluster.kinds import Kind
 from admission.cluster.store import Store
 from admission.cluster.tables import Table
-from admission.errors import MusterError, RetryError
+from admission.errors import ClusterAwayError, MusterError, RetryError
 
 log = structlog.get_logger(__name__)
+
+BEHIND_SECONDS = 0.2
+"""Between two looks at whether the watches have caught up."""
 
 SLICE = 50
 """Objects read before other tasks get their turn: 50 pods take about 5 ms."""
@@ -185,3 +189,29 @@ def _parsed(line: bytes) -> dict[str, Any]:
     if not isinstance(event, dict):
         raise RetryError(f"a watch event is not an object: {failures.cut(line)}")
     return event
+
+
+async def caught_up(connection: Connection, store: Store, kinds: Iterable[Kind], *, within: float = 30.0) -> None:
+    """Wait until the store shows every object of these kinds as the API server has it now.
+
+    A new leader does so before it concludes that something is gone: its watches may be behind what its predecessor
+    saw. An object that is deleted meanwhile may never be shown; the collection is read again then. Raises
+    ClusterAwayError after `within` seconds.
+    """
+    try:
+        async with asyncio.timeout(within):
+            for kind in kinds:
+                while behind := await _behind(connection, store.tables[kind]):
+                    log.info("the watch is behind", kind=str(kind), objects=behind)
+                    await asyncio.sleep(BEHIND_SECONDS)
+    except TimeoutError:
+        raise ClusterAwayError(f"after {within} s the watches still do not show all that there is") from None
+
+
+async def _behind(connection: Connection, table: Table) -> int:
+    """Return how many objects the API server has that the table has not, or has in an older version."""
+    behind = 0
+    async with aclosing(connection.pages(table.kind.path, limit=Pace().page)) as pages:
+        async for page in pages:
+            behind += sum(map(table.is_behind, page.get("items") or ()))
+    return behind

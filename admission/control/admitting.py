@@ -14,7 +14,7 @@ import structlog
 
 from admission.errors import RetryError
 from admission.flow import cycle
-from admission.flow.cycle import Desk, Result
+from admission.flow.desks import Desk, Result
 
 log = structlog.get_logger()
 

@@ -43,6 +43,9 @@ async def lead(election: Election, work: Callable[[int], Awaitable[None]], *, le
                 await _work(term, work)
             except DeposedError as error:
                 log.warning("another leader has taken over", epoch=term.epoch, error=str(error))
+            except Exception:
+                # A defect here must not take the webhook down with it, and queued namespaces with that.
+                log.exception("the controller failed and begins anew", epoch=term.epoch)
             finally:
                 leads(False)  # noqa: FBT003
         await asyncio.sleep(PAUSE)
@@ -50,8 +53,8 @@ async def lead(election: Election, work: Callable[[int], Awaitable[None]], *, le
 
 async def _work(term: Term, work: Callable[[int], Awaitable[None]]) -> None:
     """Run the work and the watch over the lease; whichever ends first ends the other."""
-    working = asyncio.ensure_future(work(term.epoch))
-    losing = asyncio.ensure_future(term.lost.wait())
+    working = asyncio.create_task(_run(work, term.epoch), name="lead")
+    losing = asyncio.create_task(_run_until(term.lost), name="watch the lease")
     try:
         await asyncio.wait({working, losing}, return_when=asyncio.FIRST_COMPLETED)
         if losing.done() and not working.done():
@@ -61,8 +64,16 @@ async def _work(term: Term, work: Callable[[int], Awaitable[None]]) -> None:
         working.cancel()
         outcomes = await asyncio.gather(working, losing, return_exceptions=True)
     failure = _leaf(outcomes[0])
-    if isinstance(failure, Exception) and not isinstance(failure, ClusterAwayError):
+    if isinstance(failure, BaseException) and not isinstance(failure, ClusterAwayError | asyncio.CancelledError):
         raise failure
+
+
+async def _run(work: Callable[[int], Awaitable[None]], epoch: int) -> None:
+    await work(epoch)
+
+
+async def _run_until(lost: asyncio.Event) -> None:
+    await lost.wait()
 
 
 def _leaf(outcome: object) -> object:

@@ -172,7 +172,7 @@ def _planned(
     for placement in placements:
         for uid, holding in placement.holdings.items():
             claim = claims.get(uid)
-            if holding.settled or _seen(claim):
+            if _seen(claim):
                 continue
             holder = Holder(claim=holding.claim, gang=placement.gang)
             if claim is not None and uid in pinned and any(given.device in taken for given in holding.devices):
@@ -183,11 +183,12 @@ def _planned(
 
 
 def _pinned(placements: Iterable[Placement], claims: Mapping[Uid, Claim]) -> Iterable[tuple[Uid, NodeName]]:
+    """Yield where claims will be allocated that pods wait for, whichever gang pays for them."""
+    open_ = {uid for placement in placements for uid in placement.holdings if not _seen(claims.get(uid))}
     for placement in placements:
         for seat in placement.seats.values():
             for uid in seat.claims:
-                holding = placement.holdings.get(uid)
-                if holding is not None and not holding.settled and not _seen(claims.get(uid)):
+                if uid in open_:
                     yield uid, seat.node
 
 

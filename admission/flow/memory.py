@@ -19,6 +19,7 @@ from admission.api.pods import Pod
 from admission.api.reports import ConditionReport, Notice, QueueReport
 from admission.api.selectors import NodeSelector, NodeTerm, Requirement
 from admission.api.snapshot import Snapshot
+from admission.api.workloads import Job
 from admission.errors import DeposedError
 from admission.quota.books import Book
 
@@ -86,6 +87,20 @@ class Cluster:
         if gone is not None:
             self._leave_claims([gone])
 
+    # Workloads
+
+    async def suspend(self, job: Job) -> None:
+        gone = [pod for pod in self._pods.values() if _is_made_by(pod, job) and not pod.finished]
+        for pod in gone:
+            del self._pods[pod.meta.uid]
+        self._leave_claims(gone)
+        marked = replace(job.meta, annotations={**job.meta.annotations, names.REQUEUED: "true"})
+        self._jobs[job.meta.uid] = replace(job, suspended=True, meta=marked)
+
+    async def resume(self, job: Job) -> None:
+        left = {key: value for key, value in job.meta.annotations.items() if key != names.REQUEUED}
+        self._jobs[job.meta.uid] = replace(job, suspended=False, meta=replace(job.meta, annotations=left))
+
     # Reports
 
     async def gang(self, report: GangReport) -> None:
@@ -112,6 +127,9 @@ class Cluster:
 
     async def notify(self, notice: Notice) -> None:
         self.notices.append(notice)
+
+    async def flush(self) -> None:
+        """Nothing waits."""
 
     # What others do in a cluster.
 
@@ -160,6 +178,10 @@ class Cluster:
                 self._claims[key] = _without(claim, gone)
 
 
+def _is_made_by(pod: Pod, job: Job) -> bool:
+    return pod.meta.controller is not None and pod.meta.controller.uid == job.meta.uid
+
+
 def _without(claim: Claim, gone: Collection[Uid]) -> Claim:
     left = tuple(uid for uid in claim.reserved_for if uid not in gone)
     return replace(claim, reserved_for=left, allocation=claim.allocation if left else None)
@@ -175,7 +197,12 @@ def _allocation(holding: Holding, node: NodeName) -> Allocation:
 
 
 def _meta_of(report: GangReport) -> Meta:
-    return Meta(name=report.name, namespace=report.namespace, uid=uid_of("Gang", report.key))
+    return Meta(
+        name=report.name,
+        namespace=report.namespace,
+        uid=uid_of("Gang", report.key),
+        labels={names.MANAGED_BY: names.FIELD_MANAGER},
+    )
 
 
 class Ledger:

@@ -12,6 +12,7 @@ from admission.api.names import NodeName
 from admission.api.pods import Pod
 from admission.api.reports import ConditionReport, Notice, QueueReport
 from admission.api.snapshot import Snapshot
+from admission.api.workloads import Job
 from admission.quota.books import Book
 
 
@@ -44,6 +45,18 @@ class Pods(Protocol):
         ...
 
 
+class Workloads(Protocol):
+    """What makes pods, where it has to be told that they are taken back."""
+
+    async def suspend(self, job: Job) -> None:
+        """Have a Job delete its pods without counting them as failures, marked so that it is resumed afterwards."""
+        ...
+
+    async def resume(self, job: Job) -> None:
+        """Let a Job that was suspended so make its pods again. Harmless when it is gone or was resumed."""
+        ...
+
+
 class Reports(Protocol):
     """What people see: status of Muster's objects, and Events."""
 
@@ -61,6 +74,10 @@ class Reports(Protocol):
 
     async def notify(self, notice: Notice) -> None:
         """Publish an Event. Repetitions may be dropped."""
+        ...
+
+    async def flush(self) -> None:
+        """Write what was handed in and waits, before returning."""
         ...
 
 

@@ -15,7 +15,7 @@ from admission.api.names import GangUid, QueueName
 from admission.api.reasons import Denial, Detail, Hold
 from admission.api.reports import ConditionReport, QueueReport
 from admission.flow import cycle, memory, opening
-from admission.flow.cycle import Desk, Ports, Result
+from admission.flow.desks import Desk, Ports, Result
 from admission.flow.expanding import Expanded, Refusal
 from admission.policy import recognition
 
@@ -81,7 +81,8 @@ class _Run:
         self._now = world.now
         self._cluster = memory.Cluster(world.snapshot)
         self._ledger = memory.Ledger()
-        ports = Ports(view=self._cluster, pods=self._cluster, reports=self._cluster, ledger=self._ledger)
+        cluster = self._cluster
+        ports = Ports(view=cluster, pods=cluster, workloads=cluster, reports=cluster, ledger=self._ledger)
         self._desk = Desk(ports=ports, actor=ACTOR, epoch=EPOCH, steps=steps)
         self._seen: dict[GangUid, GangReport] = {}
         self._running: list[GangUid] = []

@@ -6,11 +6,11 @@ nothing; `flow.cycle` commits.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
-from admission.api import durations
 from admission.api.claims import Claim
 from admission.api.gangs import Charge
+from admission.api.meta import EPOCH
 from admission.api.names import GangUid, MeterName, QueueName, Uid
 from admission.api.queues import Queue, QueueingStrategy, StopPolicy, UnmeteredClasses
 from admission.api.reasons import Denial, DenyReason, Detail, Hold, HoldReason
@@ -20,6 +20,7 @@ from admission.dra.metering import Meters
 from admission.dra.plans import NoPlan, Plan, PodDemand
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
+from admission.policy import recognition
 from admission.policy.recalling import Basis, Recall
 from admission.policy.recognition import Group
 from admission.quota import available, ordering
@@ -30,10 +31,14 @@ Usage = dict[QueueName, dict[MeterName, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """What is remembered of a gang that was evicted: how often, and when it may be tried again."""
+    """What is remembered of a gang that was evicted: how often, and when it may be tried again.
+
+    since: when the last eviction was decided; the beginning of time where an earlier leader decided it.
+    """
 
     evictions: int
     next_try: datetime
+    since: datetime = EPOCH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +54,8 @@ class Rules:
     steps: int
     recall: Recall = field(default_factory=Recall)
     """The planner's holds of earlier cycles that may still stand."""
+    most_grants: int = 64
+    """Gangs granted before the cycle commits; those behind them are looked at in the next one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +97,10 @@ class Decision:
 
 
 def decide_all(groups: Sequence[Group], rules: Rules, world: World, usage: Usage) -> list[Decision]:
-    """Decide about every gang that waits, in order; each sees what was granted to those before it."""
+    """Decide about the gangs that wait, in order; each sees what was granted to those before it.
+
+    After `most_grants` grants the rest is left out, so that those who may start need not wait for all the others.
+    """
     rules.recall.begin(
         Basis(world=world, usage=usage, queues=rules.snapshot.queues, meters=rules.meters, steps=rules.steps)
     )
@@ -98,7 +108,10 @@ def decide_all(groups: Sequence[Group], rules: Rules, world: World, usage: Usage
     decisions: list[Decision] = []
     positions: dict[QueueName, int] = {}
     blocked: dict[QueueName, str] = {}
+    granted = 0
     for group in ordering.in_order(group for group in groups if group.waiting):
+        if granted >= rules.most_grants:
+            break
         queue = rules.snapshot.queues.get(group.queue)
         positions[group.queue] = positions.get(group.queue, 0) + 1
         if queue is None:
@@ -121,7 +134,8 @@ def decide_all(groups: Sequence[Group], rules: Rules, world: World, usage: Usage
                 world = worlds.granted(world, outcome.plan.pods, pods, group.key)
                 _charge(usage, group.queue, outcome.plan.charge)
                 rules.recall.end()
-            elif queue.strategy is QueueingStrategy.STRICT_FIFO:
+                granted += 1
+            elif isinstance(outcome, Hold) and queue.strategy is QueueingStrategy.STRICT_FIFO:
                 blocked.setdefault(group.queue, group.key)
         decisions.append(Decision(group=group, outcome=outcome, position=positions[group.queue], needed=needed))
     return decisions
@@ -164,6 +178,12 @@ def gang_is_complete(inputs: Inputs) -> Hold | None:
     if group.started or len(group.waiting) >= group.identity.needed:
         return None
     have, size = len(group.waiting), group.identity.needed
+    if size == recognition.UNKNOWN_SIZE and group.identity.workload is None:
+        message = (
+            f"nobody has said how large gang {group.identity.name} is; annotate its pods with muster.dev/gang-size, "
+            "or write a Gang of that name with spec.size"
+        )
+        return Hold(HoldReason.GANG_INCOMPLETE, message, {"pods": have})
     details = {"pods": have, "size": size}
     if group.identity.workload is not None and group.identity.workload.uid not in inputs.rules.snapshot.jobs:
         owner = group.identity.workload
@@ -175,10 +195,25 @@ def gang_is_complete(inputs: Inputs) -> Hold | None:
 def pods_agree(inputs: Inputs) -> Denial | None:
     """Refuse a gang whose pods name different queues: one queue pays for all of it."""
     queues = sorted({pod.queue for pod in inputs.group.pods})
-    if len(queues) == 1:
+    if len(queues) > 1:
+        message = f"its pods name the queues {', '.join(queues)}; give all of them the same label muster.dev/queue"
+        return Denial(DenyReason.POLICY_VIOLATION, message, {"queues": queues})
+    sizes = sorted({recognition.declared_size(pod) or 0 for pod in inputs.group.pods})
+    written = inputs.group.record is not None and inputs.group.record.written_by_user
+    if len(sizes) > 1 and not written:
+        told = ", ".join(str(size) if size else "none" for size in sizes)
+        message = f"its pods say different sizes ({told}); give all of them the same muster.dev/gang-size"
+        return Denial(DenyReason.POLICY_VIOLATION, message, {"sizes": told})
+    return None
+
+
+def earlier_life_is_over(inputs: Inputs) -> Hold | None:
+    """Hold a gang whose name or workload still has something open in another queue, from before."""
+    placement = inputs.group.placement
+    if placement is None or placement.queue == inputs.queue.name:
         return None
-    message = f"its pods name the queues {', '.join(queues)}; give all of them the same label muster.dev/queue"
-    return Denial(DenyReason.POLICY_VIOLATION, message, {"queues": queues})
+    message = f"earlier pods of the gang still hold devices in queue {placement.queue}; it waits until they are gone"
+    return Hold(HoldReason.WAITING_FOR_CLAIMS, message, {"queue": placement.queue})
 
 
 def claims_exist(inputs: Inputs) -> Hold | None:
@@ -209,9 +244,9 @@ def backoff_is_over(inputs: Inputs) -> Hold | None:
         return Hold(HoldReason.START_TIMED_OUT, message, {"evictions": backoff.evictions, "limit": limit})
     if inputs.rules.now >= backoff.next_try:
         return None
-    wait = durations.render(backoff.next_try - inputs.rules.now)
-    message = f"did not start in time ({backoff.evictions} so far); it is tried again in {wait}"
-    details: dict[str, Detail] = {"evictions": backoff.evictions, "nextTry": backoff.next_try.isoformat()}
+    at = backoff.next_try.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    message = f"did not start in time ({backoff.evictions} so far); it is tried again at {at}"
+    details: dict[str, Detail] = {"evictions": backoff.evictions, "nextTry": at}
     return Hold(HoldReason.START_TIMED_OUT, message, details)
 
 
@@ -249,6 +284,7 @@ CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
     queue_is_active,
     queue_is_not_stopped,
     pods_agree,
+    earlier_life_is_over,
     gang_is_complete,
     claims_exist,
     backoff_is_over,
@@ -352,4 +388,4 @@ def next_backoff(before: Backoff | None, queue: Queue, now: datetime) -> Backoff
     evictions = (before.evictions if before else 0) + 1
     doublings = min(evictions - 1, 62)
     wait = min(queue.requeue.base.total_seconds() * 2**doublings, queue.requeue.max.total_seconds())
-    return Backoff(evictions=evictions, next_try=now + timedelta(seconds=wait))
+    return Backoff(evictions=evictions, next_try=now + timedelta(seconds=wait), since=now)

@@ -8,11 +8,12 @@ taken back.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Self
 
 from admission.api import durations
 from admission.api.claims import Claim
 from admission.api.devices import Device, DeviceId
-from admission.api.entries import Entry, Holding, Placement
+from admission.api.entries import Entry, Holding, Placement, Seat
 from admission.api.gangs import Charge
 from admission.api.names import NodeName, Uid
 from admission.api.pods import Pod
@@ -49,39 +50,57 @@ def index_claims(snapshot: Snapshot) -> dict[Uid, Claim]:
     return {claim.meta.uid: claim for claim in snapshot.claims.values()}
 
 
-def settlement(  # noqa: PLR0913 - time and actor are arguments of every entry
-    placement: Placement,
-    claims: Mapping[Uid, Claim],
-    devices: Mapping[DeviceId, Device],
-    *,
-    meters: Meters,
-    at: datetime,
-    actor: str,
-) -> Entry | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """What the snapshot shows of the things that placements are about."""
+
+    snapshot: Snapshot
+    claims: Mapping[Uid, Claim]
+    devices: Mapping[DeviceId, Device]
+    meters: Meters
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, meters: Meters) -> Self:
+        return cls(snapshot=snapshot, claims=index_claims(snapshot), devices=index_devices(snapshot), meters=meters)
+
+    def is_unreadable(self, kind: str, key: str) -> bool:
+        """Whether an object is there but cannot be read: nothing follows from not seeing it."""
+        return (kind, key) in self.snapshot.malformed
+
+
+def settlement(placement: Placement, sight: Sight, *, at: datetime, actor: str) -> Entry | None:
     """Return the entry that replaces planned by allocated devices, for every claim that has been allocated since."""
-    found: dict[Uid, books.Allocated] = {}
-    for uid, holding in placement.holdings.items():
-        claim = claims.get(uid)
-        if not holding.settled and claim is not None and claim.allocation is not None:
-            given = tuple(result.given for result in claim.allocation.devices)
-            found[uid] = books.Allocated(given, _price(claim, holding, devices, meters))
-    return books.settle(placement, found, at=at, actor=actor)
+    return books.settle(placement, _given(placement, sight, settled=False), at=at, actor=actor)
 
 
-def release(
-    placement: Placement, snapshot: Snapshot, claims: Mapping[Uid, Claim], *, at: datetime, actor: str
-) -> Entry | None:
-    """Return the entry that gives back what is gone.
+def adjustment(placement: Placement, sight: Sight, *, at: datetime, actor: str) -> Entry | None:
+    """Return the entry for settled claims that were deallocated and allocated anew with other devices."""
+    given = _given(placement, sight, settled=True)
+    changed = {uid: new for uid, new in given.items() if _differs(placement.holdings[uid], new)}
+    return books.readjust(placement, changed, at=at, actor=actor)
+
+
+def wanted_claims(placements: Iterable[Placement], sight: Sight) -> frozenset[Uid]:
+    """Return the claims that a pod with a seat uses, of any gang: a shared claim ends with the last of them."""
+    return frozenset(
+        claim
+        for placement in placements
+        for seat in placement.seats.values()
+        if not _is_over(seat, sight)
+        for claim in seat.claims
+    )
+
+
+def release(placement: Placement, sight: Sight, wanted: frozenset[Uid], *, at: datetime, actor: str) -> Entry | None:
+    """Return the entry that gives back what is gone. wanted: `wanted_claims` of all placements.
 
     A seat ends with its pod. A holding ends when its claim is gone, or when the claim is not allocated and no pod that
     would use it is left; while such a pod lives, kube-scheduler may still allocate it, so it stays charged.
     """
-    gone = {uid for uid in placement.seats if _is_over(snapshot.pods.get(uid))}
-    used = {claim for uid, seat in placement.seats.items() if uid not in gone for claim in seat.claims}
-    idle = {uid for uid in placement.holdings if uid not in used and _is_free(claims.get(uid))}
-    deleted = {uid for uid in placement.holdings if uid not in claims}
-    reason = "the pods have ended and their claims are free" if idle | deleted else "the pods have ended"
-    return books.release(placement, pods=gone, claims=idle | deleted, at=at, actor=actor, reason=reason)
+    pods = {uid for uid, seat in placement.seats.items() if _is_over(seat, sight)}
+    claims = {uid for uid, holding in placement.holdings.items() if _is_free(uid, holding, sight, wanted)}
+    reason = "the pods have ended and their claims are free" if claims else "the pods have ended"
+    return books.release(placement, pods=pods, claims=claims, at=at, actor=actor, reason=reason)
 
 
 def unfinished(group: Group) -> list[tuple[Pod, NodeName]]:
@@ -91,27 +110,42 @@ def unfinished(group: Group) -> list[tuple[Pod, NodeName]]:
     return [(pod, group.placement.seats[pod.meta.uid].node) for pod in group.half_open]
 
 
-def eviction(group: Group, snapshot: Snapshot, *, start_timeout: timedelta, now: datetime) -> Eviction | None:
-    """Return why a gang must be taken back, if it must.
+def eviction(group: Group, sight: Sight, *, start_timeout: timedelta, now: datetime) -> Eviction | None:
+    """Return why a gang must be taken back, if it must. To be asked before anything of the gang is released.
 
-    Either a pod went away between the grant and the opening of all gates, so that the gang cannot start whole; or it
-    was let in and is not running in time.
+    Either a pod went away before the gang ran, so that it cannot start whole; or it was let in and is not running in
+    time.
     """
     placement = group.placement
     if placement is None or not placement.seats:
         return None
-    let_in = tuple(pod for pod in group.pods if not pod.gated and pod.meta.uid in placement.seats)
-    lost = [seat.pod for uid, seat in sorted(placement.seats.items()) if uid not in snapshot.pods]
-    if lost and group.half_open:
-        reason = f"pod {lost[0]} went away before the whole gang was let in"
-        return Eviction(group=group, pods=let_in, reason=reason, timed_out=False)
     seated = [pod for pod in group.pods if pod.meta.uid in placement.seats]
+    let_in = tuple(pod for pod in seated if not pod.gated)
     late = [pod.meta.name for pod in seated if pod.phase == "Pending"]
+    lost = sorted(seat.pod for seat in placement.seats.values() if _is_lost(seat, sight))
+    if lost and seated and len(late) == len(seated):
+        reason = f"pod {lost[0]} went away before the whole gang ran"
+        return Eviction(group=group, pods=let_in, reason=reason, timed_out=False)
     if late and now - placement.reserved_at >= start_timeout:
         within = durations.render(start_timeout)
         reason = f"{len(late)} of {len(seated)} pods did not run within {within}: {_some(late)}"
         return Eviction(group=group, pods=let_in, reason=reason, timed_out=True)
     return None
+
+
+def _given(placement: Placement, sight: Sight, *, settled: bool) -> dict[Uid, books.Allocated]:
+    """Return what claims were allocated, of those that are settled in the books or of those that are not."""
+    found: dict[Uid, books.Allocated] = {}
+    for uid, holding in placement.holdings.items():
+        claim = sight.claims.get(uid)
+        if holding.settled is settled and claim is not None and claim.allocation is not None:
+            given = tuple(result.given for result in claim.allocation.devices)
+            found[uid] = books.Allocated(given, _price(claim, holding, sight.devices, sight.meters))
+    return found
+
+
+def _differs(holding: Holding, given: books.Allocated) -> bool:
+    return sorted(holding.devices) != sorted(given.devices)
 
 
 def _price(claim: Claim, planned: Holding, devices: Mapping[DeviceId, Device], meters: Meters) -> Charge:
@@ -127,12 +161,21 @@ def _price(claim: Claim, planned: Holding, devices: Mapping[DeviceId, Device], m
     return planned.charge if isinstance(charge, ChargeError) else charge
 
 
-def _is_over(pod: Pod | None) -> bool:
-    return pod is None or pod.finished
+def _is_over(seat: Seat, sight: Sight) -> bool:
+    pod = sight.snapshot.pods.get(seat.pod_uid)
+    return _is_lost(seat, sight) if pod is None else pod.finished
 
 
-def _is_free(claim: Claim | None) -> bool:
-    return claim is None or claim.allocation is None
+def _is_lost(seat: Seat, sight: Sight) -> bool:
+    """Whether the pod is not there any more, and not just unreadable."""
+    return seat.pod_uid not in sight.snapshot.pods and not sight.is_unreadable("Pod", seat.pod)
+
+
+def _is_free(uid: Uid, holding: Holding, sight: Sight, wanted: frozenset[Uid]) -> bool:
+    claim = sight.claims.get(uid)
+    if claim is None:
+        return not sight.is_unreadable("ResourceClaim", holding.claim)
+    return claim.allocation is None and uid not in wanted
 
 
 def _some(names: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ author chose to gather, inside one namespace.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -14,12 +14,15 @@ from admission.api import names
 from admission.api.entries import Placement
 from admission.api.gangs import Gang
 from admission.api.meta import Owner
-from admission.api.names import GangUid, QueueName
+from admission.api.names import GangUid, QueueName, Uid
 from admission.api.pods import Pod
 from admission.api.snapshot import Snapshot
 from admission.api.workloads import Job
 
 LARGEST_SIZE = 10_000
+
+UNKNOWN_SIZE = LARGEST_SIZE + 1
+"""Pods that a gang needs of which nobody has said how large it is: more than it can have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +95,11 @@ class _Members:
     ended: list[Pod] = field(default_factory=list)
 
 
-def groups(snapshot: Snapshot, placements: Mapping[GangUid, Placement]) -> list[Group]:
-    """Return every gang that has a pod in a queue, in no particular order."""
+def groups(snapshot: Snapshot, placements: Mapping[GangUid, Placement], leaving: Collection[Uid] = ()) -> list[Group]:
+    """Return every gang that has a pod in a queue, in no particular order.
+
+    leaving: pods that were evicted, though the snapshot does not show yet that they are being deleted.
+    """
     members: dict[GangUid, _Members] = {}
     for pod in snapshot.pods.values():
         if not pod.queue or pod.mirror:
@@ -102,7 +108,7 @@ def groups(snapshot: Snapshot, placements: Mapping[GangUid, Placement]) -> list[
         found = members.setdefault(identity.uid, _Members(identity))
         if pod.finished:
             found.ended.append(pod)
-        elif pod.meta.deleted is None:
+        elif pod.meta.deleted is None and pod.meta.uid not in leaving:
             found.alive.append(pod)
     return [
         _group(found, placements.get(uid), snapshot.gangs.get(found.identity.key))
@@ -156,17 +162,17 @@ def unique_name(name: str, uid: str) -> str:
 
 def _named(pod: Pod, named: str, snapshot: Snapshot) -> Identity:
     record = snapshot.gangs.get(f"{pod.meta.namespace}/{named}")
-    written_by_user = record is not None and record.workload is None
-    size = record.size if record is not None and written_by_user else declared_size(pod) or 1
+    written = record.size if record is not None and record.written_by_user else None
+    size = written or declared_size(pod) or 0
     uid = f"{pod.meta.namespace}/{named}"
-    return Identity(uid=GangUid(uid), namespace=pod.meta.namespace, name=named, size=size, needed=size)
+    return Identity(uid=GangUid(uid), namespace=pod.meta.namespace, name=named, size=size, needed=size or UNKNOWN_SIZE)
 
 
 def _of_job(pod: Pod, owner: Owner, job: Job | None) -> Identity:
     """Return the gang of a Job; while the Job itself is not seen yet, one that cannot be complete."""
     declared = declared_size(pod)
     size = declared or (0 if job is None else job.together)
-    needed = declared or (LARGEST_SIZE + 1 if job is None else _left_of(job))
+    needed = declared or (UNKNOWN_SIZE if job is None else _left_of(job))
     return Identity(
         uid=GangUid(owner.uid),
         namespace=pod.meta.namespace,

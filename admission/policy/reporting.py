@@ -70,7 +70,7 @@ def gang(group: Group, facts: Facts) -> GangReport:
         placement=PIN if placement is not None else "",
         evictions=backoff.evictions if backoff else 0,
         queued_since=group.queued_since,
-        next_try=backoff.next_try if backoff and waits else None,
+        next_try=backoff.next_try if backoff else None,
     )
 
 
@@ -144,10 +144,11 @@ def conditions(facts: Facts) -> list[ConditionReport]:
     return [*meters, *policies]
 
 
-def idle(record: Gang) -> GangReport:
+def idle(record: Gang, backoffs: Mapping[GangUid, Backoff]) -> GangReport:
     """Return the status of a Gang object none of whose pods exists: not there yet, being made again, or over."""
     begun = record.phase is not Phase.PENDING
-    made_again = record.evictions > 0 and record.phase not in (Phase.RUNNING, Phase.FINISHED)
+    backoff = backoffs.get(GangUid(record.workload.uid if record.workload else record.meta.key))
+    made_again = backoff is not None and record.phase is not Phase.FINISHED
     pods = "pod exists" if record.size == 1 else f"{record.size} pods exists"
     hold = Hold(HoldReason.GANG_INCOMPLETE, f"none of its {pods}", {"pods": 0, "size": record.size})
     return GangReport(
@@ -160,9 +161,9 @@ def idle(record: Gang) -> GangReport:
         workload=record.workload,
         phase=Phase.EVICTED if made_again else Phase.FINISHED if begun else Phase.PENDING,
         hold=None if begun else hold,
-        evictions=record.evictions,
+        evictions=backoff.evictions if backoff else record.evictions,
         queued_since=record.queued_since,
-        next_try=record.next_try,
+        next_try=backoff.next_try if backoff else record.next_try,
     )
 
 

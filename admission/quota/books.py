@@ -136,9 +136,38 @@ def release(  # noqa: PLR0913 - the same
     return _closing(Kind.RELEASE, placement, closed_seats, closed_holdings, at=at, actor=actor, reason=reason)
 
 
-def evict(placement: Placement, *, at: datetime, actor: str, reason: str) -> Entry:
-    """Take a gang back: all seats and unsettled holdings close. What is allocated stays charged until its release."""
-    unsettled = sorted(uid for uid, holding in placement.holdings.items() if not holding.settled)
+def readjust(placement: Placement, allocated: Mapping[Uid, Allocated], *, at: datetime, actor: str) -> Entry | None:
+    """Replace what settled claims held by what they were given since: deallocated, and allocated anew otherwise."""
+    before = [placement.holdings[uid] for uid in sorted(allocated) if uid in placement.holdings]
+    if not before:
+        return None
+    after = tuple(_settled(holding, allocated[holding.claim_uid]) for holding in before)
+    content = [(holding.claim_uid, sorted(map(str, holding.devices))) for holding in (*before, *after)]
+    return Entry(
+        kind=Kind.ADJUST,
+        key=_key(Kind.ADJUST, placement.gang_uid, _instant(at), content),
+        at=at,
+        actor=actor,
+        reason="the claims were allocated anew",
+        queue=placement.queue,
+        on_behalf_of=placement.gang,
+        gang_uid=placement.gang_uid,
+        gang=placement.gang,
+        postings=(
+            *_moves(placement.queue, before, Bucket.USED, Bucket.FREE),
+            *_moves(placement.queue, after, Bucket.FREE, Bucket.USED),
+        ),
+        holdings=after,
+        closes=tuple(holding.claim_uid for holding in before),
+    )
+
+
+def evict(placement: Placement, *, keep: Collection[Uid] = (), at: datetime, actor: str, reason: str) -> Entry:
+    """Take a gang back: all seats and unsettled holdings close. What is allocated stays charged until its release.
+
+    keep: claims that pods of other gangs wait for as well.
+    """
+    unsettled = sorted(uid for uid, held in placement.holdings.items() if not held.settled and uid not in keep)
     return _closing(Kind.EVICT, placement, sorted(placement.seats), unsettled, at=at, actor=actor, reason=reason)
 
 

@@ -276,3 +276,24 @@ async def test_a_webhook_does_not_watch_nodes_and_pods(api: FakeApi, connection:
 def listed(api: FakeApi) -> set[str]:
     requests: Iterable[str] = (request.path for request in api.asked if "limit" in request.query)
     return set(requests)
+
+
+async def test_a_new_leader_waits_until_its_watches_show_what_there_is(api: FakeApi, connection: Connection) -> None:
+    api.put(PODS, a_pod("known"))
+    async with watched(connection, kinds.PODS) as store:
+        await watching.caught_up(connection, store, (kinds.PODS,), within=5)
+
+    # Nobody feeds the store any more: it stays behind for ever.
+    api.put(PODS, a_pod("new"))
+    with pytest.raises(ClusterAwayError, match="do not show all"):
+        await watching.caught_up(connection, store, (kinds.PODS,), within=0.3)
+
+
+async def test_an_object_in_an_older_version_is_behind_too(api: FakeApi, connection: Connection) -> None:
+    api.put(PODS, a_pod("a"))
+    async with watched(connection, kinds.PODS) as store:
+        pass
+    api.put(PODS, a_pod("a", gates=()))
+
+    with pytest.raises(ClusterAwayError):
+        await watching.caught_up(connection, store, (kinds.PODS,), within=0.3)

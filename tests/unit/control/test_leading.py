@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from structlog.testing import capture_logs
 
 from admission.control import leading
 from admission.errors import ClusterAwayError, DeposedError
@@ -28,7 +29,7 @@ class Election:
         yield self.terms[-1]
 
 
-class Enough(Exception):  # noqa: N818 - ends a test
+class Enough(BaseException):
     pass
 
 
@@ -70,9 +71,19 @@ async def test_a_leader_that_is_deposed_or_cut_off_stands_for_election_again(err
     assert epochs == [1, 2]
 
 
-async def test_a_defect_is_not_swallowed() -> None:
-    async def work(_epoch: int) -> None:
+async def test_a_defect_is_logged_and_does_not_end_the_process() -> None:
+    epochs: list[int] = []
+
+    async def work(epoch: int) -> None:
+        epochs.append(epoch)
+        if epoch == 2:
+            raise Enough
         raise ExceptionGroup("of a task group", [ZeroDivisionError()])
 
-    with pytest.raises(ZeroDivisionError):
+    with capture_logs() as logs, pytest.raises(Enough):
         await leading.lead(Election(), work, leads=lambda _now: None)
+
+    assert epochs == [1, 2]
+    assert [entry["event"] for entry in logs if entry["log_level"] == "error"] == [
+        "the controller failed and begins anew"
+    ]

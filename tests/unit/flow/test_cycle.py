@@ -19,7 +19,7 @@ from admission.api.reasons import HoldReason
 from admission.dra import planning
 from admission.errors import DeposedError, LedgerAwayError, RetryError
 from admission.flow import cycle, memory
-from admission.flow.cycle import Desk, Ports, Result
+from admission.flow.desks import Desk, Ports, Result
 from admission.quota.books import Book
 from tests.builders import NOON, ClusterBuilder, a_cluster, pod_of
 
@@ -72,7 +72,7 @@ class Ledger(memory.Ledger):
 
 def a_desk(cluster: Cluster, ledger: Ledger, **options: Any) -> Desk:
     ledger.cluster = cluster
-    ports = Ports(view=cluster, pods=cluster, reports=cluster, ledger=ledger)
+    ports = Ports(view=cluster, pods=cluster, workloads=cluster, reports=cluster, ledger=ledger)
     return Desk(ports=ports, actor="test", epoch=1, **options)
 
 
@@ -332,7 +332,7 @@ async def test_a_gang_that_does_not_start_is_evicted_whole_and_waits_out_its_bac
     assert result.next_try == NOON + timedelta(minutes=3)
 
     again = builder.snapshot()
-    cluster._pods = {Uid(f"{uid}-2"): _reborn(pod) for uid, pod in again.pods.items()}
+    cluster._pods = {Uid(f"{uid}-2"): reborn(pod) for uid, pod in again.pods.items()}
     cluster._claims = dict(again.claims)
     result = await run(desk, NOON + timedelta(minutes=2))
     hold = gang(result, "train").hold
@@ -351,7 +351,7 @@ async def test_the_next_leader_keeps_to_the_back_off() -> None:
     desk = a_desk(cluster, ledger)
     await run(desk)
     await run(desk, NOON + timedelta(minutes=1))
-    cluster._pods = {Uid(f"{uid}-2"): _reborn(pod) for uid, pod in builder.snapshot().pods.items()}
+    cluster._pods = {Uid(f"{uid}-2"): reborn(pod) for uid, pod in builder.snapshot().pods.items()}
     cluster._claims = dict(builder.snapshot().claims)
     await run(desk, NOON + timedelta(minutes=1))
 
@@ -419,7 +419,7 @@ async def test_a_cycle_without_news_writes_nothing() -> None:
     assert (len(ledger.entries), len(cluster.opened)) == (entries, opened)
 
 
-def _reborn(pod: Pod) -> Pod:
+def reborn(pod: Pod) -> Pod:
     """The pod as its Job makes it again."""
     return replace(pod, meta=replace(pod.meta, uid=Uid(f"{pod.meta.uid}-2")))
 

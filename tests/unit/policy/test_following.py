@@ -56,24 +56,22 @@ def with_allocation(snapshot: Snapshot, claim: str, *devices: RequestDevice) -> 
     return replace(snapshot, claims={**snapshot.claims, claim: replace(found, allocation=allocation)})
 
 
+def a_sight(snapshot: Snapshot) -> following.Sight:
+    return following.Sight.of(snapshot, metering.compile_meters(snapshot.meters.values()))
+
+
 def settle(placement: Placement, snapshot: Snapshot) -> Entry | None:
-    return following.settlement(
-        placement,
-        following.index_claims(snapshot),
-        following.index_devices(snapshot),
-        meters=metering.compile_meters(snapshot.meters.values()),
-        at=NOON,
-        actor=ACTOR,
-    )
+    return following.settlement(placement, a_sight(snapshot), at=NOON, actor=ACTOR)
 
 
 def release(placement: Placement, snapshot: Snapshot) -> Entry | None:
-    return following.release(placement, snapshot, following.index_claims(snapshot), at=NOON, actor=ACTOR)
+    sight = a_sight(snapshot)
+    return following.release(placement, sight, following.wanted_claims([placement], sight), at=NOON, actor=ACTOR)
 
 
 def evict(snapshot: Snapshot, placement: Placement, *, after: timedelta) -> following.Eviction | None:
     (group,) = recognition.groups(snapshot, {placement.gang_uid: placement})
-    return following.eviction(group, snapshot, start_timeout=TIMEOUT, now=NOON + after)
+    return following.eviction(group, a_sight(snapshot), start_timeout=TIMEOUT, now=NOON + after)
 
 
 def test_nothing_is_settled_before_a_claim_is_allocated() -> None:

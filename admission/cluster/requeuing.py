@@ -1,0 +1,45 @@
+"""Suspending and resuming Jobs: the real `flow.ports.Workloads`.
+
+A suspended Job deletes its active pods and counts none of them as failed (batch/v1, JobSpec.suspend); an evicted pod
+counts against backoffLimit, and with the default of 6 a Job of seven pods would be given up at once.
+"""
+
+from typing import Any
+
+import structlog
+
+from admission.api import names
+from admission.api.workloads import Job
+from admission.cluster import paths
+from admission.cluster.connecting import Connection, PatchKind
+from admission.errors import GoneError
+
+log = structlog.get_logger(__name__)
+
+
+class JobWriter:
+    """Suspends and resumes. Both name the Job's UID, so they never touch another one of the same name."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def suspend(self, job: Job) -> None:
+        """Suspend a Job, marked as ours to resume. Raises GoneError, ConflictError when another has its name."""
+        log.info("suspend the Job to take its pods back", job=job.meta.key, uid=job.meta.uid)
+        await self._patch(job, suspend=True, mark="true")
+
+    async def resume(self, job: Job) -> None:
+        """Resume a Job and remove the mark. Harmless when it is gone."""
+        log.info("resume the Job", job=job.meta.key, uid=job.meta.uid)
+        try:
+            await self._patch(job, suspend=False, mark=None)
+        except GoneError:
+            log.debug("the Job to resume is gone", job=job.meta.key)
+
+    async def _patch(self, job: Job, *, suspend: bool, mark: str | None) -> None:
+        body: dict[str, Any] = {
+            "metadata": {"uid": job.meta.uid, "annotations": {names.REQUEUED: mark}},
+            "spec": {"suspend": suspend},
+        }
+        path = paths.within("/apis/batch/v1", job.meta.namespace, "jobs", job.meta.name)
+        await self._connection.patch(path, body, PatchKind.MERGE)

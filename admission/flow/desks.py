@@ -1,0 +1,88 @@
+"""What a leader works with during its term, and what one cycle gathers and finds."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from admission.api.gangs import GangReport
+from admission.api.names import GangUid, Uid
+from admission.api.reports import ConditionReport, QueueReport
+from admission.api.snapshot import Snapshot
+from admission.dra.metering import Meters
+from admission.dra.selecting import Selectors
+from admission.dra.worlds import World
+from admission.flow import notices
+from admission.flow.ports import Ledger, Pods, Reports, View, Workloads
+from admission.policy.deciding import Backoff, Decision
+from admission.policy.following import Sight
+from admission.policy.recalling import Recall
+from admission.policy.recognition import Group
+from admission.quota.books import Book
+from admission.quota.tree import Tree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """The outside, as a cycle needs it."""
+
+    view: View
+    pods: Pods
+    workloads: Workloads
+    reports: Reports
+    ledger: Ledger
+
+
+@dataclass(slots=True, kw_only=True)
+class Desk:
+    """What one leader works with. The book is what the ledger holds, kept in step with every post."""
+
+    ports: Ports
+    actor: str
+    epoch: int
+    steps: int = 50_000
+    writes: int = 32
+    book: Book = field(default_factory=Book)
+    loaded: bool = False
+    """Whether the book is what the ledger holds; it is read again when the outcome of a write is not known."""
+    selectors: Selectors = field(default_factory=Selectors)
+    meters: Meters = field(default_factory=Meters)
+    """The meters of the last cycle, compiled; made anew only when a Meter has changed."""
+    world: World | None = None
+    """The world of the last cycle; what has not changed since is taken from it."""
+    recall: Recall = field(default_factory=Recall)
+    """The planner's holds that may still stand."""
+    decisions: dict[GangUid, Decision] = field(default_factory=dict)
+    """What was last decided of each gang that waits."""
+    backoffs: dict[GangUid, Backoff] = field(default_factory=dict)
+    opened: set[Uid] = field(default_factory=set)
+    """Pods whose gate this leader has opened, though the view may not show it yet."""
+    leaving: set[Uid] = field(default_factory=set)
+    """Pods that this leader has evicted, though the view may not show it yet."""
+    told: dict[GangUid, notices.Told] = field(default_factory=dict)
+    """What was last said of each gang in Events."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What one cycle is about. taken_back: gangs that it evicts, or has tried to."""
+
+    snapshot: Snapshot
+    sight: Sight
+    tree: Tree
+    meters: Meters
+    now: datetime
+    groups: tuple[Group, ...] = ()
+    taken_back: frozenset[GangUid] = frozenset()
+    ledger_away: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a cycle found and did."""
+
+    gangs: tuple[GangReport, ...] = ()
+    queues: tuple[QueueReport, ...] = ()
+    conditions: tuple[ConditionReport, ...] = ()
+    granted: tuple[GangUid, ...] = ()
+    """Gangs granted in this cycle, in order."""
+    next_try: datetime | None = None
+    """When something will change though nothing happens: a back-off or a start timeout ends."""

@@ -1,0 +1,150 @@
+"""Taking whole gangs back: those that cannot start whole, and those that did not start in time.
+
+The pods of a Job are taken back by suspending it, as the Job controller counts deleted pods as failures and would give
+the Job up after a few (batch/v1, backoffLimit); it is resumed when they are gone. Other pods are evicted one by one.
+What is remembered of an eviction is written before anything is deleted, so that the next leader keeps to it.
+"""
+
+import contextlib
+from dataclasses import replace
+from datetime import timedelta
+
+from admission.api import names
+from admission.api.meta import EPOCH
+from admission.api.names import GangUid, Uid
+from admission.api.pods import Pod
+from admission.api.workloads import Job
+from admission.errors import GoneError, LedgerAwayError, MendError, RetryError
+from admission.flow import bookkeeping, notices, writing
+from admission.flow.desks import Desk, Facts
+from admission.policy import deciding, following, reporting
+from admission.policy.deciding import Backoff
+from admission.policy.following import Eviction
+from admission.policy.recognition import Group
+from admission.quota import books
+
+START_TIMEOUT = timedelta(minutes=5)
+"""Of a gang whose queue is gone."""
+
+FORGET_AFTER = timedelta(hours=1)
+"""How long a back-off outlives the pods of its gang: their controller has had time to make new ones."""
+
+
+async def take_back(desk: Desk, facts: Facts) -> Facts:
+    """Evict what has to be, and return the facts with the gangs that were concerned, done or not."""
+    concerned: set[GangUid] = set()
+    for group in facts.groups:
+        queue = facts.snapshot.queues.get(group.queue)
+        timeout = queue.start_timeout if queue is not None else START_TIMEOUT
+        eviction = following.eviction(group, facts.sight, start_timeout=timeout, now=facts.now)
+        if eviction is None:
+            continue
+        concerned.add(group.uid)
+        try:
+            await _take_back(desk, facts, eviction)
+        except LedgerAwayError:
+            facts = replace(facts, ledger_away=True)
+    return replace(facts, taken_back=frozenset(concerned))
+
+
+async def _take_back(desk: Desk, facts: Facts, eviction: Eviction) -> None:
+    group, placement = eviction.group, eviction.group.placement
+    queue = facts.snapshot.queues.get(group.queue)
+    if eviction.timed_out and queue is not None and not _is_under_way(desk, eviction):
+        desk.backoffs[group.uid] = deciding.next_backoff(desk.backoffs.get(group.uid), queue, facts.now)
+        await _remember(desk, facts, group)
+    if placement is None or not await _delete(desk, facts, eviction):
+        return
+    others = [other for uid, other in desk.book.placements.items() if uid != group.uid]
+    keep = following.wanted_claims(others, facts.sight)
+    await bookkeeping.post(
+        desk, [books.evict(placement, keep=keep, at=facts.now, actor=desk.actor, reason=eviction.reason)]
+    )
+    await notices.evicted(desk.ports.reports, eviction)
+
+
+def _is_under_way(desk: Desk, eviction: Eviction) -> bool:
+    """Whether the same eviction was begun by an earlier cycle, and not all pods could be deleted."""
+    backoff = desk.backoffs.get(eviction.group.uid)
+    placement = eviction.group.placement
+    return backoff is not None and placement is not None and backoff.since >= placement.reserved_at
+
+
+async def _remember(desk: Desk, facts: Facts, group: Group) -> None:
+    """Write the back-off into the gang's status before anything is deleted."""
+    basis = reporting.Facts(
+        snapshot=facts.snapshot, book=desk.book, tree=facts.tree, meters=facts.meters, backoffs=desk.backoffs
+    )
+    with contextlib.suppress(RetryError, MendError, GoneError):
+        await desk.ports.reports.gang(reporting.gang(group, basis))
+        await desk.ports.reports.flush()
+
+
+async def _delete(desk: Desk, facts: Facts, eviction: Eviction) -> bool:
+    """Have the gang's pods deleted. Return whether all are gone or going; if not, the next cycle tries again."""
+    job = _job_of(eviction.group, facts)
+    if job is not None:
+        return await _suspend(desk, eviction, job)
+
+    async def evict(pod: Pod) -> None:
+        await desk.ports.pods.evict(pod, eviction.reason)
+        desk.leaving.add(pod.meta.uid)
+
+    return not await writing.in_lanes(desk, [[(pod, evict)] for pod in eviction.pods])
+
+
+async def _suspend(desk: Desk, eviction: Eviction, job: Job) -> bool:
+    try:
+        await desk.ports.workloads.suspend(job)
+    except (RetryError, MendError) as error:
+        for pod in eviction.pods[:1]:
+            await notices.failed(desk.ports.reports, pod, error)
+        return False
+    except GoneError:
+        return True
+    desk.leaving.update(pod.meta.uid for pod in eviction.group.pods)
+    return True
+
+
+def _job_of(group: Group, facts: Facts) -> Job | None:
+    workload = group.identity.workload
+    return None if workload is None else facts.snapshot.jobs.get(workload.uid)
+
+
+async def resume_jobs(desk: Desk, facts: Facts) -> None:
+    """Let Jobs that were suspended to take their pods back make them again, once those are gone."""
+    owners = {pod.meta.controller.uid for pod in facts.snapshot.pods.values() if _is_left(pod) and pod.meta.controller}
+    for job in facts.snapshot.jobs.values():
+        if job.suspended and names.REQUEUED in job.meta.annotations and job.meta.uid not in owners:
+            with contextlib.suppress(RetryError, MendError, GoneError):
+                await desk.ports.workloads.resume(job)
+
+
+def _is_left(pod: Pod) -> bool:
+    return not pod.finished
+
+
+def remember_backoffs(desk: Desk, facts: Facts) -> None:
+    """Take over what an earlier leader wrote into Gangs' status; forget gangs that run, or are gone for long."""
+    alive: set[GangUid] = set()
+    for group in facts.groups:
+        alive.add(group.uid)
+        if group.pods and all(pod.phase == "Running" for pod in group.pods):
+            desk.backoffs.pop(group.uid, None)
+        elif group.uid not in desk.backoffs and group.record is not None and group.record.evictions:
+            at = group.record.next_try or EPOCH
+            desk.backoffs[group.uid] = Backoff(evictions=group.record.evictions, next_try=at)
+    for uid in [uid for uid in desk.backoffs if uid not in alive]:
+        if uid not in desk.book.placements and facts.now - desk.backoffs[uid].next_try > FORGET_AFTER:
+            del desk.backoffs[uid]
+
+
+def forget_pods(desk: Desk, facts: Facts) -> None:
+    """Drop what was noted of pods that the view has caught up with."""
+    pods = facts.snapshot.pods
+    desk.leaving = {uid for uid in desk.leaving if uid in pods and pods[uid].meta.deleted is None}
+    desk.opened = {uid for uid in desk.opened if _is_gated(pods.get(Uid(uid)))}
+
+
+def _is_gated(pod: Pod | None) -> bool:
+    return pod is not None and pod.gated

@@ -1,0 +1,57 @@
+"""Writes to many pods at a time, each of which may fail without the others."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+from admission.api.names import NodeName
+from admission.api.pods import Pod
+from admission.errors import GoneError, MendError, RetryError
+from admission.flow import notices
+from admission.flow.desks import Desk
+
+Write = Callable[[Pod], Awaitable[None]]
+
+
+async def open_gates(desk: Desk, pairs: Iterable[tuple[Pod, NodeName]]) -> None:
+    """Open gates, in order on each node and several nodes at a time. What fails is tried again by the next cycle.
+
+    On one node the order counts: kube-scheduler gives devices to whom it sees first.
+    """
+
+    def opener(node: NodeName) -> Write:
+        async def open_gate(pod: Pod) -> None:
+            await desk.ports.pods.open_gate(pod, node)
+            desk.opened.add(pod.meta.uid)
+
+        return open_gate
+
+    lanes: dict[NodeName, list[tuple[Pod, Write]]] = {}
+    for pod, node in pairs:
+        if pod.meta.uid not in desk.opened:
+            lanes.setdefault(node, []).append((pod, opener(node)))
+    await in_lanes(desk, list(lanes.values()))
+
+
+async def in_lanes(desk: Desk, lanes: Sequence[Sequence[tuple[Pod, Write]]]) -> list[Pod]:
+    """Write the pods of each lane one after the other, `writes` lanes at a time.
+
+    Return the pods for which it has to be tried again.
+    """
+    limit = asyncio.Semaphore(desk.writes)
+    failed: list[Pod] = []
+
+    async def run(lane: Sequence[tuple[Pod, Write]]) -> None:
+        async with limit:
+            for pod, write in lane:
+                try:
+                    await write(pod)
+                except GoneError:
+                    continue  # the next cycle sees that the pod is gone, and what follows from it
+                except (RetryError, MendError) as error:
+                    failed.append(pod)
+                    await notices.failed(desk.ports.reports, pod, error)
+
+    async with asyncio.TaskGroup() as tasks:
+        for lane in lanes:
+            tasks.create_task(run(lane), name=f"write {lane[0][0].meta.key}")
+    return failed
