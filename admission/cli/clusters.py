@@ -9,6 +9,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from admission.api.reading import Json
+from admission.cluster import paths
 from admission.cluster.connecting import Connection, Patience
 from admission.cluster.credentials import Place
 from admission.cluster.kinds import Kind
@@ -51,7 +52,7 @@ class Cluster:
         """Return an object, or None where there is none."""
         path = kind.path if not namespace else _within(kind, namespace)
         try:
-            return await self.connection.get(f"{path}/{name}")
+            return await self.connection.get(paths.of(path, name))
         except GoneError:
             return None
 
@@ -60,7 +61,8 @@ def ask(question: Callable[[Cluster], Awaitable[T]], *, kubeconfig: Path | None,
     """Connect, ask, and hang up."""
 
     async def connected() -> T:
-        async with Connection(Place(kubeconfig=kubeconfig, context=context), patience=PATIENCE) as connection:
+        place = Place(kubeconfig=kubeconfig, context=context)
+        async with Connection(place, patience=PATIENCE, warns=False) as connection:
             return await question(Cluster(connection))
 
     return asyncio.run(connected())
@@ -68,4 +70,4 @@ def ask(question: Callable[[Cluster], Awaitable[T]], *, kubeconfig: Path | None,
 
 def _within(kind: Kind, namespace: str) -> str:
     root, _, plural = kind.path.rpartition("/")
-    return f"{root}/namespaces/{namespace}/{plural}"
+    return paths.within(root, namespace, plural)

@@ -15,12 +15,15 @@ from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
+import structlog
 
 import admission
 from admission.api import names
 from admission.cluster import credentials, failures, library, pauses
 from admission.cluster.credentials import Place
 from admission.errors import ClusterAwayError, MendError
+
+log = structlog.get_logger(__name__)
 
 Json = dict[str, Any]
 Params = Mapping[str, str | int | bool]
@@ -81,12 +84,14 @@ class Connection:
     """A connection to one API server, as an async context manager. Entering it reads credentials and sends nothing.
 
     Every call raises the errors of `admission.errors` that `failures.translate` names, and ClusterAwayError when there
-    is no answer after as many tries as `patience` has.
+    is no answer after as many tries as `patience` has. warns: whether tries before the first answer are logged.
     """
 
-    def __init__(self, place: Place | None = None, *, patience: Patience = PATIENT) -> None:
+    def __init__(self, place: Place | None = None, *, patience: Patience | None = None, warns: bool = True) -> None:
         self._place = place or Place()
-        self._patience = patience
+        self._patience = patience or PATIENT
+        self._warns = warns
+        self._reached = False
         self._client: Any | None = None
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
 
@@ -199,7 +204,14 @@ class Connection:
                 failed += 1
                 if failed >= patience.tries:
                     raise
-                await asyncio.sleep(patience.pause(failed, getattr(error, "after", None)))
+                pause = patience.pause(failed, getattr(error, "after", None))
+                self._tell(error, failed, patience.tries, pause)
+                await asyncio.sleep(pause)
+
+    def _tell(self, error: Exception, failed: int, tries: int, pause: float) -> None:
+        """Warn that a request is tried again. Once there was an answer, whoever asks tells what it means to them."""
+        if self._warns and not self._reached:
+            log.warning("trying again", failed=failed, tries=tries, seconds=round(pause, 3), error=str(error))
 
     async def _read(self, request: Request, seconds: float) -> Json:
         async with self._answer(request, aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)) as answer:
@@ -221,6 +233,7 @@ class Connection:
         """Yield a successful answer, or raise what went wrong as one of our errors, also while it is being read."""
         try:
             answer = await self._sent(request, timeout)
+            self._reached = True
             async with answer:
                 if answer.status >= 300:
                     raise failures.translate(
@@ -231,8 +244,9 @@ class Connection:
             raise MendError(f"the certificate of {self.server} cannot be verified: {failures.cut(error)}") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = failures.cut(error) or type(error).__name__
+            mend = "" if self._reached else "; is the cluster up, and is KUBECONFIG (or --kubeconfig) the right one?"
             raise ClusterAwayError(
-                f"{request.call}: the API server at {self.server} does not answer: {reason}"
+                f"{request.call}: the API server at {self.server} does not answer: {reason}{mend}"
             ) from error
 
     async def _sent(self, request: Request, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:  # noqa: ASYNC109 - as above

@@ -1,15 +1,19 @@
 """Commands as people type them: what they print, and how they end."""
 
 import json
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import structlog
 from typer.testing import CliRunner, Result
 
 from admission import cli
+from admission.cluster import connecting
+from admission.telemetry import logs
 from tests.controlplane import fleet
 
 MANIFESTS = Path(__file__).parents[2] / "demo" / "manifests"
@@ -229,3 +233,31 @@ def test_settings_that_are_wrong_are_named(muster: Muster, tmp_path: Path) -> No
 
     assert done.returncode == 2
     assert "ledger.url" in done.stderr
+
+
+@pytest.mark.enable_socket
+def test_serve_without_an_api_server_says_what_it_tried_and_ends_with_1(
+    muster: Muster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        server = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": {"token": "secret"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(config))
+    monkeypatch.setattr(connecting, "PATIENT", connecting.Patience(tries=3, base=0.001))
+    monkeypatch.setattr(logs, "configure", lambda **_: None)
+
+    with structlog.testing.capture_logs() as told:
+        done = muster("serve", "--kubeconfig", str(path))
+
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: get /version: the API server at {server} does not answer: ")
+    assert done.stderr.strip().endswith("is the cluster up, and is KUBECONFIG (or --kubeconfig) the right one?")
+    assert [(line["log_level"], line["failed"]) for line in told] == [("warning", 1), ("warning", 2)]

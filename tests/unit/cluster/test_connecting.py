@@ -5,6 +5,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+import structlog
 
 from admission.cluster import failures
 from admission.cluster.connecting import Connection, PatchKind, Patience
@@ -105,6 +106,34 @@ async def test_no_api_server_is_said_with_its_address(kubeconfig: Callable[[str]
     async with Connection(place, patience=Patience(tries=2, base=0.001)) as connection:
         with pytest.raises(ClusterAwayError, match=r"the API server at http://127\.0\.0\.1:9 does not answer"):
             await connection.version()
+
+
+async def test_while_there_was_no_answer_yet_every_retry_is_told(kubeconfig: Callable[[str], Path]) -> None:
+    place = Place(kubeconfig=kubeconfig("http://127.0.0.1:9"))
+
+    with structlog.testing.capture_logs() as told:
+        async with Connection(place, patience=Patience(tries=3, base=0.001)) as connection:
+            with pytest.raises(ClusterAwayError, match="is the cluster up, and is KUBECONFIG"):
+                await connection.version()
+
+    assert [(line["log_level"], line["failed"], line["tries"]) for line in told] == [
+        ("warning", 1, 3),
+        ("warning", 2, 3),
+    ]
+
+
+async def test_an_api_server_that_has_answered_before_is_waited_for_quietly(
+    api: FakeApi, connection: Connection
+) -> None:
+    await connection.get("/api/v1/pods")
+    await api.stop()
+
+    with structlog.testing.capture_logs() as told, pytest.raises(ClusterAwayError) as caught:
+        await connection.get("/api/v1/pods")
+
+    await api.start()
+    assert told == []
+    assert "KUBECONFIG" not in str(caught.value)
 
 
 async def test_a_slow_server_is_away_in_time(api: FakeApi, kubeconfig: Callable[[str], Path]) -> None:
