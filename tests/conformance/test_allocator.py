@@ -7,7 +7,7 @@ import pytest
 
 from admission.dra import allocating
 from admission.dra.allocating import Allocated, NotHere
-from admission.dra.asking import Fatal, NotSimulated
+from admission.dra.asking import Fatal, NotSimulated, Unpriced
 from admission.dra.selecting import Selectors
 from tests.conformance import corpus
 from tests.conformance.corpus import Record
@@ -69,14 +69,14 @@ def _is_beyond(record: Record) -> bool:
     return bool(BEYOND & set(record["touches"])) or record["allocator"] == "experimental" or "lists" in record["id"]
 
 
-def _difference(found: Allocated | NotHere | Fatal, expected: Record) -> str | None:
+def _difference(found: Allocated | NotHere | Fatal | Unpriced, expected: Record) -> str | None:
     match found:
         case Allocated():
             mine = [[(given.request, *given.device) for given in claim] for claim in found.claims]
             agrees = expected["outcome"] == "allocated" and mine == _results(expected)
         case NotHere():
             agrees = expected["outcome"] == "none" or (expected["outcome"] == "error" and not expected["fatal"])
-        case Fatal():
+        case Fatal() | Unpriced():
             agrees = expected["outcome"] == "error" and expected["fatal"]
         case _:
             assert_never(found)

@@ -25,7 +25,7 @@ SCHEMAS = {
 
 def examples() -> dict[str, Any]:
     """Return the example objects of Muster's own kinds, by `Kind name`."""
-    found = (obj for path in sorted(EXAMPLES.iterdir()) for obj in yaml.safe_load_all(path.read_text()))
+    found = (obj for path in sorted(EXAMPLES.rglob("*.yaml")) for obj in yaml.safe_load_all(path.read_text()))
     return {f"{obj['kind']} {obj['metadata']['name']}": obj for obj in found if obj["apiVersion"] == names.API_VERSION}
 
 
