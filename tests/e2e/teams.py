@@ -23,13 +23,23 @@ class Team:
     def jobs(self) -> str:
         return f"/apis/batch/v1/namespaces/{self.namespace.name}/jobs"
 
-    def submit(self, name: str, *, pods: int, gpus: int = 1, annotations: Mapping[str, str] | None = None) -> None:
+    def submit(
+        self,
+        name: str,
+        *,
+        pods: int,
+        gpus: int = 1,
+        annotations: Mapping[str, str] | None = None,
+        backoff_limit: int = 6,
+    ) -> None:
         """Create a Job of so many pods with so many GPUs each, and the template of their claims."""
         client = self.control_plane.client()
         template = f"gpus-{gpus}"
         if client.find(f"{self.namespace.templates}/{template}") is None:
             self.namespace.create(workloads.claim_template(template, workloads.device_request(count=gpus)))
-        client.create(self.jobs, job(name, pods=pods, template=template, annotations=annotations or {}))
+        manifest = job(name, pods=pods, template=template, annotations=annotations or {})
+        manifest["spec"]["backoffLimit"] = backoff_limit
+        client.create(self.jobs, manifest)
 
     def pods(self, name: str) -> list[Any]:
         """The Job's pods that are not being deleted."""
@@ -105,7 +115,6 @@ def job(name: str, *, pods: int, template: str, annotations: Mapping[str, str]) 
     spec = {
         "parallelism": pods,
         "completions": pods,
-        "backoffLimit": 20,
         "template": {"metadata": metadata, "spec": pod["spec"]},
     }
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}

@@ -183,18 +183,21 @@ def test_an_api_server_that_is_killed_in_the_middle_is_survived(
 def test_a_gang_that_does_not_start_in_time_is_evicted_whole_and_queues_again(
     control_plane: ControlPlane, muster: Muster, namespace: Namespace
 ) -> None:
-    requeue = {"base": "2s", "max": "4s"}
-    team = found_team(control_plane, namespace, gpus=4, startTimeout="3s", requeue=requeue)
-    team.submit("stuck", pods=2, annotations=NEVER_START)
+    """Four pods and two evictions are more than the Job's default backoffLimit of six would forgive."""
+    team = found_team(control_plane, namespace, gpus=4, startTimeout="3s", requeue={"base": "2s", "max": "4s"})
+    team.submit("stuck", pods=4, annotations=NEVER_START, backoff_limit=6)
 
     eventually(
-        lambda: (team.gang("stuck") or {}).get("status", {}).get("evictions", 0) >= 2,
+        lambda: (team.gang("stuck") or {}).get("status", {}).get("evictions", 0) >= 3,
         what="it is evicted, tried again after a while, and evicted again",
-        within=60,
+        within=90,
     )
 
     kinds = [line["kind"] for line in _statement(muster, team)]
-    assert kinds.count("reserve") >= 2
+    assert kinds.count("reserve") >= 3
+    job = control_plane.client().get(f"{team.jobs}/stuck")
+    assert job["status"].get("failed", 0) == 0
+    assert not [c for c in job["status"].get("conditions", []) if c["type"] == "Failed" and c["status"] == "True"]
     assert "are right" in muster.ledger("verify")
     forget(team)
 
