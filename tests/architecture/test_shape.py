@@ -1,8 +1,10 @@
 """House rules that a machine can check: sizes, documented reasons, modules that import alone."""
 
 import ast
+import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -37,13 +39,15 @@ def test_every_package_imports_alone() -> None:
     packages = sorted({".".join(path.relative_to(ROOT).with_suffix("").parts[:2]) for path in MODULES})
     names = [name for name in packages if not name.endswith(("__init__", "__main__"))]
     code = "import importlib, sys; importlib.import_module(sys.argv[1])"
-    failed = {}
-    for name in names:
+
+    def imported(name: str) -> str:
         result = subprocess.run(
             [sys.executable, "-W", "error", "-c", code, name], capture_output=True, text=True, check=False, cwd=ROOT
         )
-        if result.returncode:
-            failed[name] = result.stderr[-300:]
+        return result.stderr[-300:] if result.returncode else ""
+
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        failed = {name: error for name, error in zip(names, threads.map(imported, names), strict=True) if error}
 
     assert failed == {}
 
