@@ -1,5 +1,6 @@
 """A fake API server and a connection to it."""
 
+import ssl
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -11,6 +12,12 @@ from admission.cluster.credentials import Place
 from tests.unit.cluster.fake_api import FakeApi
 
 QUICK = Patience(tries=3, timeout=5.0, base=0.001, longest=0.01)
+
+
+@pytest.fixture(autouse=True)
+def without_authorities(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake server speaks plain HTTP, and to read the system's authorities takes each connection 50 ms."""
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda *_, **__: None)
 
 
 @pytest.fixture
