@@ -18,7 +18,7 @@ from admission.api.names import QueueName
 from admission.api.reasons import Hold, HoldReason
 from admission.api.reports import QueueReport
 from admission.api.snapshot import Snapshot
-from admission.dra import landing, metering, worlds
+from admission.dra import appraising, landing, metering, worlds
 from admission.dra.metering import Meters
 from admission.errors import GoneError, LedgerAwayError, MendError, RetryError
 from admission.flow import bookkeeping, evicting, notices, writing
@@ -89,6 +89,8 @@ def _compiled(desk: Desk, snapshot: Snapshot) -> Meters:
 
 
 def _decide(desk: Desk, facts: Facts) -> list[Decision]:
+    slices, classes = facts.snapshot.slices, facts.snapshot.classes
+    desk.appraisal = appraising.of(facts.meters, slices, classes, selectors=desk.selectors, before=desk.appraisal)
     waiting = [group for group in facts.groups if group.waiting]
     if not waiting:
         return []
@@ -176,6 +178,7 @@ async def _report(desk: Desk, facts: Facts, decisions: Sequence[Decision]) -> Re
         meters=facts.meters,
         decisions=desk.decisions,
         backoffs=desk.backoffs,
+        appraisal=desk.appraisal,
     )
     gangs = [*(reporting.gang(group, basis) for group in facts.groups), *_idle(desk, facts)]
     queues = [*reporting.queues(facts.groups, gangs, basis), *_malformed(facts.snapshot)]
@@ -193,7 +196,7 @@ async def _report(desk: Desk, facts: Facts, decisions: Sequence[Decision]) -> Re
         queues=tuple(queues),
         conditions=tuple(conditions),
         granted=tuple(granted),
-        next_try=facts.now if granted and left_out else _next_try(desk, facts),
+        next_try=facts.now if (granted and left_out) or desk.appraisal.left else _next_try(desk, facts),
     )
 
 

@@ -7,6 +7,8 @@ from admission.api.gangs import GangReport
 from admission.api.names import GangUid, Uid
 from admission.api.reports import ConditionReport, QueueReport
 from admission.api.snapshot import Snapshot
+from admission.dra import appraising
+from admission.dra.appraising import Appraisal
 from admission.dra.metering import Meters
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
@@ -48,6 +50,8 @@ class Desk:
     """The meters of the last cycle, compiled; made anew only when a Meter has changed."""
     world: World | None = None
     """The world of the last cycle; what has not changed since is taken from it."""
+    appraisal: Appraisal = appraising.NOTHING
+    """What the meters' CEL says of the devices that are there, as far as they have been looked at."""
     recall: Recall = field(default_factory=Recall)
     """The planner's holds that may still stand."""
     decisions: dict[GangUid, Decision] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from admission.api import gangs
+from admission.api import gangs, meters
 from admission.api.claims import AllocatedDevice, Allocation
 from admission.api.entries import Entry, Kind, Posted
 from admission.api.gangs import GangReport, Phase
@@ -21,7 +21,7 @@ from admission.errors import DeposedError, LedgerAwayError, RetryError
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk, Ports, Result
 from admission.quota.books import Book
-from tests.builders import NOON, ClusterBuilder, a_cluster, pod_of
+from tests.builders import CLASS, NOON, ClusterBuilder, a_cluster, pod_of
 
 GPUS = MeterName("gpus")
 
@@ -502,3 +502,16 @@ async def test_a_pod_that_lost_its_planned_device_to_another_still_takes_one() -
     assert hold is not None
     assert hold.reason == HoldReason.DEVICES_BUSY
     assert gang(result, "two").hold is None
+
+
+async def test_a_meter_whose_cel_fails_on_a_device_says_so_in_its_condition() -> None:
+    cluster = Cluster(a_cluster().node("a", gpus=2).queue("q", gpus=4))
+    source = {"deviceClasses": [CLASS], "expression": {"cel": "device.attributes['gpu.example.com'].price"}}
+    priced = meters.decode({"metadata": {"name": "cost"}, "spec": {"sources": [source]}})
+    cluster._rest = replace(cluster._rest, meters={**cluster._rest.meters, priced.name: priced})
+
+    result = await run(a_desk(cluster, Ledger()))
+
+    (condition,) = [report.conditions[0] for report in result.conditions if report.name == "cost"]
+    assert (condition.status, condition.reason) == ("False", "FailsOnDevices")
+    assert "gpu-0" in condition.message
