@@ -176,7 +176,8 @@ def _wait_until_it_takes_pods(client: Client, name: str) -> None:
         taints = [taint["key"] for taint in seen["spec"].get("taints", [])]
         return ready and "node.kubernetes.io/not-ready" not in taints
 
-    eventually(ready_and_untainted, what=f"node {name} is ready")
+    # After a restart of the API server KWOK's watch may be silent for a whole minute before it tells of a new node.
+    eventually(ready_and_untainted, what=f"node {name} is ready", within=90)
 
 
 def remove(client: Client, manifests: Iterable[Manifest]) -> None:

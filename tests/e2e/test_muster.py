@@ -60,7 +60,9 @@ def test_a_gang_that_fits_starts_whole_is_settled_and_released(team: Team, muste
 
     kinds = [line["kind"] for line in _statement(muster, team) if line["meter"] == "gpus"]
     assert kinds[:3] == ["grant", "reserve", "settle"]
-    assert set(kinds[3:]) == {"release"}
+    # Claims are allocated and freed one by one, so either may come in parts.
+    assert set(kinds[3:]) <= {"settle", "release"}
+    assert kinds[-1] == "release"
     assert "are right" in muster.ledger("verify")
 
 
