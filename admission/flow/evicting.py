@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from admission.api import names
 from admission.api.meta import EPOCH
-from admission.api.names import GangUid, Uid
+from admission.api.names import GangUid
 from admission.api.pods import Pod
 from admission.api.workloads import Job
 from admission.errors import GoneError, LedgerAwayError, MendError, RetryError
@@ -143,7 +143,7 @@ def forget_pods(desk: Desk, facts: Facts) -> None:
     """Drop what was noted of pods that the view has caught up with."""
     pods = facts.snapshot.pods
     desk.leaving = {uid for uid in desk.leaving if uid in pods and pods[uid].meta.deleted is None}
-    desk.opened = {uid for uid in desk.opened if _is_gated(pods.get(Uid(uid)))}
+    desk.opened = {uid for uid in desk.opened if _is_gated(pods.get(uid))}
 
 
 def _is_gated(pod: Pod | None) -> bool:
