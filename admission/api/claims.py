@@ -20,16 +20,21 @@ MAX_RESULTS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRequest:
-    """What one request, or one alternative of a `firstAvailable` request, asks for."""
+    """What one request, or one alternative of a `firstAvailable` request, asks for.
+
+    admin_access: None where the request does not say. capacity: what it asks of each capacity of a device, by the name
+    that the slice writes; None where it asks for none. derived: whether it names derived attributes (1.37, alpha).
+    """
 
     name: str
     device_class: str
     selectors: tuple[str, ...] = ()
     mode: str = EXACT_COUNT
     count: int = 1
-    admin_access: bool = False
+    admin_access: bool | None = None
     tolerations: tuple[Toleration, ...] = ()
-    capacity: Mapping[str, Fraction] = field(default_factory=dict)
+    capacity: Mapping[str, Fraction] | None = None
+    derived: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,9 +161,10 @@ def _device_request(reader: Reader, name: str) -> DeviceRequest:
         selectors=devices.cel_selectors(reader),
         mode=mode,
         count=reader.integer("count", 1) if mode == EXACT_COUNT else 0,
-        admin_access=reader.flag("adminAccess"),
+        admin_access=reader.flag("adminAccess") if "adminAccess" in reader else None,
         tolerations=tuple(map(selectors.decode_toleration, reader.children("tolerations"))),
-        capacity=_quantities(reader.child("capacity"), "requests"),
+        capacity=_quantities(reader.child("capacity"), "requests") if "capacity" in reader else None,
+        derived=bool(reader.raw("derivedAttributes")),
     )
 
 

@@ -34,23 +34,45 @@ AttributeValue = str | int | bool | Version | tuple[str | int | bool | Version, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterUse:
-    """What a device draws from one counter set of its pool."""
+    """What a device draws from one counter set of its pool.
+
+    grouped: whether it names compatibility groups (1.37, alpha): kube-scheduler ignores the slice while their gate is
+    off.
+    """
 
     counter_set: str
     counters: Mapping[str, Fraction]
+    grouped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidRange:
+    """Which amounts of a capacity a request may consume: from least, at most most, in steps from least on."""
+
+    least: Fraction | None = None
+    most: Fraction | None = None
+    step: Fraction | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestPolicy:
+    """How a capacity is consumed (`requestPolicy`). default: by a request that names no amount."""
+
+    default: Fraction | None = None
+    values: tuple[Fraction, ...] = ()
+    range: ValidRange | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
     """An amount that a device offers.
 
-    text: as the slice writes it, since CEL tells `1Pi` from the same number of bytes written out. policy: whether a
-    request policy governs how it is consumed.
+    text: as the slice writes it, since CEL tells `1Pi` from the same number of bytes written out.
     """
 
     value: Fraction
     text: str
-    policy: bool = False
+    policy: RequestPolicy | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +92,14 @@ class Device:
     node_selector: NodeSelector | None = None
     all_nodes: bool = False
     binding_conditions: tuple[str, ...] = ()
+    binding_failures: tuple[str, ...] = ()
+    binds_to_node: bool = False
     allows_multiple: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """A ResourceSlice."""
+    """A ResourceSlice. per_device_nodes: None where the slice does not say, which is not the same as False."""
 
     meta: Meta
     driver: str
@@ -85,7 +109,7 @@ class Slice:
     node_name: NodeName = NodeName("")
     node_selector: NodeSelector | None = None
     all_nodes: bool = False
-    per_device_nodes: bool = False
+    per_device_nodes: bool | None = None
     devices: tuple[Device, ...] = ()
     counters: Mapping[str, Mapping[str, Fraction]] = field(default_factory=dict)
     """The pool's counter sets: set → counter → total."""
@@ -115,7 +139,7 @@ def decode_slice(obj: Json) -> Slice:
         node_name=NodeName(spec.text("nodeName")),
         node_selector=selectors.decode_nodes(spec.child("nodeSelector")) if "nodeSelector" in spec else None,
         all_nodes=spec.flag("allNodes"),
-        per_device_nodes=spec.flag("perDeviceNodeSelection"),
+        per_device_nodes=spec.flag("perDeviceNodeSelection") if "perDeviceNodeSelection" in spec else None,
         devices=tuple(map(_device, spec.children("devices"))),
         counters={s.required("name"): _counters(s) for s in spec.children("sharedCounters")},
     )
@@ -148,7 +172,11 @@ def _device(reader: Reader) -> Device:
         attributes={name: _attribute(value) for name, value in reader.entries("attributes")},
         capacity={name: _capacity(value) for name, value in reader.entries("capacity")},
         consumes=tuple(
-            CounterUse(counter_set=use.required("counterSet"), counters=_counters(use))
+            CounterUse(
+                counter_set=use.required("counterSet"),
+                counters=_counters(use),
+                grouped=bool(use.texts("compatibilityGroups")),
+            )
             for use in reader.children("consumesCounters")
         ),
         taints=tuple(map(selectors.decode_taint, reader.children("taints"))),
@@ -156,6 +184,8 @@ def _device(reader: Reader) -> Device:
         node_selector=selectors.decode_nodes(reader.child("nodeSelector")) if "nodeSelector" in reader else None,
         all_nodes=reader.flag("allNodes"),
         binding_conditions=reader.texts("bindingConditions"),
+        binding_failures=reader.texts("bindingFailureConditions"),
+        binds_to_node=reader.flag("bindsToNode"),
         allows_multiple=reader.flag("allowMultipleAllocations"),
     )
 
@@ -182,8 +212,23 @@ def _capacity(reader: Reader) -> Capacity:
     return Capacity(
         value=reader.parsed("value", quantities.parse, Fraction(0)),
         text=str(reader.raw("value")),
-        policy="requestPolicy" in reader,
+        policy=_policy(reader.child("requestPolicy")) if "requestPolicy" in reader else None,
     )
+
+
+def _policy(reader: Reader) -> RequestPolicy:
+    span = reader.child("validRange")
+    return RequestPolicy(
+        default=_amount(reader, "default"),
+        values=reader.all_parsed("validValues", quantities.parse),
+        range=ValidRange(least=_amount(span, "min"), most=_amount(span, "max"), step=_amount(span, "step"))
+        if "validRange" in reader
+        else None,
+    )
+
+
+def _amount(reader: Reader, name: str) -> Fraction | None:
+    return reader.parsed(name, quantities.parse, Fraction(0)) if name in reader else None
 
 
 def _counters(reader: Reader) -> dict[str, Fraction]:

@@ -121,6 +121,15 @@ class Reader:
             self.flaw(name, str(error))
             return default
 
+    def all_parsed(self, name: str, parse: Callable[[str], T]) -> tuple[T, ...]:
+        """Return a list of texts or numbers, each through a parser as `parsed` calls it; those that fail are flaws."""
+        found: list[T] = []
+        for index, item in enumerate(self._list(name)):
+            value = Reader({"": item}, f"{self._at(name)}[{index}]", self._flaws).parsed("", parse, None)
+            if value is not None:
+                found.append(value)
+        return tuple(found)
+
     def time(self, name: str) -> datetime | None:
         """Return an RFC 3339 time; None when absent."""
         return self.parsed(name, datetime.fromisoformat, None)

@@ -93,12 +93,16 @@ class Taint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toleration:
-    """A toleration of a pod or a request; an empty key or effect matches every one."""
+    """A toleration of a pod or a request; an empty key or effect matches every one.
+
+    seconds: how long it is tolerated; of no consequence for placing, kept for the allocations that copy it.
+    """
 
     key: str = ""
     operator: str = "Equal"
     value: str = ""
     effect: str = ""
+    seconds: int | None = None
 
     def tolerates(self, taint: Taint) -> bool:
         if self.effect and self.effect != taint.effect:
@@ -146,6 +150,7 @@ def decode_toleration(reader: Reader) -> Toleration:
         operator=reader.text("operator", "Equal"),
         value=reader.text("value"),
         effect=reader.text("effect"),
+        seconds=reader.integer("tolerationSeconds") if "tolerationSeconds" in reader else None,
     )
 
 

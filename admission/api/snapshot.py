@@ -12,6 +12,7 @@ from admission.api.names import MeterName, NodeName, QueueName, Uid
 from admission.api.nodes import Namespace, Node
 from admission.api.pods import Pod
 from admission.api.queues import Queue
+from admission.api.taint_rules import TaintRule
 from admission.api.workloads import Job
 from admission.errors import MalformedObjectError
 
@@ -27,6 +28,7 @@ class Snapshot:
     namespaces: Mapping[str, Namespace] = field(default_factory=dict)
     slices: Mapping[str, Slice] = field(default_factory=dict)
     classes: Mapping[str, DeviceClass] = field(default_factory=dict)
+    taint_rules: Mapping[str, TaintRule] = field(default_factory=dict)
     claims: Mapping[str, Claim] = field(default_factory=dict)
     templates: Mapping[str, ClaimTemplate] = field(default_factory=dict)
     pods: Mapping[Uid, Pod] = field(default_factory=dict)

@@ -372,4 +372,4 @@ def _asks(rule: _Rule, spec: ClaimSpec, meter: Meter) -> bool:
 
 
 def _free(option: DeviceRequest, meter: Meter) -> bool:
-    return option.admin_access and meter.admin_access is AdminAccess.FREE
+    return bool(option.admin_access) and meter.admin_access is AdminAccess.FREE

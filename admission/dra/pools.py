@@ -137,7 +137,7 @@ def node_matches(place: Slice | Device, node: Node) -> bool:
 def _relevant(slice_: Slice, node: Node) -> bool:
     if slice_.all_nodes or slice_.node_selector is not None:
         return node_matches(slice_, node)
-    return slice_.per_device_nodes and any(node_matches(device, node) for device in slice_.devices)
+    return bool(slice_.per_device_nodes) and any(node_matches(device, node) for device in slice_.devices)
 
 
 def _newest(slices: Iterable[Slice]) -> dict[PoolId, list[Slice]]:

@@ -2,14 +2,17 @@
 
 A `Selectors` lives as long as the process and is passed in by whoever plans: answers depend only on CEL texts and on a
 slice's version, so they outlive a cycle. Nothing else in `dra` remembers anything.
+
+The answer of a text on a slice is a column: one bit a device. Columns of several texts are folded in their order, so
+that an error counts only where no text before it is false; the search looks at an error only where it stands on it.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from admission.api.devices import Slice
-from admission.dra.cel import programs
+from admission.dra.cel import environments, programs
 from admission.dra.cel.failures import CompileError, EvaluationError
 from admission.dra.pools import Shelf, Spot
 
@@ -22,41 +25,63 @@ Answer = bool | str
 """Whether all texts hold; the error's text where one fails before another one is false."""
 
 
+class Column(NamedTuple):
+    """What texts say of the devices of a slice, as sets of bits: bit i stands for the device at place i.
+
+    yes: all texts hold; bad: evaluating stops there with an error, which `Selectors.error` words. Not both.
+    """
+
+    yes: int
+    bad: int
+
+
 @dataclass(slots=True)
 class _Seen:
     """What is known of one version of a slice. The slice is kept, so that its identity stays its own."""
 
     slice: Slice
-    values: dict[int, Value] = field(default_factory=dict)
-    answers: dict[Texts, list[Answer | None]] = field(default_factory=dict)
+    columns: dict[Texts, Column] = field(default_factory=dict)
+    """Of single texts and of texts folded; of no texts from the beginning."""
 
 
 class Selectors:
-    """Compiled selectors and their answers."""
+    """Compiled selectors and their answers, as one version of Kubernetes with its gates gives them."""
 
-    def __init__(self) -> None:
+    def __init__(self, profile: environments.Profile = environments.DEFAULT) -> None:
+        self.profile = profile
         self._programs: dict[str, programs.Program | CompileError] = {}
         self._seen: dict[object, _Seen] = {}
+        self._by_identity: dict[int, _Seen] = {}
+        """The same, by the identity of the slice that each keeps: the way taken when nothing has changed."""
         self.memory: dict[Any, Any] = {}
         """What `profiles` remembers, by need, the longest unused first."""
 
+    def column(self, texts: Texts, slice_: Slice) -> Column:
+        """Return which devices of a slice satisfy every text, and on which evaluating stops with an error."""
+        seen = self._by_identity.get(id(slice_)) or self._of(slice_)
+        return seen.columns.get(texts) or self._folded(texts, seen)
+
+    def error(self, texts: Texts, slice_: Slice, at: int) -> str:
+        """Return why evaluating stops on the device at a place whose bit is bad: computed anew, for people."""
+        value = self._value(slice_, at)
+        for text in texts:
+            answer = self._one(text, slice_, at, value)
+            if answer is not True:
+                return answer or ""
+        return ""
+
     def answer(self, texts: Texts, spot: Spot) -> Answer:
         """Return whether the device satisfies every text, in order; evaluation stops at the first that is false."""
-        if not texts:
-            return True
-        seen = self._of(spot.slice)
-        answers = seen.answers.get(texts)
-        if answers is None:
-            answers = seen.answers[texts] = [None] * len(spot.slice.devices)
-        known = answers[spot.at]
-        if known is None:
-            known = answers[spot.at] = self._evaluate(texts, spot, seen)
-        return known
+        column = self.column(texts, spot.slice)
+        if column.bad >> spot.at & 1:
+            return self.error(texts, spot.slice, spot.at)
+        return bool(column.yes >> spot.at & 1)
 
     def keep(self, shelves: Mapping[Any, Shelf]) -> None:
         """Forget every slice that none of these nodes sees. Call it once a cycle."""
         alive = {_version(source) for shelf in shelves.values() for source in shelf.sources}
         self._seen = {key: seen for key, seen in self._seen.items() if key in alive}
+        self._by_identity = {id(seen.slice): seen for seen in self._seen.values()}
         kept = {id(shelf) for shelf in shelves.values()}
         for profiles in self.memory.values():
             profiles.keep(kept)
@@ -64,37 +89,62 @@ class Selectors:
     def _of(self, slice_: Slice) -> _Seen:
         key = _version(slice_)
         seen = self._seen.get(key)
-        if seen is not None and seen.slice is not slice_:
+        if seen is not None:
+            del self._by_identity[id(seen.slice)]
             # Read again: the same version says the same, unless somebody wrote the manifests by hand.
-            if seen.slice.devices == slice_.devices:
+            if seen.slice.devices == slice_.devices and seen.slice.driver == slice_.driver:
                 seen.slice = slice_
             else:
                 seen = None
         if seen is None:
-            seen = self._seen[key] = _Seen(slice_)
+            everyone = Column((1 << len(slice_.devices)) - 1, 0)
+            seen = self._seen[key] = _Seen(slice_, {(): everyone})
+        self._by_identity[id(slice_)] = seen
         return seen
 
-    def _evaluate(self, texts: Texts, spot: Spot, seen: _Seen) -> Answer:
-        if spot.at not in seen.values:
-            seen.values[spot.at] = programs.device_value(spot.slice.driver, spot.device, lists=True)
-        return next(
-            (answer for text in texts if (answer := self._one(text, spot, seen.values[spot.at])) is not True), True
-        )
+    def _folded(self, texts: Texts, seen: _Seen) -> Column:
+        """Fold the columns of single texts, and remember both them and the whole."""
+        if len(texts) == 1:
+            column = seen.columns[texts] = self._evaluated(texts[0], seen.slice)
+            return column
+        yes, bad = seen.columns[()]
+        for text in texts:
+            single = seen.columns.get((text,)) or self._folded((text,), seen)
+            bad |= yes & single.bad
+            yes &= single.yes
+        column = seen.columns[texts] = Column(yes, bad)
+        return column
 
-    def _one(self, text: str, spot: Spot, value: Value) -> Answer:
+    def _evaluated(self, text: str, slice_: Slice) -> Column:
+        program = self._compiled(text)
+        if isinstance(program, CompileError):
+            return Column(0, (1 << len(slice_.devices)) - 1)
+        yes = bad = 0
+        for at in range(len(slice_.devices)):
+            try:
+                yes |= (program.evaluate(self._value(slice_, at)) is True) << at
+            except EvaluationError:
+                bad |= 1 << at
+        return Column(yes, bad)
+
+    def _value(self, slice_: Slice, at: int) -> Value:
+        return programs.device_value(slice_.driver, slice_.devices[at], lists=self.profile.reads_lists)
+
+    def _one(self, text: str, slice_: Slice, at: int, value: Value) -> Answer:
         program = self._compiled(text)
         if isinstance(program, CompileError):
             return f"selector {text!r} does not compile: {program}"
+        name = f"{slice_.driver}/{slice_.pool}/{slice_.devices[at].name}"
         if isinstance(value, programs.UnreadableDevice):
-            return f"selector {text!r} fails on device {spot.id}: {value.message}"
+            return f"selector {text!r} fails on device {name}: {value.message}"
         try:
             return program.evaluate(value) is True
         except EvaluationError as error:
-            return f"selector {text!r} fails on device {spot.id}: {error}"
+            return f"selector {text!r} fails on device {name}: {error}"
 
     def _compiled(self, text: str) -> programs.Program | CompileError:
         if text not in self._programs:
-            self._programs[text] = programs.compile_device(text)
+            self._programs[text] = programs.compile_device(text, profile=self.profile)
         return self._programs[text]
 
 

@@ -29,6 +29,11 @@ class Profile:
     lists: bool = False
     consumable: bool = True
 
+    @property
+    def reads_lists(self) -> bool:
+        """Whether a device may have lists as attributes; elsewhere every selector fails on one that has."""
+        return self.lists or self.release >= 37
+
 
 DEFAULT = Profile()
 

@@ -1,0 +1,100 @@
+"""Which kube-scheduler to decide like: its release, and the feature gates that change its answers.
+
+`1.36` stands for what v0.36.3 of `k8s.io/dynamic-resource-allocation` does, `1.37` for v0.37.1; later releases are taken
+for the newest that is known. Releases before 1.36 give devices in random order, so nothing is predicted for them.
+"""
+
+import re
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+
+class Release(StrEnum):
+    """The minor versions of Kubernetes whose allocator is reproduced."""
+
+    V1_36 = "1.36"
+    V1_37 = "1.37"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Features:
+    """The feature gates of kube-scheduler that the allocator knows, as a default 1.36 or 1.37 has them.
+
+    prioritized_list: `firstAvailable`. partitionable: devices with shared counters. binding_conditions needs both
+    DRADeviceBindingConditions and DRAResourceClaimDeviceStatus. fractional_ranges: on by default only where the minimum
+    compatibility version is 1.37 or later.
+    """
+
+    admin_access: bool = True
+    prioritized_list: bool = True
+    partitionable: bool = True
+    taints: bool = True
+    binding_conditions: bool = True
+    consumable_capacity: bool = True
+    list_attributes: bool = False
+    fractional_ranges: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quirks:
+    """Defects of the upstream allocator that change answers, each with the pull request that mends it.
+
+    distinct_forgets: a distinctAttribute constraint remembers one value for each request (kubernetes #140600).
+    counters_by_pool_name: the counters of two drivers whose pools have one name are taken for each other's (#140435).
+    foreign_counters: slices with counters matter on every node, so a broken pool of another node matters (#140436).
+    unsharable_counters: a second share of a device with counters and no capacity pays its counters again.
+    all_by_what_is_left: `All` leaves a device out of which too little is left, and takes the rest.
+    lists_only_shrink: the values that list attributes have in common are not restored when the search steps back.
+    admin_pays_counters: a request with admin access needs free counters (#140729). In every release so far.
+    vanished_are_free: what an allocated device drew from counters is free again when it leaves its slice (#140802). In
+    every release so far.
+    """
+
+    distinct_forgets: bool = False
+    counters_by_pool_name: bool = False
+    foreign_counters: bool = False
+    unsharable_counters: bool = False
+    all_by_what_is_left: bool = False
+    lists_only_shrink: bool = False
+    admin_pays_counters: bool = True
+    vanished_are_free: bool = True
+
+
+AS_OF_1_36 = Quirks(
+    distinct_forgets=True,
+    counters_by_pool_name=True,
+    foreign_counters=True,
+    unsharable_counters=True,
+    all_by_what_is_left=True,
+    lists_only_shrink=True,
+)
+AS_OF_1_37 = Quirks()
+MENDED = Quirks(admin_pays_counters=False, vanished_are_free=False)
+"""Every known defect mended."""
+
+_QUIRKS = {Release.V1_36: AS_OF_1_36, Release.V1_37: AS_OF_1_37}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """How one kube-scheduler decides. quirks: those of the release, unless others are named."""
+
+    release: Release = Release.V1_37
+    features: Features = field(default_factory=Features)
+    quirks: Quirks = AS_OF_1_37
+
+    def with_quirks(self, quirks: Quirks) -> "Profile":
+        return replace(self, quirks=quirks)
+
+
+def profile(release: Release, features: Features | None = None) -> Profile:
+    """Return the profile of a release with its own defects, and its default features unless others are given."""
+    return Profile(release=release, features=features or Features(), quirks=_QUIRKS[release])
+
+
+def of_version(version: str) -> Profile | None:
+    """Return the profile of a Kubernetes version such as `v1.37.1`; None for one that is no version or before 1.36."""
+    match = re.match(r"v?(\d+)\.(\d+)", version)
+    if match is None or (int(match[1]), int(match[2])) < (1, 36):
+        return None
+    return profile(Release.V1_36 if (int(match[1]), int(match[2])) == (1, 36) else Release.V1_37)
