@@ -1,0 +1,59 @@
+"""The allocator of kube-scheduler itself, in both versions: does it answer as the corpus recorded?"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.conformance import corpus
+from tests.controlplane import building
+from tests.controlplane.allocators import Oracle, OracleEnded
+
+NO_PART_OF_AN_ANSWER = {"error", "invocations", "onlyConfig", "onlyQuantityText"}
+
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module", params=building.VERSIONS)
+def version(request: pytest.FixtureRequest) -> str:
+    """Every test here runs on each version that is built: no cluster is started, and K8S chooses nothing."""
+    chosen: str = request.param
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def oracle(version: str, request: pytest.FixtureRequest) -> Iterator[Oracle]:
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    assert capture is not None
+    with capture.global_and_fixture_disabled():
+        building.build(version)
+    with Oracle.of(version) as started:
+        yield started
+
+
+def test_kubernetes_answers_as_the_corpus_recorded(oracle: Oracle, version: str) -> None:
+    records = [*corpus.records("allocator-upstream"), *corpus.records("allocator-random")]
+
+    answers = {record["id"]: answer_of(oracle.ask(record)) for record in records}
+
+    assert records
+    assert answers == {record["id"]: answer_of(recorded(record, version)) for record in records}
+
+
+def test_a_question_that_is_none_is_named(version: str) -> None:
+    oracle = Oracle.of(version)
+    record = next(corpus.records("allocator-random"))
+
+    with pytest.raises(OracleEnded, match=r"cannot unmarshal string into Go struct field .*[sS]lices"):
+        oracle.ask({**record, "slices": "none"})
+
+
+def recorded(record: Json, version: str) -> Json:
+    newer = version == "1.37" and "expect137" in record
+    found: Json = record["expect137" if newer else "expect"]
+    return found
+
+
+def answer_of(answer: Json) -> Json:
+    """Leave out what an answer need not have: the wording, the steps, and a list of no results."""
+    return {key: value for key, value in answer.items() if key not in NO_PART_OF_AN_ANSWER and value != []}
