@@ -145,7 +145,7 @@ def decode_spec(reader: Reader) -> ClaimSpec:
 
 def _request(reader: Reader) -> Request:
     name = reader.required("name")
-    if "firstAvailable" in reader:
+    if reader.raw("firstAvailable") not in (None, []):
         alternatives = tuple(_device_request(sub, sub.required("name")) for sub in reader.children("firstAvailable"))
         return Request(name=name, alternatives=alternatives, first_available=True)
     if "exactly" not in reader:
@@ -154,7 +154,7 @@ def _request(reader: Reader) -> Request:
 
 
 def _device_request(reader: Reader, name: str) -> DeviceRequest:
-    mode = reader.text("allocationMode", EXACT_COUNT)
+    mode = reader.text("allocationMode") or EXACT_COUNT
     return DeviceRequest(
         name=name,
         device_class=reader.text("deviceClassName"),

@@ -232,6 +232,10 @@ def _amount(reader: Reader, name: str) -> Fraction | None:
 
 
 def _counters(reader: Reader) -> dict[str, Fraction]:
-    return {
-        name: counter.parsed("value", quantities.parse, Fraction(0)) for name, counter in reader.entries("counters")
-    }
+    return {name: _counter(counter) for name, counter in reader.entries("counters")}
+
+
+def _counter(reader: Reader) -> Fraction:
+    if "value" not in reader:
+        reader.flaw("value", "is required")
+    return reader.parsed("value", quantities.parse, Fraction(0))

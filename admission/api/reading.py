@@ -47,6 +47,10 @@ class Reader:
         for index, item in enumerate(self._list(name)):
             yield Reader(item, f"{self._at(name)}[{index}]", self._flaws)
 
+    def element(self, name: str, value: Any) -> "Reader":
+        """Return a reader that has one value, under the name "": for entries of lists that are no objects."""
+        return Reader({"": value}, self._at(name), self._flaws)
+
     def entries(self, name: str) -> Iterator[tuple[str, "Reader"]]:
         """Yield key and reader for every object of a mapping."""
         for key, item in self._mapping(name).items():
@@ -125,7 +129,7 @@ class Reader:
         """Return a list of texts or numbers, each through a parser as `parsed` calls it; those that fail are flaws."""
         found: list[T] = []
         for index, item in enumerate(self._list(name)):
-            value = Reader({"": item}, f"{self._at(name)}[{index}]", self._flaws).parsed("", parse, None)
+            value = self.element(f"{name}[{index}]", item).parsed("", parse, None)
             if value is not None:
                 found.append(value)
         return tuple(found)
@@ -133,6 +137,11 @@ class Reader:
     def time(self, name: str) -> datetime | None:
         """Return an RFC 3339 time; None when absent."""
         return self.parsed(name, datetime.fromisoformat, None)
+
+    @property
+    def flaws(self) -> tuple[Flaw, ...]:
+        """Every flaw noted so far anywhere in the object, each once."""
+        return tuple(dict.fromkeys(self._flaws))
 
     def finish(self, kind: str, name: str) -> None:
         """Raise MalformedObjectError if any flaw was noted anywhere in the object."""

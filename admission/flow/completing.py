@@ -9,14 +9,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from admission.api import claims, devices, gangs, meta, meters, names, nodes, pods, queues, workloads
+from admission.api import claims, devices, gangs, meta, meters, names, nodes, pods, queues, taint_rules, workloads
 from admission.api.meta import Meta
 from admission.api.nodes import Namespace
 from admission.api.reading import Json, Reader
 from admission.api.snapshot import Snapshot
 from admission.api.workloads import Job
+from admission.dra.releases import Profile
 from admission.errors import Flaw, MalformedObjectError
-from admission.flow import memory
+from admission.flow import memory, vetting
 
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 """What time it is where no object says when it was made."""
@@ -46,6 +47,7 @@ def _priority_class(obj: Json) -> PriorityClass:
 
 
 _CORE, _DRA, _OWN = frozenset({"v1"}), frozenset({"v1", "v1beta2"}), frozenset({names.VERSION})
+_TAINT_RULES = _DRA | {"v1alpha3"}
 
 _KINDS: Mapping[tuple[str, str], _Kind] = {
     ("", "Node"): _Kind(_CORE, nodes.decode),
@@ -57,6 +59,7 @@ _KINDS: Mapping[tuple[str, str], _Kind] = {
     ("resource.k8s.io", "DeviceClass"): _Kind(_DRA, devices.decode_class),
     ("resource.k8s.io", "ResourceClaim"): _Kind(_DRA, claims.decode, namespaced=True),
     ("resource.k8s.io", "ResourceClaimTemplate"): _Kind(_DRA, claims.decode_template, namespaced=True),
+    ("resource.k8s.io", "DeviceTaintRule"): _Kind(_TAINT_RULES, taint_rules.decode),
     (names.GROUP, "Queue"): _Kind(_OWN, queues.decode),
     (names.GROUP, "Meter"): _Kind(_OWN, meters.decode),
     (names.GROUP, "Gang"): _Kind(_OWN, gangs.decode, namespaced=True),
@@ -104,8 +107,11 @@ class Store:
         self.values[key], self.places[key] = value, index
 
 
-def read(objects: Sequence[Json], *, now: datetime | None, namespace: str) -> Store:
-    """Read all objects; each has an apiVersion and a kind. now: a minute after the latest time in them, if None."""
+def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profile: Profile) -> Store:
+    """Read all objects; each has an apiVersion and a kind. now: a minute after the latest time in them, if None.
+
+    profile: whose CEL they are written in.
+    """
     store = Store(now=now or _after_all(objects), namespace=namespace)
     for index, obj in enumerate(objects):
         group, _, version = str(obj["apiVersion"]).rpartition("/")
@@ -118,13 +124,25 @@ def read(objects: Sequence[Json], *, now: datetime | None, namespace: str) -> St
             if version not in kind.versions:
                 raise _version_error(obj, kind)
             body = _completed(obj, index, kind, store)
-            store.keep(name, kind.read(body), index)
+            store.keep(name, _vetted(name, body, kind, profile), index)
         except MalformedObjectError as error:
             store.flaws.append((index, error))
             continue
         if name == "Pod":
             store.pods.append(Candidate(body, index, known=body["metadata"]["uid"] not in store.invented))
     return store
+
+
+def _vetted(name: str, body: Json, kind: _Kind, profile: Profile) -> Any:
+    """Read an object that the API server would keep. Raises MalformedObjectError with all that is wrong with it."""
+    found = vetting.flaws(name, body, profile)
+    try:
+        value = kind.read(body)
+    except MalformedObjectError as error:
+        raise MalformedObjectError(name, error.name, tuple(dict.fromkeys((*error.flaws, *found)))) from error
+    if found:
+        raise MalformedObjectError(name, meta.name_in(body), found)
+    return value
 
 
 def snapshot(store: Store) -> Snapshot:
@@ -135,6 +153,7 @@ def snapshot(store: Store) -> Snapshot:
         namespaces={name: _namespace(name) for name in sorted(mentioned)} | store.of("Namespace"),
         slices=store.of("ResourceSlice"),
         classes=store.of("DeviceClass"),
+        taint_rules=store.of("DeviceTaintRule"),
         claims=store.of("ResourceClaim"),
         templates=store.of("ResourceClaimTemplate"),
         jobs={job.meta.uid: job for job in store.of("Job").values()},

@@ -21,8 +21,9 @@ from admission.api.reasons import Denial
 from admission.api.reviews import Review
 from admission.api.snapshot import Snapshot
 from admission.api.workloads import Job
+from admission.dra.releases import Profile
 from admission.errors import Flaw, MalformedObjectError
-from admission.flow import completing, memory, reviewing
+from admission.flow import choosing, completing, memory, reviewing
 from admission.flow.completing import Candidate, PriorityClass, Store
 from admission.policy import recognition
 from admission.policy.doors import Rules
@@ -62,9 +63,13 @@ def expand(
     *,
     now: datetime | None = None,
     namespace: str = "default",
+    profile: Profile = choosing.NEWEST,
 ) -> Expanded:
-    """Return the cluster that the objects describe. now: by default a minute after the latest time among them."""
-    store = completing.read(objects, now=now, namespace=namespace)
+    """Return the cluster that the objects describe. now: by default a minute after the latest time among them.
+
+    profile: the Kubernetes that they are for.
+    """
+    store = completing.read(objects, now=now, namespace=namespace, profile=profile)
     bare = completing.snapshot(store)
 
     candidates = [*store.pods, *(pod for job in bare.jobs.values() for pod in _pods_of(job, store))]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.api import claims, devices, gangs, meters, nodes, pods, queues, reviews, workloads
+from admission.api import claims, devices, gangs, meters, nodes, pods, queues, reviews, taint_rules, workloads
 from admission.errors import MalformedObjectError
 
 DECODERS: dict[str, Callable[[Any], object]] = {
@@ -19,6 +19,7 @@ DECODERS: dict[str, Callable[[Any], object]] = {
     "ResourceClaimTemplate": claims.decode_template,
     "ResourceSlice": devices.decode_slice,
     "DeviceClass": devices.decode_class,
+    "DeviceTaintRule": taint_rules.decode,
     "Job": workloads.decode,
     "Queue": queues.decode,
     "Meter": meters.decode,
@@ -43,6 +44,21 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
         "ResourceSlice",
         {"spec": {"devices": [{"name": "d", "capacity": {"memory": {}}}]}},
         "spec.devices[0].capacity[memory].value",
+    ),
+    "a counter without a value": (
+        "ResourceSlice",
+        {"spec": {"sharedCounters": [{"name": "s", "counters": {"c": {}}}]}},
+        "spec.sharedCounters[0].counters[c].value",
+    ),
+    "a consumed counter that is null": (
+        "ResourceSlice",
+        {"spec": {"devices": [{"name": "d", "consumesCounters": [{"counterSet": "s", "counters": {"c": None}}]}]}},
+        "spec.devices[0].consumesCounters[0].counters[c].value",
+    ),
+    "a request of no alternatives": (
+        "ResourceClaim",
+        {"spec": {"devices": {"requests": [{"name": "r", "firstAvailable": []}]}}},
+        "spec.devices.requests[0]",
     ),
     "config holds text": ("DeviceClass", {"spec": {"config": ["x"]}}, "spec.config"),
     "a quota below zero": ("Queue", {"spec": {"quotas": [{"meter": "m", "nominal": "-1"}]}}, "spec.quotas[0].nominal"),
@@ -84,6 +100,15 @@ def test_all_flaws_of_an_object_are_told_at_once() -> None:
 
     fields = [flaw.field for flaw in caught.value.flaws]
     assert {"spec.quotas[0].nominal", "spec.quotas[1].meter", "spec.startTimeout"} <= set(fields)
+
+
+def test_no_alternatives_and_an_empty_mode_are_as_if_left_out() -> None:
+    request = {"name": "r", "firstAvailable": [], "exactly": {"deviceClassName": "gpu", "allocationMode": ""}}
+
+    found = claims.decode({"spec": {"devices": {"requests": [request]}}}).spec.requests[0]
+
+    assert not found.first_available
+    assert [(asked.device_class, asked.mode, asked.count) for asked in found.alternatives] == [("gpu", "ExactCount", 1)]
 
 
 NAMES = [

@@ -12,6 +12,7 @@ from admission.api.reasons import DenyReason, HoldReason
 from admission.flow import expanding, simulating
 from admission.flow.expanding import Expanded
 from admission.flow.simulating import GangOutcome, Outcome, Verdict
+from tests.unit.validation import refused
 
 Objects = list[dict[str, Any]]
 
@@ -312,11 +313,37 @@ FLAWS = {
 }
 
 
+REFUSED = refused.REFUSED | refused.STRICTER | refused.CEL
+
+
 @pytest.mark.parametrize(("obj", "field"), FLAWS.values(), ids=FLAWS)
 def test_a_flaw_names_the_object_of_the_input_and_its_field(obj: dict[str, Any], field: str) -> None:
     world = expand(teams(), [obj])
 
     assert [(index, flaw.field) for index, error in world.flaws for flaw in error.flaws] == [(3, field)]
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+def test_what_the_api_server_would_refuse_is_no_input(case: refused.Case) -> None:
+    world = expand(teams(), [case.obj])
+
+    assert [(index, flaw.field) for index, error in world.flaws for flaw in error.flaws] == [(3, case.field)]
+
+
+@pytest.mark.parametrize("obj", refused.GOOD.values(), ids=refused.GOOD)
+def test_what_the_api_server_would_take_is(obj: dict[str, Any]) -> None:
+    assert expand(teams(), [obj]).flaws == ()
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1alpha3"])
+def test_taint_rules_are_part_of_the_cluster(version: str) -> None:
+    rule = refused.rule({"driver": "gpu.example.com"}) | {"apiVersion": f"resource.k8s.io/{version}"}
+
+    rules = expand([rule]).snapshot.taint_rules
+
+    assert [(name, rule.driver, rule.taint.effect) for name, rule in rules.items()] == [
+        ("good", "gpu.example.com", "NoExecute")
+    ]
 
 
 def test_kinds_that_are_not_simulated_are_noted() -> None:

@@ -195,6 +195,20 @@ def test_a_flaw_is_told_with_file_line_and_field(muster: Muster, tmp_path: Path)
     assert done.stderr.startswith(f"error: {path}:8: Queue q: spec.quotas[0].nominal: 'many' is not a")
 
 
+def test_a_claim_that_no_cluster_would_keep_is_told_with_line_field_and_mend(muster: Muster, tmp_path: Path) -> None:
+    path = tmp_path / "claim.yaml"
+    path.write_text(
+        "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata:\n  name: c\n"
+        "spec:\n  devices:\n    requests:\n    - name: r\n      exactly:\n"
+        "        deviceClassName: gpu\n        count: 9223372036854775807\n"
+    )
+    done = muster("simulate", str(path))
+
+    assert done.returncode == 2
+    field = "spec.devices.requests[0].exactly.count"
+    assert done.stderr.startswith(f"error: {path}:11: ResourceClaim c: {field}: is 9223372036854775807; a claim holds")
+
+
 def test_debug_shows_the_traceback(muster: Muster, tmp_path: Path) -> None:
     done = muster("--debug", "simulate", str(tmp_path))
 

@@ -1,0 +1,93 @@
+"""Judging one field: its text, its number, the length of a list, names that stand twice. Flaws go to the reader."""
+
+from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+
+from admission.api import quantities
+from admission.api.reading import Reader
+from admission.api.validation.formats import Rule
+
+LARGEST_INTEGER = 2**63 - 1
+"""Kubernetes keeps whole numbers in 64 bits."""
+SMALLEST_INTEGER = -(2**63)
+
+
+def text(reader: Reader, name: str, rule: Rule) -> None:
+    """Judge a text that must be there."""
+    found = reader.required(name)
+    if found:
+        _judge(reader, name, found, rule)
+
+
+def optional(reader: Reader, name: str, rule: Rule) -> None:
+    """Judge a text that may be left out, but not be empty."""
+    if name in reader:
+        text(reader, name, rule)
+
+
+def texts(reader: Reader, name: str, rule: Rule, *, most: int) -> tuple[str, ...]:
+    """Judge every text of a list, and return them. most: how many there may be."""
+    found = reader.texts(name)
+    for index, item in enumerate(found):
+        _judge(reader, f"{name}[{index}]", item, rule)
+    sized(reader, name, len(found), most)
+    unique(reader, found, lambda index: f"{name}[{index}]")
+    return found
+
+
+def keys(reader: Reader, name: str, rule: Rule, *, most: int | None = None) -> None:
+    """Judge every key of a mapping."""
+    found = reader.keys(name)
+    for item in found:
+        _judge(reader, f"{name}[{item}]", item, rule)
+    if most is not None:
+        sized(reader, name, len(found), most)
+
+
+def one_of(reader: Reader, name: str, known: Iterable[str]) -> str:
+    """Judge a text that has to be one of those known, or be left out; return it."""
+    found = reader.text(name)
+    if found and found not in known:
+        reader.flaw(name, f"is {found!r}, one of {', '.join(known)} is expected")
+    return found
+
+
+def integer(reader: Reader, name: str, *, least: int = SMALLEST_INTEGER, default: int = 0) -> int:
+    """Return a whole number that is not too small, and not more than 64 bits hold; the default where it is a flaw."""
+    found = reader.integer(name, default)
+    if not SMALLEST_INTEGER <= found <= LARGEST_INTEGER:
+        reader.flaw(name, f"is {found}, more than 64 bits hold")
+        return default
+    if found < least:
+        reader.flaw(name, f"is {found}, at least {least} is expected")
+        return default
+    return found
+
+
+def quantity(reader: Reader, name: str) -> Fraction | None:
+    """Return a quantity that is not negative; None when absent, or when it is a flaw."""
+    found: Fraction | None = reader.parsed(name, quantities.parse, None)
+    if found is not None and found < 0:
+        reader.flaw(name, f"is {reader.raw(name)}, which is negative; at least 0 is expected")
+        return None
+    return found
+
+
+def sized(reader: Reader, name: str, count: int, most: int) -> None:
+    """Note that a list or mapping is too long."""
+    if count > most:
+        reader.flaw(name, f"holds {count} entries, at most {most} are allowed")
+
+
+def unique(reader: Reader, names: Sequence[str], place: Callable[[int], str]) -> None:
+    """Note every name that stands twice. place: the field of the one at an index."""
+    first: dict[str, int] = {}
+    for index, name in enumerate(names):
+        if name in first:
+            reader.flaw(place(index), f"{name!r} stands twice: at {place(first[name])} too")
+        first.setdefault(name, index)
+
+
+def _judge(reader: Reader, name: str, found: str, rule: Rule) -> None:
+    if message := rule(found):
+        reader.flaw(name, message)

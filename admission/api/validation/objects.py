@@ -1,0 +1,56 @@
+"""Every flaw of an object of resource.k8s.io, by its kind."""
+
+from collections.abc import Callable, Mapping
+
+from admission.api.reading import Json, Reader
+from admission.api.validation import claims, fields, formats, selecting, slices
+from admission.errors import Flaw
+
+
+def flaws(kind: str, obj: Json) -> tuple[Flaw, ...]:
+    """Return what the API server would refuse of an object, with the field's path; nothing for other kinds.
+
+    The object is one of `resource.k8s.io/v1`, or of another version of the same shape.
+    """
+    judge = _KINDS.get(kind)
+    if judge is None:
+        return ()
+    reader = Reader(obj)
+    fields.text(reader.child("metadata"), "name", formats.subdomain)
+    judge(reader)
+    return reader.flaws
+
+
+def _slice(reader: Reader) -> None:
+    slices.judge(reader.child("spec"))
+
+
+def _class(reader: Reader) -> None:
+    claims.judge_class(reader.child("spec"))
+
+
+def _claim(reader: Reader) -> None:
+    claims.judge(reader.child("spec"))
+    claims.judge_status(reader.child("status"), reader.child("spec"))
+
+
+def _template(reader: Reader) -> None:
+    claims.judge(reader.child("spec").child("spec"))
+
+
+def _taint_rule(reader: Reader) -> None:
+    spec = reader.child("spec")
+    selector = spec.child("deviceSelector")
+    fields.optional(selector, "driver", formats.driver)
+    fields.optional(selector, "pool", formats.pool)
+    fields.optional(selector, "device", formats.label)
+    selecting.taint(spec.child("taint"))
+
+
+_KINDS: Mapping[str, Callable[[Reader], None]] = {
+    "ResourceSlice": _slice,
+    "DeviceClass": _class,
+    "ResourceClaim": _claim,
+    "ResourceClaimTemplate": _template,
+    "DeviceTaintRule": _taint_rule,
+}

@@ -1,0 +1,91 @@
+"""How a capacity may be consumed: its default, and the values or the range that a request is rounded to."""
+
+from fractions import Fraction
+
+from admission.api.reading import Reader
+from admission.api.validation import fields
+
+MOST_VALUES = 10
+
+
+def judge(reader: Reader, whole: Fraction | None) -> None:
+    """Judge a requestPolicy of a device that allows multiple allocations. whole: all that the device has of it."""
+    default = fields.quantity(reader, "default")
+    ranged = "validRange" in reader
+    if reader.raw("validValues") and ranged:
+        reader.flaw("", "has both validValues and validRange, only one of them is allowed")
+        return
+    if reader.raw("validValues"):
+        _values(reader, default, whole)
+    if ranged:
+        _range(reader, default, whole)
+
+
+def _values(reader: Reader, default: Fraction | None, whole: Fraction | None) -> None:
+    raw = reader.raw("validValues")
+    entries = raw if isinstance(raw, list) else []
+    values = [_entry(reader, index, value) for index, value in enumerate(entries)]
+    fields.sized(reader, "validValues", len(values), MOST_VALUES)
+    for index, value in enumerate(values):
+        before = values[index - 1] if index else None
+        if value is None:
+            continue
+        if before is not None and value <= before:
+            reader.flaw(f"validValues[{index}]", "is not larger than the value before it; sort them, each once")
+        if whole is not None and value > whole:
+            reader.flaw(f"validValues[{index}]", "is more than the whole capacity")
+    if "default" not in reader:
+        reader.flaw("default", "is required beside validValues")
+    elif default is not None and None not in values and default not in values:
+        reader.flaw("default", "is none of validValues")
+
+
+def _entry(reader: Reader, index: int, value: object) -> Fraction | None:
+    place = f"validValues[{index}]"
+    return fields.quantity(reader.element(place, value), "")
+
+
+def _range(reader: Reader, default: Fraction | None, whole: Fraction | None) -> None:
+    span = reader.child("validRange")
+    least, most = fields.quantity(span, "min"), fields.quantity(span, "max")
+    if "default" not in reader:
+        reader.flaw("default", "is required beside validRange")
+    if "min" not in span:
+        span.flaw("min", "is required")
+    if least is None:
+        return
+    if whole is not None and least > whole:
+        span.flaw("min", "is more than the whole capacity")
+    if most is not None and most < least:
+        span.flaw("max", "is less than min")
+    if most is not None and whole is not None and most > whole:
+        span.flaw("max", "is more than the whole capacity")
+    if default is not None and (default < least or (most is not None and least <= most < default)):
+        reader.flaw("default", "is outside validRange")
+    _step(reader, span, (default, least, most), whole)
+
+
+def _step(
+    reader: Reader, span: Reader, amounts: tuple[Fraction | None, Fraction, Fraction | None], whole: Fraction | None
+) -> None:
+    """Judge the step, and whether default and max can be reached. amounts: default, min and max."""
+    default, least, most = amounts
+    step = fields.quantity(span, "step")
+    if step is None:
+        return
+    if step == 0:
+        span.flaw("step", "must be more than 0; leave it out to allow every amount")
+        return
+    if whole is not None and least + step > whole:
+        span.flaw("step", "is so large that min and one step are more than the whole capacity")
+    if not _are_whole(default, least, most, step):
+        # What fractions do depends on a feature gate: either rounded up to whole numbers, or counted in thousandths.
+        return
+    if default is not None and (default - least) % step:
+        reader.flaw("default", "cannot be reached from validRange.min in steps of validRange.step")
+    if most is not None and (most - least) % step:
+        span.flaw("max", "cannot be reached from min in steps of step")
+
+
+def _are_whole(*amounts: Fraction | None) -> bool:
+    return all(amount is None or amount.denominator == 1 for amount in amounts)

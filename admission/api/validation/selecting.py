@@ -1,0 +1,81 @@
+"""Node selectors, and the taints and tolerations of devices."""
+
+from admission.api.reading import Reader
+from admission.api.validation import fields, formats
+
+EFFECTS = ("NoSchedule", "NoExecute", "None")
+OPERATORS = ("Equal", "Exists")
+NODE_NAME = "metadata.name"
+
+
+def node_selector(reader: Reader) -> int:
+    """Judge a v1.NodeSelector, and return how many terms it has."""
+    terms = list(reader.children("nodeSelectorTerms"))
+    if not terms:
+        reader.flaw("nodeSelectorTerms", "needs at least one term")
+    for term in terms:
+        for expression in term.children("matchExpressions"):
+            _expression(expression)
+        for requirement in term.children("matchFields"):
+            _field(requirement)
+    return len(terms)
+
+
+def taint(reader: Reader) -> None:
+    """Judge a taint of a device."""
+    fields.text(reader, "key", formats.key)
+    _value(reader)
+    if not fields.one_of(reader, "effect", EFFECTS):
+        reader.required("effect")
+
+
+def toleration(reader: Reader) -> None:
+    """Judge a toleration of a device request."""
+    if reader.text("key"):
+        fields.text(reader, "key", formats.key)
+    if fields.one_of(reader, "operator", OPERATORS) == "Exists" and reader.text("value"):
+        reader.flaw("value", "must be left out, since the operator is Exists")
+    _value(reader)
+    fields.one_of(reader, "effect", EFFECTS)
+    fields.integer(reader, "tolerationSeconds")
+
+
+def _value(reader: Reader) -> None:
+    if reader.text("value"):
+        fields.text(reader, "value", formats.value)
+
+
+def _expression(reader: Reader) -> None:
+    fields.text(reader, "key", formats.key)
+    values = reader.texts("values")
+    match reader.required("operator"):
+        case "In" | "NotIn" as operator if not values:
+            reader.flaw("values", f"needs at least one value, since the operator is {operator}")
+        case "Exists" | "DoesNotExist" as operator if values:
+            reader.flaw("values", f"must be left out, since the operator is {operator}")
+        case "Gt" | "Lt" as operator if len(values) != 1:
+            reader.flaw("values", f"needs exactly one value, since the operator is {operator}")
+        case "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" | "":
+            pass
+        case unknown:
+            reader.flaw("operator", f"is {unknown!r}, one of In, NotIn, Exists, DoesNotExist, Gt, Lt is expected")
+    for index, value in enumerate(values):
+        if message := formats.value(value):
+            reader.flaw(f"values[{index}]", message)
+
+
+def _field(reader: Reader) -> None:
+    key = reader.required("key")
+    if key and key != NODE_NAME:
+        reader.flaw("key", f"is {key!r}, {NODE_NAME} is expected: nodes have no other field to select by")
+    values = reader.texts("values")
+    match reader.required("operator"):
+        case "In" | "NotIn" as operator if len(values) != 1:
+            reader.flaw("values", f"needs exactly one value, since the operator is {operator}")
+        case "In" | "NotIn" | "":
+            pass
+        case unknown:
+            reader.flaw("operator", f"is {unknown!r}, In or NotIn is expected")
+    for index, value in enumerate(values):
+        if message := formats.subdomain(value):
+            reader.flaw(f"values[{index}]", message)

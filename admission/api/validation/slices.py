@@ -1,0 +1,202 @@
+"""ResourceSlices: the pool, where the devices are, and the devices or the counter sets."""
+
+from admission.api.reading import Reader
+from admission.api.validation import fields, formats, policies, selecting
+
+MOST_DEVICES = 128
+MOST_ADVANCED_DEVICES = 64
+"""In a slice with taints, counters or list attributes."""
+MOST_ATTRIBUTES = 32
+"""Attributes and capacities of a device together."""
+MOST_VALUES = 48
+"""Values of all attributes of a device, each entry of a list counted."""
+MOST_TAINTS = 16
+MOST_CONDITIONS = 4
+MOST_COUNTER_SETS = 8
+MOST_COUNTERS = 32
+MOST_CONSUMED_SETS = 2
+
+_PLACES = ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection")
+_SCALARS = ("string", "int", "bool", "version")
+_LISTS = ("strings", "ints", "bools", "versions")
+
+
+def judge(spec: Reader) -> None:
+    """Judge the spec of a ResourceSlice."""
+    fields.text(spec, "driver", formats.driver)
+    _pool(spec.child("pool"))
+    _place(spec, _PLACES)
+    if "nodeSelector" in spec and selecting.node_selector(spec.child("nodeSelector")) > 1:
+        spec.flaw("nodeSelector.nodeSelectorTerms", "must have exactly one term")
+    if "sharedCounters" in spec and "devices" in spec:
+        spec.flaw("", "has both sharedCounters and devices; a slice holds one or the other")
+    _counter_sets(spec)
+    devices = list(spec.children("devices"))
+    advanced = any(map(_is_advanced, devices))
+    fields.sized(spec, "devices", len(devices), MOST_ADVANCED_DEVICES if advanced else MOST_DEVICES)
+    names = [device.text("name") for device in devices]
+    fields.unique(spec, names, lambda index: f"devices[{index}].name")
+    per_device = spec.raw("perDeviceNodeSelection") is True
+    for device in devices:
+        _device(device, per_device=per_device)
+
+
+def _pool(pool: Reader) -> None:
+    fields.text(pool, "name", formats.pool)
+    fields.integer(pool, "generation", least=0)
+    if "resourceSliceCount" not in pool:
+        pool.flaw("resourceSliceCount", "is required: how many slices the pool has")
+    fields.integer(pool, "resourceSliceCount", least=1, default=1)
+
+
+def _place(reader: Reader, places: tuple[str, ...]) -> None:
+    """Judge where a slice or a device is: exactly one of the fields that say so."""
+    fields.optional(reader, "nodeName", formats.subdomain)
+    for name in ("allNodes", "perDeviceNodeSelection"):
+        if name in places and name in reader and not reader.flag(name, default=True):
+            reader.flaw(name, "must be true or left out")
+    present = [name for name in places if name in reader]
+    given = [name for name in present if reader.raw(name) not in (False, "")]
+    if len(given) > 1 or not present:
+        found = f"has {' and '.join(given)}" if given else "says nowhere on which nodes its devices are"
+        reader.flaw("", f"{found}; exactly one of {', '.join(places)} is required")
+
+
+def _counter_sets(spec: Reader) -> None:
+    sets = list(spec.children("sharedCounters"))
+    fields.sized(spec, "sharedCounters", len(sets), MOST_COUNTER_SETS)
+    fields.unique(spec, [each.text("name") for each in sets], lambda index: f"sharedCounters[{index}].name")
+    for each in sets:
+        fields.text(each, "name", formats.label)
+        _counters(each)
+
+
+def _counters(reader: Reader) -> None:
+    fields.keys(reader, "counters", formats.label, most=MOST_COUNTERS)
+    if not reader.keys("counters"):
+        reader.flaw("counters", "needs at least one counter")
+    for _, counter in reader.entries("counters"):
+        if "value" not in counter:
+            counter.flaw("value", "is required")
+        fields.quantity(counter, "value")
+
+
+def _is_advanced(device: Reader) -> bool:
+    lists = (name in attribute for _, attribute in device.entries("attributes") for name in _LISTS)
+    return bool(device.raw("taints")) or bool(device.raw("consumesCounters")) or any(lists)
+
+
+def _device(device: Reader, *, per_device: bool) -> None:
+    fields.text(device, "name", formats.label)
+    _device_place(device, per_device=per_device)
+    _attributes(device)
+    _capacities(device)
+    _consumption(device)
+    taints = list(device.children("taints"))
+    fields.sized(device, "taints", len(taints), MOST_TAINTS)
+    for taint in taints:
+        selecting.taint(taint)
+    _conditions(device)
+
+
+def _device_place(device: Reader, *, per_device: bool) -> None:
+    places = _PLACES[:3]
+    if per_device:
+        _place(device, places)
+    for name in places:
+        if not per_device and name in device:
+            device.flaw(name, "is only allowed where the slice sets perDeviceNodeSelection: true")
+    if per_device and "nodeSelector" in device:
+        selecting.node_selector(device.child("nodeSelector"))
+
+
+def _attributes(device: Reader) -> None:
+    fields.keys(device, "attributes", formats.qualified)
+    values = sum(_attribute(attribute) for _, attribute in device.entries("attributes"))
+    fields.sized(device, "attributes", values, MOST_VALUES)
+    named = len(device.keys("attributes")) + len(device.keys("capacity"))
+    if named > MOST_ATTRIBUTES:
+        device.flaw("", f"has {named} attributes and capacities, at most {MOST_ATTRIBUTES} are allowed together")
+
+
+def _attribute(attribute: Reader) -> int:
+    """Judge an attribute, and return how many values it has."""
+    given = [name for name in (*_SCALARS, *_LISTS) if name in attribute]
+    if len(given) != 1:
+        found = f"has {' and '.join(given)}" if given else "has no value"
+        attribute.flaw("", f"{found}; exactly one of {', '.join((*_SCALARS, *_LISTS))} is required")
+    _scalars(attribute)
+    listed = [name for name in _LISTS if name in attribute]
+    return sum(_listed(attribute, name) for name in listed) or 1
+
+
+def _scalars(attribute: Reader) -> None:
+    attribute.flag("bool")
+    fields.integer(attribute, "int")
+    for name, rule in (("string", formats.attribute), ("version", formats.version)):
+        if name in attribute and (message := rule(attribute.text(name))):
+            attribute.flaw(name, message)
+
+
+def _listed(attribute: Reader, name: str) -> int:
+    """Judge each entry as if it stood alone, and return how many there are."""
+    entries = attribute.raw(name)
+    if not isinstance(entries, list):
+        attribute.flaw(name, "must be a list")
+        return 0
+    if not entries:
+        attribute.flaw(name, "must not be empty")
+    for index, entry in enumerate(entries):
+        place = f"{name}[{index}]"
+        _scalar(attribute, place, name.removesuffix("s"), entry)
+    return len(entries)
+
+
+def _scalar(attribute: Reader, place: str, kind: str, entry: object) -> None:
+    one = attribute.element(place, entry)
+    match kind:
+        case "bool":
+            one.flag("")
+        case "int":
+            fields.integer(one, "")
+        case _:
+            rule = formats.version if kind == "version" else formats.attribute
+            if message := rule(one.text("")):
+                one.flaw("", message)
+
+
+def _capacities(device: Reader) -> None:
+    fields.keys(device, "capacity", formats.qualified)
+    shared = device.raw("allowMultipleAllocations") is True
+    device.flag("allowMultipleAllocations")
+    for _, capacity in device.entries("capacity"):
+        if "value" not in capacity:
+            capacity.flaw("value", "is required")
+        whole = fields.quantity(capacity, "value")
+        if "requestPolicy" not in capacity:
+            continue
+        if shared:
+            policies.judge(capacity.child("requestPolicy"), whole)
+        else:
+            capacity.flaw("requestPolicy", "is only allowed where the device sets allowMultipleAllocations: true")
+
+
+def _consumption(device: Reader) -> None:
+    uses = list(device.children("consumesCounters"))
+    fields.sized(device, "consumesCounters", len(uses), MOST_CONSUMED_SETS)
+    sets = [use.text("counterSet") for use in uses]
+    fields.unique(device, sets, lambda index: f"consumesCounters[{index}].counterSet")
+    for use in uses:
+        fields.text(use, "counterSet", formats.label)
+        _counters(use)
+
+
+def _conditions(device: Reader) -> None:
+    wanted = fields.texts(device, "bindingConditions", formats.key, most=MOST_CONDITIONS)
+    failures = fields.texts(device, "bindingFailureConditions", formats.key, most=MOST_CONDITIONS)
+    for index, condition in enumerate(failures):
+        if condition in wanted:
+            device.flaw(f"bindingFailureConditions[{index}]", f"{condition!r} is one of bindingConditions too")
+    if bool(wanted) != bool(failures):
+        missing = "bindingFailureConditions" if wanted else "bindingConditions"
+        device.flaw(missing, "is required: bindingConditions and bindingFailureConditions are used together")

@@ -1,0 +1,48 @@
+"""What the API server would refuse of an object from a file: by the rules of its kind, and of its CEL.
+
+For `muster simulate`: an object that no cluster would keep must not be decided about. Pure.
+"""
+
+from collections.abc import Iterator
+
+from admission.api.reading import Json, Reader
+from admission.api.validation import claims, objects
+from admission.dra.cel import environments, programs
+from admission.dra.releases import Profile, Release
+from admission.errors import Flaw
+
+_MINORS = {Release.V1_36: 36, Release.V1_37: 37}
+
+
+def flaws(kind: str, obj: Json, profile: Profile) -> tuple[Flaw, ...]:
+    """Return every flaw of an object of resource.k8s.io with its field; nothing for other kinds."""
+    environment = environments.Profile(release=_MINORS[profile.release], lists=profile.features.list_attributes)
+    reader = Reader(obj)
+    for selector in _selectors(kind, reader):
+        text = selector.child("cel").raw("expression")
+        # What is no text, or too long a one, is told with the other fields.
+        if isinstance(text, str) and 0 < len(text.encode(errors="replace")) <= claims.LONGEST_EXPRESSION:
+            program = programs.compile_device(text, profile=environment)
+            if isinstance(program, programs.CompileError):
+                selector.flaw("cel.expression", f"is not CEL that Kubernetes takes: {program}")
+    return tuple(dict.fromkeys((*objects.flaws(kind, obj), *reader.flaws)))
+
+
+def _selectors(kind: str, obj: Reader) -> Iterator[Reader]:
+    spec = obj.child("spec")
+    match kind:
+        case "DeviceClass":
+            yield from spec.children("selectors")
+        case "ResourceClaim":
+            yield from _of_claim(spec)
+        case "ResourceClaimTemplate":
+            yield from _of_claim(spec.child("spec"))
+        case _:
+            pass
+
+
+def _of_claim(spec: Reader) -> Iterator[Reader]:
+    for request in spec.child("devices").children("requests"):
+        yield from request.child("exactly").children("selectors")
+        for alternative in request.children("firstAvailable"):
+            yield from alternative.children("selectors")
