@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from admission.api import claims, devices, gangs, meta, meters, names, nodes, pods, queues, workloads
+from admission.api import claims, devices, gangs, meta, meters, names, nodes, pods, queues, taint_rules, workloads
 from admission.api.meta import Meta
 from admission.api.reading import Json, Reader
 
@@ -15,6 +15,8 @@ class Kind:
 
     decode: reads an object, or raises MalformedObjectError. by_uid: pods and jobs are keyed by UID, since one that was
     made anew under an old name is another; everything else by `namespace/name`, or the name where cluster-scoped.
+    older: versions of the same shape, the newest first, that an API server may serve instead. optional: whether a
+    cluster may not know the kind at all, and then simply has none of it.
     """
 
     name: str
@@ -24,12 +26,19 @@ class Kind:
     field: str
     decode: Callable[[Json], Any]
     by_uid: bool = False
+    older: tuple[str, ...] = ()
+    optional: bool = False
 
     @property
     def path(self) -> str:
         """Where all objects of the kind are listed."""
+        return self.paths[0]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Where all objects of the kind may be listed: one path for each version, the best first."""
         root = f"/apis/{self.group}" if self.group else "/api"
-        return f"{root}/{self.version}/{self.plural}"
+        return tuple(f"{root}/{version}/{self.plural}" for version in (self.version, *self.older))
 
     def __str__(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural
@@ -62,6 +71,17 @@ CLAIMS = _resource("ResourceClaim", "resourceclaims", "claims", claims.decode)
 TEMPLATES = _resource("ResourceClaimTemplate", "resourceclaimtemplates", "templates", claims.decode_template)
 SLICES = _resource("ResourceSlice", "resourceslices", "slices", devices.decode_slice)
 CLASSES = _resource("DeviceClass", "deviceclasses", "classes", devices.decode_class)
+TAINT_RULES = Kind(
+    name="DeviceTaintRule",
+    group="resource.k8s.io",
+    version="v1",
+    plural="devicetaintrules",
+    field="taint_rules",
+    decode=taint_rules.decode,
+    older=("v1beta2", "v1alpha3"),
+    optional=True,
+)
+"""In v1 since Kubernetes 1.37; before, only where a beta or alpha version is switched on."""
 JOBS = Kind(name="Job", group="batch", version="v1", plural="jobs", field="jobs", decode=workloads.decode, by_uid=True)
 QUEUES = _own("Queue", "queues", "queues", queues.decode)
 METERS = _own("Meter", "meters", "meters", meters.decode)
@@ -69,7 +89,7 @@ GANGS = _own("Gang", "gangs", "gangs", gangs.decode)
 POLICIES = _own("ClaimPolicy", "claimpolicies", "policies", _decode_policy)
 
 ALL = (
-    *(PODS, NODES, NAMESPACES, CLAIMS, TEMPLATES, SLICES, CLASSES, JOBS),
+    *(PODS, NODES, NAMESPACES, CLAIMS, TEMPLATES, SLICES, CLASSES, TAINT_RULES, JOBS),
     *(QUEUES, METERS, GANGS, POLICIES),
 )
 """What the controller reads."""

@@ -2,8 +2,8 @@
 
 A watcher lists in pages of one moment, then watches from there. When the connection is lost it resumes from the last
 version that it saw; when that is too old, or the API server refuses, it lists again, and what is missing then was
-deleted meanwhile. This mirrors the reflector of client-go (tools/cache/reflector.go, v0.37), without its streaming
-lists.
+deleted meanwhile. A kind that not every API server knows is empty where it is not served, and looked for again from
+time to time. This mirrors the reflector of client-go (tools/cache/reflector.go, v0.37), without its streaming lists.
 """
 
 import asyncio
@@ -43,6 +43,8 @@ class Pace:
     grace: float = 15.0
     base: float = 0.5
     longest_pause: float = 10.0
+    absent: float = 60.0
+    """Until a kind that is not served is looked for again."""
 
 
 async def watch(connection: Connection, store: Store, *, pace: Pace | None = None) -> None:
@@ -63,8 +65,11 @@ class Watcher:
         self._pace = pace
         self._version = ""
         """resourceVersion up to which the table is true; empty when it has to be listed."""
+        self._path = table.kind.path
+        """Where the kind is served: one version of several."""
         self._failed = 0
         self._expired = 0
+        self._absent = False
 
     async def run(self) -> None:
         """List, watch, and begin again, until cancelled."""
@@ -72,6 +77,9 @@ class Watcher:
             try:
                 if not self._version:
                     await self._list()
+                if self._absent:
+                    await asyncio.sleep(self._pace.absent)
+                    continue
                 await self._watch()
             except failures.ExpiredError:
                 # Whoever says so is there, however long it was away before: begin the back-off anew. An API server that
@@ -92,20 +100,39 @@ class Watcher:
                 )
 
     async def _list(self) -> None:
-        """Make the table equal to the cluster at one moment."""
-        try:
-            version, keys = await self._read_pages(self._pace.page)
-        except failures.ExpiredError:
-            # The pages' moment was compacted away while we read: take all at once, as client-go does.
-            version, keys = await self._read_pages(0)
+        """Make the table equal to the cluster at one moment; empty where the API server does not know the kind."""
+        found = await self._read()
+        if found is None and not self._absent:
+            log.info("the API server does not serve this kind", kind=str(self._kind), again=self._pace.absent)
+        self._absent = found is None
+        if self._absent:
+            self._failed = self._expired = 0
+        self._version, keys = found or ("", set[str]())
         self._table.keep_only(keys)
-        self._version = version
         self._table.trouble = ""
         self._store.note_listed()
 
+    async def _read(self) -> tuple[str, set[str]] | None:
+        """Read all objects in the best version that is served; None where none of an optional kind is."""
+        for path in self._kind.paths:
+            self._path = path
+            try:
+                return await self._read_all()
+            except failures.AbsentEndpointError:
+                if not self._kind.optional:
+                    raise
+        return None
+
+    async def _read_all(self) -> tuple[str, set[str]]:
+        try:
+            return await self._read_pages(self._pace.page)
+        except failures.ExpiredError:
+            # The pages' moment was compacted away while we read: take all at once, as client-go does.
+            return await self._read_pages(0)
+
     async def _read_pages(self, limit: int) -> tuple[str, set[str]]:
         version, keys = "", set[str]()
-        async with aclosing(self._connection.pages(self._kind.path, limit=limit)) as pages:
+        async with aclosing(self._connection.pages(self._path, limit=limit)) as pages:
             async for page in pages:
                 version = str(page["metadata"]["resourceVersion"])
                 for number, item in enumerate(page.get("items") or (), start=1):
@@ -125,9 +152,7 @@ class Watcher:
         }
         began = asyncio.get_running_loop().time()
         seen = 0
-        stream = self._connection.lines(
-            self._kind.path, params, quiet=self._pace.quiet, whole=seconds + self._pace.grace
-        )
+        stream = self._connection.lines(self._path, params, quiet=self._pace.quiet, whole=seconds + self._pace.grace)
         async with aclosing(stream) as lines:
             async for line in lines:
                 self._table.trouble = ""
@@ -164,14 +189,14 @@ class Watcher:
     def _told(self, status: Any, line: bytes) -> MusterError:
         """Return the error of an ERROR event. Unless it is of the past, the version may be at fault: list again."""
         self._version = ""
-        call = failures.target("GET", self._kind.path, watch=True)
+        call = failures.target("GET", self._path, watch=True)
         code = status.get("code") if isinstance(status, dict) else None
         return failures.translate(call, code if isinstance(code, int) else 500, json.dumps(status) if code else line)
 
     def _fail(self, trouble: str) -> None:
         self._failed += 1
         self._table.trouble = trouble
-        # Twelve watchers would fill the log while the API server is away: each speaks up after 1, 2, 4, 8 … failures.
+        # A dozen watchers would fill the log while the API server is away: each speaks up after 1, 2, 4, 8 … failures.
         say = log.warning if self._failed.bit_count() == 1 else log.debug
         say("the watch failed", kind=str(self._kind), failures=self._failed, error=trouble)
 

@@ -17,7 +17,7 @@ from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.api.pods import Pod
 from admission.api.reasons import Hold, HoldReason
 from admission.api.reports import ConditionReport, EventType, MeterUse, Notice, QueueReport
-from admission.api.selectors import LabelSelector, Requirement
+from admission.api.selectors import LabelSelector, Requirement, Taint
 from admission.cluster import installing, kinds, notices, registering, watching
 from admission.cluster.connecting import ONCE, Connection, PatchKind
 from admission.cluster.credentials import Place
@@ -419,6 +419,29 @@ async def _is_refused_change(connection: Connection, path: str, change: Any) -> 
     return False
 
 
-async def test_every_kind_that_is_watched_can_be_listed(connection: Connection) -> None:
+async def test_every_kind_that_is_watched_can_be_listed(connection: Connection, kubernetes: str) -> None:
     for kind in kinds.ALL:
-        assert "items" in await connection.get(kind.path)
+        served = kind.paths[0] if kubernetes != "1.36" or kind is not kinds.TAINT_RULES else kind.paths[1]
+        assert "items" in await connection.get(served)
+
+
+async def test_taint_rules_are_seen_where_they_are_served(connection: Connection, control_plane: ControlPlane) -> None:
+    client, store = control_plane.client(), Store([kinds.TAINT_RULES])
+    task = asyncio.create_task(watching.watch(connection, store), name="watch")
+    try:
+        await store.wait_synced(within=30)
+        path = next(path for path in kinds.TAINT_RULES.paths if client.find(path))
+        spec = {
+            "deviceSelector": {"driver": "taint.example.com", "pool": "a/b"},
+            "taint": {"key": "example.com/unhealthy", "value": "yes", "effect": "NoSchedule"},
+        }
+        client.create(path, {"metadata": {"name": "unhealthy"}, "spec": spec})
+        await until(store, lambda: "unhealthy" in store.snapshot().taint_rules)
+        rule = store.snapshot().taint_rules["unhealthy"]
+        assert (rule.driver, rule.pool, rule.device, rule.selects) == ("taint.example.com", "a/b", None, True)
+        assert rule.taint == Taint(key="example.com/unhealthy", value="yes", effect="NoSchedule")
+
+        client.delete(f"{path}/unhealthy")
+        await until(store, lambda: store.snapshot().taint_rules == {})
+    finally:
+        task.cancel()

@@ -14,6 +14,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/muster-system/leases"
 
 CALLS: dict[str, tuple[str, str]] = {
     "pods are listed": ("GET", "/api/v1/pods"),
+    "taint rules are listed": ("GET", "/apis/resource.k8s.io/v1/devicetaintrules"),
     "a gate is opened": ("PATCH", "/api/v1/namespaces/team/pods/train-0"),
     "a pod is evicted": ("POST", "/api/v1/namespaces/team/pods/train-0/eviction"),
     "a gated pod is deleted": ("DELETE", "/api/v1/namespaces/team/pods/train-0"),

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -261,9 +262,77 @@ async def test_every_kind_is_asked_for_at_its_place(api: FakeApi, connection: Co
     assert listed(api) == {
         *("/api/v1/pods", "/api/v1/nodes", "/api/v1/namespaces", "/apis/batch/v1/jobs"),
         *(f"/apis/resource.k8s.io/v1/resource{kind}" for kind in ("claims", "claimtemplates", "slices")),
-        "/apis/resource.k8s.io/v1/deviceclasses",
+        *("/apis/resource.k8s.io/v1/deviceclasses", "/apis/resource.k8s.io/v1/devicetaintrules"),
         *(f"/apis/muster.dev/v1alpha1/{kind}" for kind in ("queues", "meters", "gangs", "claimpolicies")),
     }
+
+
+def a_rule(name: str) -> dict[str, Any]:
+    taint = {"key": "unhealthy", "effect": "NoSchedule"}
+    return {"metadata": {"name": name}, "spec": {"deviceSelector": {"pool": "node-1"}, "taint": taint}}
+
+
+def absent(api: FakeApi, *paths: str) -> None:
+    """Let these paths be unknown until the answers are taken away."""
+    for path in paths:
+        for _ in range(1000):
+            api.answer("GET", path, 404, "404 page not found")
+
+
+RULES = kinds.TAINT_RULES.paths
+SOON = replace(PACE, absent=0.01)
+
+
+async def test_a_kind_that_is_served_in_an_older_version_is_read_there(api: FakeApi, connection: Connection) -> None:
+    absent(api, RULES[0])
+    api.put(RULES[1], a_rule("first"))
+    async with watched(connection, kinds.TAINT_RULES) as store:
+        assert set(store.snapshot().taint_rules) == {"first"}
+
+        api.put(RULES[1], a_rule("second"))
+        await until(store, lambda: set(store.snapshot().taint_rules) == {"first", "second"})
+
+    watches = [request.path for request in api.asked if request.query.get("watch")]
+    assert watches == [RULES[1]]
+
+
+async def test_a_kind_that_is_not_served_is_empty_and_no_trouble(api: FakeApi, connection: Connection) -> None:
+    absent(api, *RULES)
+    with structlog.testing.capture_logs() as logs:
+        async with watched(connection, kinds.TAINT_RULES, pace=SOON) as store:
+            assert store.snapshot().taint_rules == {}
+            async with asyncio.timeout(5):
+                while api.count("GET", RULES[-1]) < 4:
+                    await api.next_request()
+            assert store.troubles() == {}
+
+    assert [(log["log_level"], log["event"]) for log in logs] == [
+        ("info", "the API server does not serve this kind")
+    ], "it is said once, however often it is looked for"
+    assert not any(request.query.get("watch") for request in api.asked)
+
+
+async def test_a_kind_that_comes_to_be_served_is_watched_from_then_on(api: FakeApi, connection: Connection) -> None:
+    absent(api, *RULES)
+    async with watched(connection, kinds.TAINT_RULES, pace=SOON) as store:
+        assert store.synced
+        api.put(RULES[0], a_rule("a"))
+        api.answers.clear()
+        await until(store, lambda: set(store.snapshot().taint_rules) == {"a"})
+
+        api.delete(RULES[0], "a")
+        await until(store, lambda: store.snapshot().taint_rules == {})
+
+
+async def test_a_kind_that_is_served_no_more_is_empty(api: FakeApi, connection: Connection) -> None:
+    api.put(RULES[0], a_rule("a"))
+    async with watched(connection, kinds.TAINT_RULES, pace=SOON) as store:
+        async with asyncio.timeout(5):
+            while not api.count("GET", RULES[0], watch="true"):
+                await api.next_request()
+        absent(api, *RULES)
+        api.break_watches()
+        await until(store, lambda: store.snapshot().taint_rules == {})
 
 
 async def test_a_webhook_does_not_watch_nodes_and_pods(api: FakeApi, connection: Connection) -> None:
