@@ -70,7 +70,7 @@ def _moved(instant: values.Timestamp, nanoseconds: int) -> values.Timestamp:
 
 
 def _concatenate(left: Any, right: Any) -> Any:
-    budgets.check_size(len(left) + len(right))
+    budgets.check_size(len(left) + len(right), budgets.MAX_SIZE if type(left) is tuple else budgets.MAX_TEXT)
     return left + right
 
 

@@ -4,10 +4,11 @@ The checker has left the overloads that fit the static types. Operators that jud
 called straight; where one overload fits, its classes are tested; where several do, all of the name are tried.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from admission.dra.cel import budgets, environments, equality, failures, folding, frames, loops, values
+from admission.dra.cel import budgets, environments, equality, failures, folding, frames, values
 from admission.dra.cel.frames import Frame, Run
 from admission.dra.cel.library import sorting
 from admission.dra.cel.signatures import Implementation, Overload
@@ -30,6 +31,7 @@ def compile_call(  # noqa: PLR0911 - one line a case
 ) -> Run:
     """Return the closure of a call of one function."""
     first = overloads[0]
+    runs = asserted(overloads, runs)
     left, right = runs[0] if runs else _nothing, runs[-1] if runs else _nothing
     if first.name in _READERS and folding.NOT_CONSTANT not in constants:
         return _read_once(overloads, constants)
@@ -40,7 +42,7 @@ def compile_call(  # noqa: PLR0911 - one line a case
     if first.name in _SELF_JUDGING:
         return _binary(first.run, left, right)
     if first.name == "@in":
-        return _membership(left, right, constants[1])
+        return _membership(left, right, constants[1] if is_literal_set(overloads, constants[1]) else None)
     prepared = first.prepare(constants) if first.prepare else None
     if prepared is not None:
         return _charged(first, _guarded(first, prepared, runs))
@@ -48,6 +50,38 @@ def compile_call(  # noqa: PLR0911 - one line a case
         return _charged(first, _guarded(first, first.run, runs))
     alike = [overload for overload in environment.functions[first.name] if _alike(overload, first)]
     return _charged(first, _dispatched(alike, runs))
+
+
+_CRASHING: Mapping[str, tuple[int, type]] = MappingProxyType(
+    {"distinct": (0, tuple), "sort": (0, tuple), "flatten": (1, int)}
+)
+"""Functions whose cost cel-go finds by an argument that it takes for a list or int unasked: another value, or an error,
+crashes it (ext/lists.go)."""
+
+
+def asserted(overloads: Sequence[Overload], runs: Sequence[Run]) -> Sequence[Run]:
+    """Return the arguments of a call, with the one on which it may crash."""
+    if len(overloads) > 1 or overloads[0].name not in _CRASHING:
+        return runs
+    place, kind = _CRASHING[overloads[0].name]
+    return [crashing(run, kind) if at == place else run for at, run in enumerate(runs)]
+
+
+def crashing(argument: Run, kind: type) -> Run:
+    """Return an argument that must be of a kind: anything else is an error that nothing absorbs."""
+
+    def run(frame: Frame) -> Any:
+        try:
+            value = argument(frame)
+        except failures.AbortError:
+            raise
+        except failures.EvaluationError as error:
+            raise failures.AbortError(f"internal error: interface conversion of an error: {error}") from None
+        if type(value) is not kind:
+            raise failures.AbortError(f"internal error: interface conversion: {values.type_name(value)}")
+        return value
+
+    return run
 
 
 def checked_key(key: Any) -> Any:
@@ -58,9 +92,8 @@ def checked_key(key: Any) -> Any:
     raise failures.EvaluationError("unsupported key type")
 
 
-def sort_by(source: Run, slots: loops.Slots, body: Run) -> Run:
-    """Compile `sortBy`: the list in the order of what the body gives."""
-    keys = loops.collect(source, slots, None, body)
+def sort_by(source: Run, keys: Run) -> Run:
+    """Compile `sortBy`: the list in the order of its keys."""
 
     def run(frame: Frame) -> tuple[Any, ...]:
         elements = source(frame)
@@ -115,8 +148,18 @@ def _equality(left: Run, right: Run, constant: Any) -> Run:
     return run
 
 
-def _membership(needle: Run, container: Run, constant: Any) -> Run:
-    if type(constant) is not tuple or not all(type(element) in _PRIMITIVES for element in constant):
+def is_literal_set(overloads: Sequence[Overload], constant: Any) -> bool:
+    """Whether `in` asks a written list of strings, numbers or bools, of which cel-go makes a set."""
+    return (
+        len(overloads) == 1
+        and overloads[0].parameters[1].name == "list"
+        and type(constant) is tuple
+        and all(type(element) in _PRIMITIVES for element in constant)
+    )
+
+
+def _membership(needle: Run, container: Run, constant: tuple[Any, ...] | None) -> Run:
+    if constant is None:
         return _binary(equality.contains, needle, container)
     texts = frozenset(element for element in constant if type(element) is str)
 
@@ -130,16 +173,15 @@ def _membership(needle: Run, container: Run, constant: Any) -> Run:
 
 
 def _lazy_or(optional: Run, other: Run, *, whole: bool) -> Run:
+    """Compile `or` (whole) and `orValue`, which give what is no optional as it is."""
+
     def run(frame: Frame) -> Any:
         value = optional(frame)
         if type(value) is not values.Optional:
-            raise failures.no_such_overload()
+            return value
         if value.present:
             return value if whole else value.value
-        result = other(frame)
-        if whole and type(result) is not values.Optional:
-            raise failures.no_such_overload()
-        return result
+        return other(frame)
 
     return run
 

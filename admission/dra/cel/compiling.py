@@ -5,7 +5,7 @@ program may run in several threads at once.
 """
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from admission.dra.cel import (
@@ -23,17 +23,7 @@ from admission.dra.cel import (
 )
 from admission.dra.cel.frames import Frame, Run
 
-_UNSET = object()
-
-
-def compile_checked(
-    root: nodes.Node, checked: checking.Checked, environment: environments.Environment
-) -> tuple[Run, int]:
-    """Return the program and the length of its frame. Raises RefusalError where cel-go evaluates early and fails."""
-    compiler = _Compiler(checked, environment)
-    slots = {name: frames.FIRST_VARIABLE + place for place, name in enumerate(environment.variables)}
-    run = compiler.compile(root, {name: _reader(slot) for name, slot in slots.items()})
-    return run, compiler.places
+UNSET = object()
 
 
 class _Failed:
@@ -46,7 +36,9 @@ class _Failed:
 Scope = Mapping[str, Run]
 
 
-class _Compiler:
+class Compiler:
+    """Makes the closures of one text. `counting` has one whose closures count their cost as well."""
+
     def __init__(self, checked: checking.Checked, environment: environments.Environment) -> None:
         self.checked = checked
         self.environment = environment
@@ -54,7 +46,14 @@ class _Compiler:
         self.constants: dict[int, Any] = {}
         self.runs: dict[int, Run] = {}
 
+    def program(self, root: nodes.Node) -> tuple[Run, int]:
+        """Return the closure and its frame's length. Raises RefusalError where cel-go evaluates early and fails."""
+        slots = {name: frames.FIRST_VARIABLE + place for place, name in enumerate(self.environment.variables)}
+        run = self.compile(root, {name: reader(slot) for name, slot in slots.items()})
+        return run, self.places
+
     def place(self) -> int:
+        """Return a place of the frame that is nobody else's."""
         self.places += 1
         return self.places - 1
 
@@ -87,7 +86,7 @@ class _Compiler:
                 return _conjunction(terms) if node.conjunction else _disjunction(terms)
             case nodes.Conditional():
                 parts = (node.condition, node.then, node.otherwise)
-                return _conditional(*(self.compile(part, scope) for part in parts))
+                return conditional(*(self.compile(part, scope) for part in parts))
             case nodes.ListLiteral():
                 return self._list(node, scope)
             case nodes.MapLiteral():
@@ -120,11 +119,15 @@ class _Compiler:
 
     def _has(self, node: nodes.Has, scope: Scope) -> Run:
         """Test for a field: of an optional too, unless it is one that a map or list holds."""
-        operand, name = self.compile(node.operand, scope), node.field
+        operand, name, is_there = self.compile(node.operand, scope), node.field, self.presence(node)
+        return lambda frame: is_there(operand(frame), name)
+
+    def presence(self, node: nodes.Has) -> Callable[[Any, str], bool]:
+        """Return the test of a value for a field."""
         inner = node.operand
         if isinstance(inner, nodes.Select | nodes.Index) and not (inner.optional or self._is_optional(inner.operand)):
-            return lambda frame: reading.has_plain_field(operand(frame), name)
-        return lambda frame: reading.has_field(operand(frame), name)
+            return reading.has_plain_field
+        return reading.has_field
 
     def _is_optional(self, node: nodes.Node) -> bool:
         return self.checked.kind(node).name == kinds.OPTIONAL
@@ -171,28 +174,21 @@ class _Compiler:
             for entry in node.entries
             if entry.key is not None
         ]
-
-        def run(frame: Frame) -> dict[Any, Any]:
-            result = {}
-            for key_run, value_run, optional in parts:
-                key, value = key_run(frame), value_run(frame)
-                if optional:
-                    value = _optional(value)
-                    if not value.present:
-                        continue
-                    value = value.value
-                result[calls.checked_key(key)] = value
-            return result
-
-        return run
+        run = _map_builder(parts)
+        if any(self.constant_of(part) is folding.NOT_CONSTANT for part in nodes.children(node)):
+            return run
+        try:
+            return self.constant(node, run([]))
+        except failures.EvaluationError:
+            return run
 
     def _comprehension(self, node: nodes.Comprehension, scope: Scope) -> Run:  # noqa: PLR0911 - one line a macro
         source = self.compile(node.range, scope)
         first = self.place()
         second = None if node.second is None else self.place()
-        inner = {**scope, node.first: _reader(first)}
+        inner = {**scope, node.first: reader(first)}
         if node.second is not None and second is not None:
-            inner[node.second] = _reader(second)
+            inner[node.second] = reader(second)
         condition = None if node.condition is None else self.compile(node.condition, inner)
         body = self.compile(node.body, inner)
         slots = (first, second)
@@ -202,7 +198,7 @@ class _Compiler:
             case "exists_one":
                 return loops.count_one(source, slots, body)
             case "filter":
-                return loops.collect(source, slots, body, _reader(first))
+                return loops.collect(source, slots, body, reader(first))
             case "map" | "transformList":
                 return loops.collect(source, slots, condition, body)
             case "transformMap":
@@ -210,15 +206,20 @@ class _Compiler:
             case "transformMapEntry":
                 return loops.collect_entries(source, slots, condition, body)
             case _:
-                return calls.sort_by(source, slots, body)
+                keys = loops.collect(source, slots, None, body)
+                return calls.sort_by(source, calls.crashing(keys, tuple) if self.orders_one_kind(node) else keys)
+
+    def orders_one_kind(self, node: nodes.Comprehension) -> bool:
+        """Whether the keys of a `sortBy` are of a known kind, so that one overload orders them."""
+        return not kinds.is_dynamic(self.checked.kind(node.body))
 
     def _bind(self, node: nodes.Bind, scope: Scope) -> Run:
         value = self.compile(node.value, scope)
         slot = self.place()
-        body = self.compile(node.body, {**scope, node.name: _lazy_reader(slot, value)})
+        body = self.compile(node.body, {**scope, node.name: lazy_reader(slot, value)})
 
         def run(frame: Frame) -> Any:
-            frame[slot] = _UNSET
+            frame[slot] = UNSET
             return body(frame)
 
         return run
@@ -226,27 +227,27 @@ class _Compiler:
     def _optional_map(self, node: nodes.OptionalMap, scope: Scope) -> Run:
         operand = self.compile(node.operand, scope)
         slot = self.place()
-        body = self.compile(node.body, {**scope, node.name: _reader(slot)})
+        body = self.compile(node.body, {**scope, node.name: reader(slot)})
         flat = node.flat
 
         def run(frame: Frame) -> values.Optional:
-            optional = _optional(operand(frame))
+            optional = as_optional(operand(frame))
             if not optional.present:
                 return values.NONE
             frame[slot] = optional.value
-            return _optional(body(frame)) if flat else values.some(body(frame))
+            return as_optional(body(frame)) if flat else values.some(body(frame))
 
         return run
 
 
-def _reader(slot: int) -> Run:
+def reader(slot: int) -> Run:
     return operator.itemgetter(slot)
 
 
-def _lazy_reader(slot: int, value: Run) -> Run:
+def lazy_reader(slot: int, value: Run) -> Run:
     def run(frame: Frame) -> Any:
         found = frame[slot]
-        if found is _UNSET:
+        if found is UNSET:
             try:
                 found = value(frame)
             except failures.AbortError:
@@ -282,10 +283,26 @@ def _marker(constant: Any) -> Any:
     return constant if constant is folding.NOT_CONSTANT else None
 
 
-def _optional(value: Any) -> values.Optional:
+def as_optional(value: Any) -> values.Optional:
     if type(value) is not values.Optional:
         raise failures.no_such_overload()
     return value
+
+
+def _map_builder(parts: Sequence[tuple[Run, Run, bool]]) -> Run:
+    def run(frame: Frame) -> dict[Any, Any]:
+        result = {}
+        for key_run, value_run, optional in parts:
+            key, value = calls.checked_key(key_run(frame)), value_run(frame)
+            if not optional:
+                result[key] = value
+            elif as_optional(value).present:
+                result[key] = value.value
+            else:
+                result.pop(key, None)
+        return result
+
+    return run
 
 
 def _present(parts: Sequence[tuple[Run, bool]], frame: Frame) -> list[Any]:
@@ -293,7 +310,7 @@ def _present(parts: Sequence[tuple[Run, bool]], frame: Frame) -> list[Any]:
     for run, optional in parts:
         value = run(frame)
         if optional:
-            value = _optional(value)
+            value = as_optional(value)
             if value.present:
                 result.append(value.value)
         else:
@@ -345,7 +362,7 @@ def _disjunction(terms: Sequence[Run]) -> Run:
     return run
 
 
-def _conditional(condition: Run, then: Run, otherwise: Run) -> Run:
+def conditional(condition: Run, then: Run, otherwise: Run) -> Run:
     def run(frame: Frame) -> Any:
         return then(frame) if loops.truth(condition(frame)) else otherwise(frame)
 

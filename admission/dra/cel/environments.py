@@ -5,13 +5,14 @@ Kubernetes' compiler that is answered for.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from admission.dra.cel import kinds, values
 from admission.dra.cel.kinds import Kind
 from admission.dra.cel.library import catalog
 from admission.dra.cel.signatures import Overload
+from admission.dra.cel.sizes import Declared
 
 DEVICE = Kind("kubernetes.DRADevice")
 
@@ -52,6 +53,9 @@ class Environment:
     unsupported: frozenset[str]
     unknown_result: Kind = kinds.ANY
     """The type besides the wanted one that a text may have; its value is tested at run time."""
+    declared: Mapping[str, Declared] = field(default_factory=dict)
+    """How large the variables may be, for the static cost; what is not declared may be of any size."""
+    release: int = 36
     escapes: bool = False
     """Whether fields may be written in backticks."""
 
@@ -73,7 +77,28 @@ def of_device(profile: Profile) -> Environment:
     }
     if profile.stored or profile.consumable:
         fields["allowMultipleAllocations"] = kinds.BOOL
-    return of_variables({"device": DEVICE}, {DEVICE.name: fields}, attribute, profile)
+    environment = of_variables({"device": DEVICE}, {DEVICE.name: fields}, attribute, profile)
+    return replace(environment, declared={"device": _DEVICE_SIZES})
+
+
+_MOST_NAMES = 32
+"""Attributes, and capacities, of one device (resource.k8s.io ResourceSliceMaxAttributesAndCapacitiesPerDevice)."""
+
+
+def _two_maps(value: Declared, named: Declared | None) -> Declared:
+    inner = Declared(most=_MOST_NAMES, key=Declared(most=32), value=value, named=named)
+    return Declared(most=_MOST_NAMES, key=Declared(most=63), value=inner)
+
+
+_ATTRIBUTE_SIZE = Declared(most=64)
+_DEVICE_SIZES = Declared(
+    fields={
+        "driver": Declared(most=63),
+        "allowMultipleAllocations": Declared(most=1),
+        "attributes": _two_maps(_ATTRIBUTE_SIZE, _ATTRIBUTE_SIZE),
+        "capacity": _two_maps(Declared(), None),
+    }
+)
 
 
 def of_variables(
@@ -93,6 +118,7 @@ def of_variables(
         types=_TYPES,
         unsupported=catalog.UNSUPPORTED,
         unknown_result=unknown_result,
+        release=profile.release,
         escapes=profile.release >= 37,
     )
 

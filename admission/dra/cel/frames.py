@@ -1,6 +1,6 @@
 """The state of one evaluation: a list, so that reading a variable is one index.
 
-The first places hold the environment's variables, then come the steps that are left, then the variables of
+The first places hold the steps that are left and the cost so far, then come the environment's variables, then those of
 comprehensions and bindings, each with a place of its own.
 """
 
@@ -13,7 +13,9 @@ Frame = list[Any]
 Run = Callable[[Frame], Any]
 
 STEPS = 0
-FIRST_VARIABLE = 1
+COST = 1
+"""Counted only by programs whose static cost does not prove that it stays far below the limit."""
+FIRST_VARIABLE = 2
 
 
 def step(frame: Frame) -> None:

@@ -108,14 +108,18 @@ def collect_entries(source: Run, slots: Slots, condition: Run | None, body: Run)
         for _ in turns(frame, source(frame), slots):
             if condition is not None and not truth(condition(frame)):
                 continue
-            entries = body(frame)
-            if type(entries) not in values.MAPS:
-                raise failures.no_such_overload("cel.@mapInsert")
-            for key, value in entries.items():
-                insert(result, values.from_key(key), value)
+            insert_all(result, body(frame))
         return result
 
     return run
+
+
+def insert_all(result: dict[Any, Any], entries: Any) -> None:
+    """Add all entries of another map."""
+    if type(entries) not in values.MAPS:
+        raise failures.no_such_overload("cel.@mapInsert")
+    for key, value in entries.items():
+        insert(result, values.from_key(key), value)
 
 
 def insert(result: dict[Any, Any], key: Any, value: Any) -> None:

@@ -5,16 +5,20 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from admission.api import devices
 from admission.dra.cel import (
     budgets,
     checking,
     compiling,
+    counting,
     environments,
+    estimating,
     failures,
     frames,
     kinds,
+    nodes,
     parsing,
     values,
     vetting,
@@ -56,11 +60,13 @@ class UnreadableDevice:
 class Program:
     """A text that compiled. Holds no state: evaluating is safe in several threads."""
 
-    __slots__ = ("_places", "_run", "result", "text")
+    __slots__ = ("_places", "_run", "counts", "result", "text")
 
-    def __init__(self, text: str, result: Result, run: frames.Run, places: int) -> None:
+    def __init__(self, text: str, result: Result, run: frames.Run, places: int, *, counts: bool) -> None:
         self.text = text
         self.result = result
+        self.counts = counts
+        """Whether evaluating counts its cost; other texts cannot come near the limit."""
         self._run = run
         self._places = places
 
@@ -69,41 +75,89 @@ class Program:
 
         Raises EvaluationError, always on an unreadable device.
         """
-        if isinstance(device, UnreadableDevice):
-            raise device.error()
+        return self._evaluate(device, self._frame())
+
+    def measure(self, device: DeviceValue | UnreadableDevice) -> tuple[bool | int | EvaluationError, int]:
+        """Return the value, or the error, and what evaluating cost: 0 unless the program counts."""
+        frame = self._frame()
+        try:
+            return self._evaluate(device, frame), frame[frames.COST]
+        except EvaluationError as error:
+            return error, frame[frames.COST]
+
+    def _frame(self) -> frames.Frame:
         frame: frames.Frame = [None] * self._places
         frame[frames.STEPS] = budgets.STEPS
+        frame[frames.COST] = 0
+        return frame
+
+    def _evaluate(self, device: DeviceValue | UnreadableDevice, frame: frames.Frame) -> bool | int:
+        if isinstance(device, UnreadableDevice):
+            raise device.error()
         frame[frames.FIRST_VARIABLE] = device.device
         try:
-            value = self._run(frame)
+            value: Any = self._run(frame)
         except RecursionError:
             raise EvaluationError("the expression nests too deeply to be evaluated") from None
         if type(value) is _RESULTS[self.result]:
-            return value  # type: ignore[return-value] # a bool or an int, by the line above
+            return value
         raise EvaluationError(
             f"CEL result of type {values.type_name(value)} could not be converted to {self.result.value}"
         )
 
 
-_RESULTS = {Result.BOOL: bool, Result.INT: int}
+_RESULTS: dict[Result, type[bool] | type[int]] = {Result.BOOL: bool, Result.INT: int}
+
+SURELY_CHEAP = 100_000
+"""Texts that cost no more, by their bound, are evaluated without counting: a tenth of the limit, so that a device with
+values longer than the API takes does not matter either."""
 
 
 def compile_device(
-    text: str, *, result: Result = Result.BOOL, profile: environments.Profile = environments.DEFAULT
+    text: str,
+    *,
+    result: Result = Result.BOOL,
+    profile: environments.Profile = environments.DEFAULT,
+    always_counts: bool = False,
 ) -> Program | CompileError:
-    """Compile an expression over `device`. Never raises because of the text."""
+    """Compile an expression over `device`. Never raises because of the text.
+
+    always_counts: count the cost of any text, for `measure`.
+    """
     environment = environments.of_device(profile)
     try:
-        root = parsing.parse(text, escapes=environment.escapes)
-        checked = checking.check(root, environment)
-        vetting.vet(root, checked)
-        _check_result(checked.kind(root), result, environment)
-        run, places = compiling.compile_checked(root, checked, environment)
+        root, checked = _checked(text, result, environment)
+        counts = always_counts or estimating.bound(root, checked, environment) > SURELY_CHEAP
+        compiler = counting.Counter if counts else compiling.Compiler
+        run, places = compiler(checked, environment).program(root)
     except failures.RefusalError as refusal:
         return failures.compile_error(text, refusal)
     except RecursionError:
         return failures.compile_error(text, failures.RefusalError(-1, "max recursion depth exceeded"))
-    return Program(text, result, run, places)
+    return Program(text, result, run, places, counts=counts)
+
+
+def static_cost(
+    text: str, *, result: Result = Result.BOOL, profile: environments.Profile = environments.DEFAULT
+) -> int | CompileError:
+    """Return what evaluating an expression over `device` costs at most, at most 2^64-1, or why it does not compile."""
+    environment = environments.of_device(profile)
+    try:
+        root, checked = _checked(text, result, environment)
+        compiling.Compiler(checked, environment).program(root)
+        return estimating.worst_case(root, checked, environment)
+    except failures.RefusalError as refusal:
+        return failures.compile_error(text, refusal)
+    except RecursionError:
+        return failures.compile_error(text, failures.RefusalError(-1, "max recursion depth exceeded"))
+
+
+def _checked(text: str, result: Result, environment: environments.Environment) -> tuple[nodes.Node, checking.Checked]:
+    root = parsing.parse(text, escapes=environment.escapes)
+    checked = checking.check(root, environment)
+    vetting.vet(root, checked)
+    _check_result(checked.kind(root), result, environment)
+    return root, checked
 
 
 def _check_result(kind: kinds.Kind, result: Result, environment: environments.Environment) -> None:

@@ -127,9 +127,13 @@ class URL:
 
 @dataclass(frozen=True, slots=True)
 class NamedFormat:
-    """A format of strings; validate returns what is wrong with one."""
+    """A format of strings; validate returns what is wrong with one.
+
+    pattern_size: of the regular expression that Kubernetes charges for a test.
+    """
 
     name: str
+    pattern_size: int
     validate: Callable[[str], list[str]]
 
 

@@ -99,7 +99,20 @@ _CHECKS: dict[str, Check] = {
     "datetime": _simply(_is_datetime, "invalid datetime"),
 }
 
-FORMATS = MappingProxyType({name: NamedFormat(name, check) for name, check in _CHECKS.items()})
+_PATTERN_SIZES = {
+    "dns1123Subdomain": 60,
+    "dns1123SubdomainPrefix": 60,
+    "qualifiedName": 60,
+    "labelValue": 40,
+    "uri": 1_103,
+    "uuid": 70,
+    "byte": 84,
+    "date": 71,
+    "datetime": 71,
+}
+FORMATS = MappingProxyType(
+    {name: NamedFormat(name, _PATTERN_SIZES.get(name, 30), check) for name, check in _CHECKS.items()}
+)
 
 
 def _named(name: str) -> values.Optional:

@@ -83,7 +83,7 @@ def _join(parts: tuple[Any, ...], separator: str = "") -> str:
     for part in parts:
         if type(part) is not str:
             raise failures.no_such_overload("join")
-    budgets.check_size(sum(map(len, parts)) + len(separator) * len(parts))
+    budgets.check_size(sum(map(len, parts)) + len(separator) * len(parts), budgets.MAX_TEXT)
     return separator.join(parts)
 
 
