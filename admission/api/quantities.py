@@ -72,3 +72,14 @@ def render(amount: int) -> str:
             if amount % 1024**power == 0:
                 return f"{amount // 1024**power}{suffix}"
     return str(amount)
+
+
+def write(value: Fraction) -> str:
+    """Write an exact value as a quantity: whole amounts as `render` does, others in the smallest part that is whole."""
+    if value.denominator == 1:
+        return render(value.numerator)
+    for suffix, power in (("m", 3), ("u", 6), ("n", 9)):
+        scaled = value * 10**power
+        if scaled.denominator == 1:
+            return f"{scaled.numerator}{suffix}"
+    raise AmountError(f"{value} cannot be written as a quantity: it is finer than a billionth")

@@ -1,7 +1,7 @@
 """One pod on one node: what kube-scheduler's allocator would answer, with its outcomes kept apart.
 
-`planning` searches over pods and nodes with the same parts; this is the question for a single pod, for explanations and
-for comparing with the answers of Kubernetes' own code.
+`planning` searches over pods and nodes with the same parts; this is the question for a single pod, for explanations,
+for allocations that Muster writes itself, and for comparing with the answers of Kubernetes' own code.
 """
 
 from collections.abc import Sequence
@@ -11,25 +11,44 @@ from admission.api.claims import Claim
 from admission.api.devices import DeviceId
 from admission.api.entries import RequestDevice
 from admission.api.names import NodeName
-from admission.dra import asking, metering, profiles, searching
-from admission.dra.asking import ClaimAsk, Refusal, RequestAsk
-from admission.dra.pools import Shelf, Soundness
-from admission.dra.profiles import Answer, Layout, Profiles
-from admission.dra.searching import Budget, Found, Stuck
+from admission.dra import asking, contents, results, traits
+from admission.dra.asking import ClaimAsk, Option, Refusal
+from admission.dra.contents import Contents, Left, Units, Use
+from admission.dra.found import Budget, Found, Pick, Stuck, Why
+from admission.dra.pools import Shelf, Spot
+from admission.dra.results import Result
+from admission.dra.searching import search
 from admission.dra.selecting import Selectors
+from admission.dra.takings import Taking
+from admission.dra.traits import Answer, Layout, Trait, Traits
 from admission.dra.worlds import World
 
 
 @dataclass(frozen=True, slots=True)
 class Allocated:
-    """Per claim its devices, in the order in which kube-scheduler writes them."""
+    """Per claim what status.allocation will say, with its devices in the order in which kube-scheduler writes them."""
 
-    claims: tuple[tuple[RequestDevice, ...], ...]
+    claims: tuple[Result, ...]
+
+    @property
+    def devices(self) -> tuple[tuple[RequestDevice, ...], ...]:
+        """Return only the devices, per claim."""
+        return tuple(tuple(given.request_device for given in result.given) for result in self.claims)
+
+    @property
+    def takings(self) -> tuple[tuple[Taking, ...], ...]:
+        """Return what every claim makes unavailable to others."""
+        return tuple(tuple(t for given in result.given if (t := given.taking) is not None) for result in self.claims)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotHere:
-    """Not on this node; another one may do. matching and free: devices of the node that do for the request."""
+    """Not on this node; another one may do. matching and free: devices of the node that do for the request.
+
+    conditions: what turned away devices that are free. device: one of those. incomplete: pools of the node whose
+    devices are not used since slices are missing. invalid: pools that contradict themselves; kube-scheduler then says
+    that the node has an error.
+    """
 
     claim: str
     request: str
@@ -38,79 +57,124 @@ class NotHere:
     matching: int
     free: int
     tainted: int
-    constrained: bool
+    conditions: tuple[Why, ...] = ()
+    device: DeviceId | None = None
+    incomplete: str = ""
     invalid: str = ""
-    """What is wrong with a pool of the node; its devices are not used."""
 
     @property
     def message(self) -> str:
         """Say what fails."""
         where = f"request {self.request} of claim {self.claim} needs {self.needed} of class {self.device_class}"
+        broken = "; ".join(filter(None, (self.invalid, self.incomplete)))
         if not self.matching:
             tainted = f"{self.tainted} match, all tainted" if self.tainted else "no device matches"
-            return f"{where}: {tainted}" + (f"; {self.invalid}" if self.invalid else "")
-        together = ", and a constraint keeps them apart" if self.constrained and self.free >= self.needed else ""
-        return f"{where}: {self.matching} match, {self.free} free{together}"
+            return f"{where}: {tainted}" + (f"; {broken}" if broken else "")
+        example = f" ({self.device} for one)" if self.device is not None else ""
+        reasons = " and ".join(why.value for why in self.conditions)
+        return f"{where}: {self.matching} match, {self.free} free" + (f", and {reasons}{example}" if reasons else "")
 
 
 Outcome = Allocated | NotHere | Refusal
 
 
-def allocate(claims: Sequence[Claim], node: NodeName, world: World, *, selectors: Selectors, steps: int) -> Outcome:
-    """Allocate all unallocated claims of one pod on one node, all or nothing. Raises StepsEndedError."""
+def allocate(  # noqa: PLR0913 - everything that an answer depends on, by name
+    claims: Sequence[Claim],
+    node: NodeName,
+    world: World,
+    *,
+    selectors: Selectors,
+    steps: int,
+    promise: bool = False,
+) -> Outcome:
+    """Allocate all unallocated claims of one pod on one node, all or nothing. Raises StepsEndedError.
+
+    promise: only an answer that rests on no known defect of kube-scheduler.
+    """
     asked: list[ClaimAsk] = []
     for claim in claims:
-        found = asking.of(claim.spec, world.classes, f"claim {claim.meta.name}")
+        found = asking.of(claim.spec, world.classes, f"claim {claim.meta.name}", world.profile)
         if not isinstance(found, ClaimAsk):
             return found
         asked.append(found)
-    need = profiles.Need(asking.asks(asked), asking.attributes(asked), metering.NONE, world.shared)
-    known = profiles.of(need, selectors)
-    shelf = world.shelves.get(node, Shelf())
-    layout = known.layout(shelf)
-    free = [at for at, spot in enumerate(layout.spots) if spot.id not in world.taken]
-    answer = searching.search(asked, [layout.numbers[at] for at in free], known, Budget(steps))
+    need = traits.Need(asking.asks(asked), asking.attributes(asked), profile=world.profile)
+    seen = _Node(world, node, traits.of(need, selectors))
+    answer = search(asked, seen.contents, seen.units, world.profile, Budget(steps), promise=promise)
     if isinstance(answer, Found):
-        return Allocated(_devices(answer, asked, [layout.spots[at].id for at in free]))
+        return Allocated(tuple(seen.result(*one) for one in zip(claims, asked, answer.picks, strict=True)))
     if isinstance(answer, Stuck):
-        return _not_here(answer, claims, asked, _Node(shelf, layout, frozenset(free), known))
+        return seen.not_here(answer, claims, asked)
     return answer
 
 
-def _devices(
-    found: Found, asked: Sequence[ClaimAsk], free: Sequence[DeviceId]
-) -> tuple[tuple[RequestDevice, ...], ...]:
-    return tuple(
-        tuple(RequestDevice(request=claim.requests[request].name, device=free[at]) for request, at in picks)
-        for claim, picks in zip(asked, found.picks, strict=True)
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class _Node:
-    shelf: Shelf
-    layout: Layout
-    free: frozenset[int]
-    known: Profiles
+    """One node as one pod's claims see it."""
 
-    def answers(self, request: RequestAsk) -> list[object]:
-        ask = self.known.need.asks.index(request.ask)
-        return [self.known.known[number].answers[ask] for number in self.layout.numbers]
+    def __init__(self, world: World, name: NodeName, known: Traits) -> None:
+        self.name = name
+        self._world = world
+        self._traits = known
+        self._shelf = world.shelves.get(name, Shelf())
+        self._layout: Layout = known.layout(self._shelf)
+        self.units = Units(known)
+        self.contents = self._contents()
 
+    def result(self, claim: Claim, asked: ClaimAsk, picks: Sequence[Pick]) -> Result:
+        chosen = [asked.requests[pick.request].options[pick.option] for pick in picks]
+        given = [self._given(option, pick.at) for option, pick in zip(chosen, picks, strict=True)]
+        return results.of(claim, asked, given, self.name, self._world.classes, self._world.profile)
 
-def _not_here(stuck: Stuck, claims: Sequence[Claim], asked: Sequence[ClaimAsk], node: _Node) -> NotHere:
-    request = asked[stuck.claim].requests[stuck.request]
-    answers = node.answers(request)
-    matching = {at for at, answer in enumerate(answers) if answer is Answer.YES}
-    broken = [f"{pool.title}: {pool.why}" for pool in node.shelf.pools if pool.soundness is not Soundness.SOUND]
-    return NotHere(
-        claim=claims[stuck.claim].meta.name,
-        request=request.name,
-        device_class=request.ask.device_class,
-        needed=request.count,
-        matching=len(matching),
-        free=len(matching & node.free),
-        tainted=answers.count(Answer.TAINTED),
-        constrained=stuck.constrained,
-        invalid="; ".join(broken),
-    )
+    def _given(self, option: Option, at: int) -> results.Given:
+        spot, trait = self._layout.spots[at], self._trait(at)
+        names = [name for name, _ in trait.room]
+        takes = trait.takes[self._traits.need.asks.index(option.ask)] if trait.takes else ()
+        consumed = dict(zip(names, takes, strict=True)) if trait.shared else {}
+        return results.Given(option, spot, shared=trait.shared, consumed=consumed)
+
+    def not_here(self, stuck: Stuck, claims: Sequence[Claim], asked: Sequence[ClaimAsk]) -> NotHere:
+        requests = asked[stuck.claim].requests if asked else ()
+        option = requests[stuck.request].options[0] if requests else Option("", asking.Ask("", ()), 0)
+        ask = self._traits.need.asks.index(option.ask) if requests else None
+        answers = [self._trait(at).answers[ask] for at in range(len(self._layout.spots))] if ask is not None else []
+        matching = [at for at, answer in enumerate(answers) if answer is Answer.YES]
+        trouble = self.contents.trouble(self._world.profile.quirks)
+        return NotHere(
+            claim=claims[stuck.claim].meta.name if claims else "",
+            request=option.name,
+            device_class=option.ask.device_class,
+            needed=option.count,
+            matching=len(matching),
+            free=sum(self._layout.spots[at].id not in self._world.taken for at in matching),
+            tainted=answers.count(Answer.TAINTED),
+            conditions=tuple(sorted(stuck.reasons, key=lambda why: why.name)),
+            device=self._layout.spots[stuck.at].id if stuck.at is not None else None,
+            incomplete=trouble.incomplete,
+            invalid=trouble.invalid,
+        )
+
+    def _trait(self, at: int) -> Trait:
+        return self._traits.known[self._layout.numbers[at]]
+
+    def _contents(self) -> Contents:
+        layout = self._layout
+        return Contents(
+            units=tuple(
+                self.units.number(trait, self._use(spot, trait), stock)
+                for spot, trait, stock in zip(layout.spots, layout.numbers, layout.stocks, strict=True)
+            ),
+            stocks=self._stocks(),
+            troubles=contents.troubles(self._shelf),
+            disputed=contents.disputed(self._shelf, self._traits),
+        )
+
+    def _use(self, spot: Spot, trait: int) -> Use:
+        if spot.id in self._world.taken:
+            return contents.TAKEN
+        shares = self._world.shares.get(spot.id)
+        if shares is None:
+            return contents.FREE
+        return contents.shared_use(self._traits.known[trait], [shared.share for shared in shares])
+
+    def _stocks(self) -> tuple[Left, ...]:
+        in_use = {*self._world.taken, *self._world.shares} if self._layout.drawn else set()
+        return contents.left_of(self._layout.drawn, in_use)

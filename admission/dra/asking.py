@@ -1,30 +1,22 @@
-"""What claims ask for, ready to be searched: one `Ask` per request, in order, and the constraints.
+"""What claims ask for, ready to be searched: requests with their alternatives, in order, and the constraints.
 
-The checks are those that the allocator makes before it looks at any device (`Allocate` of
-`structured/internal/incubating/allocator_incubating.go`, v0.37.1). What Muster does not simulate yet is refused here by
-name; a device that needs it is refused where the search meets it.
+The checks are those that the allocator makes before it looks at any device (`Allocate` and `validateDeviceRequest` of
+`structured/internal/incubating/allocator_incubating.go`, v0.37.1).
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
-from admission.api.claims import EXACT_COUNT, MAX_RESULTS, ClaimSpec, Constraint, DeviceRequest, Request
+from admission.api.claims import ALL, EXACT_COUNT, MAX_RESULTS, ClaimSpec, Constraint, DeviceRequest, Request
 from admission.api.devices import DeviceClass
 from admission.api.names import MeterName
 from admission.api.selectors import Toleration
 from admission.dra import selecting
+from admission.dra.capacities import Needs
+from admission.dra.releases import Profile, Release
+from admission.dra.rules import Rule
 from admission.dra.selecting import Texts
-
-
-@dataclass(frozen=True, slots=True)
-class NotSimulated:
-    """A feature that Muster does not simulate, and where it was met. Nothing is said of whether it would fit."""
-
-    what: str
-    where: str
-
-    def __str__(self) -> str:
-        return f"{self.where} uses {self.what}, which Muster does not simulate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,28 +47,49 @@ class Ask:
     device_class: str
     texts: Texts
     tolerations: tuple[Toleration, ...] = ()
+    needs: Needs = ()
+
+
+class Mode(StrEnum):
+    """How many devices a request wants."""
+
+    EXACT = EXACT_COUNT
+    ALL = ALL
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One way to serve a request: the request itself, or one of its alternatives.
+
+    name: as results write it, `request` or `request/alternative`. count: how many devices; of no meaning in mode All.
+    admin: whether devices may be in use already. tolerations: as the request writes them, for its results.
+    """
+
+    name: str
+    ask: Ask
+    count: int = 1
+    mode: Mode = Mode.EXACT
+    admin: bool = False
+    tolerations: tuple[Toleration, ...] = ()
+
+    @property
+    def plain(self) -> bool:
+        """Return whether it takes a known number of devices for itself."""
+        return self.mode is Mode.EXACT and not self.admin
 
 
 @dataclass(frozen=True, slots=True)
 class RequestAsk:
-    """One request: its name, as results write it, and how many devices of which sort."""
+    """One request and the ways to serve it, in order of preference. listed: whether it has alternatives."""
 
     name: str
-    ask: Ask
-    count: int
+    options: tuple[Option, ...]
+    listed: bool = False
 
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A constraint: the attribute, whether values must be equal or all different, and the requests that it binds."""
-
-    attribute: str
-    distinct: bool
-    requests: frozenset[str]
-    """Positions do not matter: names, as the constraint writes them; empty for all."""
-
-    def binds(self, request: str) -> bool:
-        return not self.requests or request in self.requests
+    @property
+    def least(self) -> int:
+        """Return how many devices it takes at least, as far as that is known before looking at devices."""
+        return min((option.count if option.mode is Mode.EXACT else 0 for option in self.options), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,60 +100,27 @@ class ClaimAsk:
     rules: tuple[Rule, ...] = ()
 
 
-Refusal = NotSimulated | Fatal | Unpriced
+Refusal = Fatal | Unpriced
 
 
-def of(spec: ClaimSpec, classes: Mapping[str, DeviceClass], where: str) -> ClaimAsk | Refusal:
+def of(spec: ClaimSpec, classes: Mapping[str, DeviceClass], where: str, profile: Profile) -> ClaimAsk | Fatal:
     """Return what a claim asks for. where: how messages call the claim."""
     requests: list[RequestAsk] = []
     for request in spec.requests:
-        found = _request(request, classes, where)
-        if not isinstance(found, RequestAsk):
+        found = _request(request, classes, where, profile)
+        if isinstance(found, Fatal):
             return found
         requests.append(found)
-    total = sum(request.count for request in requests)
-    if total > MAX_RESULTS:
-        return Fatal(f"{where} asks for {total} devices, more than the {MAX_RESULTS} that a claim can hold")
+    least = sum(request.least for request in requests)
+    if least > MAX_RESULTS:
+        return Fatal(f"{where} asks for {least} devices, more than the {MAX_RESULTS} that a claim can hold")
     rules: list[Rule] = []
     for constraint in spec.constraints:
         rule = _rule(constraint, where)
-        if not isinstance(rule, Rule):
+        if isinstance(rule, Fatal):
             return rule
         rules.append(rule)
     return ClaimAsk(tuple(requests), tuple(rules))
-
-
-def _request(request: Request, classes: Mapping[str, DeviceClass], where: str) -> RequestAsk | Refusal:
-    place = f"request {request.name} of {where}"
-    if request.first_available:
-        return NotSimulated("firstAvailable", place)
-    option = request.alternatives[0]
-    if what := _not_simulated(option):
-        return NotSimulated(what, place)
-    if not option.device_class:
-        return Fatal(f"{place} names no device class")
-    device_class = classes.get(option.device_class)
-    if device_class is None:
-        return Fatal(f"{place} asks for device class {option.device_class}, which does not exist")
-    texts = selecting.joined(device_class.selectors, option.selectors)
-    return RequestAsk(request.name, Ask(option.device_class, texts, option.tolerations), option.count)
-
-
-def _not_simulated(option: DeviceRequest) -> str | None:
-    """Return the first feature of a request that is not simulated."""
-    features = {
-        f"allocationMode {option.mode}": option.mode != EXACT_COUNT,
-        "adminAccess": option.admin_access,
-        "capacity requests": bool(option.capacity),
-    }
-    return next((what for what, used in features.items() if used), None)
-
-
-def _rule(constraint: Constraint, where: str) -> Rule | Refusal:
-    attribute = constraint.match or constraint.distinct
-    if attribute is None or (constraint.match and constraint.distinct):
-        return Fatal(f"{where} has a constraint that is neither matchAttribute nor distinctAttribute")
-    return Rule(attribute, constraint.match is None, frozenset(constraint.requests))
 
 
 def attributes(claims: Iterable[ClaimAsk]) -> tuple[str, ...]:
@@ -150,4 +130,63 @@ def attributes(claims: Iterable[ClaimAsk]) -> tuple[str, ...]:
 
 def asks(claims: Iterable[ClaimAsk]) -> tuple[Ask, ...]:
     """Return the different asks of these claims, in order of first use."""
-    return tuple(dict.fromkeys(request.ask for claim in claims for request in claim.requests))
+    return tuple(dict.fromkeys(option.ask for option in options(claims)))
+
+
+def options(claims: Iterable[ClaimAsk]) -> Iterable[Option]:
+    """Yield every way in which some request of these claims may be served."""
+    return (option for claim in claims for request in claim.requests for option in request.options)
+
+
+def _request(request: Request, classes: Mapping[str, DeviceClass], where: str, profile: Profile) -> RequestAsk | Fatal:
+    place = f"request {request.name} of {where}"
+    if request.first_available and not profile.features.prioritized_list:
+        return Fatal(f"{place} has alternatives, but the gate DRAPrioritizedList is off")
+    found: list[Option] = []
+    for alternative in request.alternatives:
+        name = f"{request.name}/{alternative.name}" if request.first_available else request.name
+        option = _option(alternative, name, classes, f"request {name} of {where}", profile)
+        if isinstance(option, Fatal):
+            return option
+        found.append(option)
+    return RequestAsk(request.name, tuple(found), request.first_available)
+
+
+def _option(
+    option: DeviceRequest, name: str, classes: Mapping[str, DeviceClass], place: str, profile: Profile
+) -> Option | Fatal:
+    if flaw := _disabled(option, profile):
+        return Fatal(f"{place} {flaw}")
+    if not option.device_class:
+        return Fatal(f"{place} names no device class")
+    device_class = classes.get(option.device_class)
+    if device_class is None:
+        return Fatal(f"{place} asks for device class {option.device_class}, which does not exist")
+    if option.mode not in (EXACT_COUNT, ALL):
+        return Fatal(f"{place} has allocationMode {option.mode}, which is neither {EXACT_COUNT} nor {ALL}")
+    ask = Ask(
+        device_class=option.device_class,
+        texts=selecting.joined(device_class.selectors, option.selectors),
+        tolerations=option.tolerations if profile.features.taints else (),
+        needs=tuple(sorted((option.capacity or {}).items())),
+    )
+    return Option(name, ask, option.count, Mode(option.mode), bool(option.admin_access), option.tolerations)
+
+
+def _disabled(option: DeviceRequest, profile: Profile) -> str | None:
+    """Return what the option asks for while its feature gate is off."""
+    features = profile.features
+    if option.capacity is not None and not features.consumable_capacity:
+        return "asks for capacity, but the gate DRAConsumableCapacity is off"
+    if option.admin_access is not None and not features.admin_access:
+        return "asks for admin access, but the gate DRAAdminAccess is off"
+    if option.derived and profile.release is not Release.V1_36:
+        return "has derived attributes, but their gate is off"
+    return None
+
+
+def _rule(constraint: Constraint, where: str) -> Rule | Fatal:
+    attribute = constraint.distinct if constraint.match is None else constraint.match
+    if attribute is None:
+        return Fatal(f"{where} has a constraint that is neither matchAttribute nor distinctAttribute")
+    return Rule(attribute, constraint.match is None, frozenset(constraint.requests))

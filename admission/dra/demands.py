@@ -47,8 +47,8 @@ class PodKind:
 
     @property
     def devices(self) -> int:
-        """Return how many devices one pod takes."""
-        return sum(request.count for claim in self.asks for request in claim.requests)
+        """Return how many devices one pod takes at least."""
+        return sum(request.least for claim in self.asks for request in claim.requests)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -103,14 +103,9 @@ def _shared(demands: Iterable[PodDemand], world: World) -> dict[Uid, int]:
 
 def _ask(claim: Claim, world: World, known: dict[Hashable, ClaimAsk | Refusal]) -> ClaimAsk | Refusal:
     """Compile a claim; claims with the same requests and constraints, as a template makes them, only once."""
-    spec = (claim.spec.requests, claim.spec.constraints)
-    where = f"claim {claim.meta.name}"
-    # Capacity requests are a mapping, which cannot be a key; such claims are refused anyway.
-    if any(option.capacity for request in claim.spec.requests for option in request.alternatives):
-        return asking.of(claim.spec, world.classes, where)
-    key = repr(spec)
+    key = repr((claim.spec.requests, claim.spec.constraints))
     if key not in known:
-        known[key] = asking.of(claim.spec, world.classes, where)
+        known[key] = asking.of(claim.spec, world.classes, f"claim {claim.meta.name}", world.profile)
     return known[key]
 
 

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 
 from admission.api.reasons import Detail
 from admission.dra import filters, pools
-from admission.dra.asking import Ask, ClaimAsk
+from admission.dra.asking import Ask, ClaimAsk, Option, RequestAsk
 from admission.dra.demands import Gang, PodKind, Wanted
-from admission.dra.placing import Placed, Placer
-from admission.dra.profiles import Answer, Profiles
+from admission.dra.found import Stuck, Why
+from admission.dra.placed import Placed
+from admission.dra.placing import Placer
+from admission.dra.traits import Answer, Traits
 from admission.dra.worlds import World
 
 SHOWN = 3
@@ -34,7 +36,7 @@ class _Scene:
 
     gang: Gang
     world: World
-    profiles: Profiles
+    traits: Traits
     placer: Placer
     kind: PodKind
     member: int
@@ -46,14 +48,14 @@ class _Scene:
         return self.kind.members[self.member].pod.meta.name
 
 
-def stuck(gang: Gang, world: World, profiles: Profiles, placer: Placer) -> Explanation:
+def stuck(gang: Gang, world: World, traits: Traits, placer: Placer) -> Explanation:
     """Explain where a greedy search got stuck. There must be a kind that found no place."""
     number = placer.outcome.stuck or 0
     kind = gang.kinds[number]
     allocated = placer.state.allocated
     member = sum(placed.kind == number for placed in placer.outcome.placed)
     wanted = tuple(w for w in kind.wanted[member] if w.shared is None or allocated[w.shared] is None)
-    scene = _Scene(gang, world, profiles, placer, kind, member, wanted)
+    scene = _Scene(gang, world, traits, placer, kind, member, wanted)
     if not kind.nodes:
         return _nowhere(scene)
     nodes = _open_nodes(scene)
@@ -121,53 +123,75 @@ def _cramped(scene: _Scene, nodes: Sequence[int]) -> Explanation:
 
 def _short(scene: _Scene, nodes: Sequence[int]) -> Explanation:
     """Devices are short: find the request that fails on the node that comes farthest."""
-    asks = {ask: at for at, ask in enumerate(scene.profiles.need.asks)}
+    asks = {ask: at for at, ask in enumerate(scene.traits.need.asks)}
     needs = _needs(wanted.ask for wanted in scene.wanted)
     for wanted in scene.wanted:
         for request in wanted.ask.requests:
-            ask = asks[request.ask]
-            counts = {node: _count(scene, node, ask) for node in nodes}
-            best = max(nodes, key=lambda node: (counts[node].free, -node))
-            if counts[best].free < needs[request.ask]:
-                return _too_few(scene, wanted, request.name, request.ask, needs[request.ask], counts, best)
+            tries = [_tried(scene, nodes, option, asks[option.ask], needs) for option in request.options]
+            if tries and all(found is not None for found in tries):
+                option, counts, best = next(found for found in tries if found is not None)
+                return _too_few(scene, wanted, request, option, needs.get(option.ask, 1), counts, best)
     return _clash(scene, nodes)
+
+
+def _tried(
+    scene: _Scene, nodes: Sequence[int], option: Option, ask: int, needs: Mapping[Ask, int]
+) -> tuple[Option, dict[int, "_Counts"], int] | None:
+    """Return what nodes have for a way to serve a request, and the best of them; None where that is enough by count."""
+    counts = {node: _count(scene, node, ask) for node in nodes}
+    best = max(nodes, key=lambda node: (counts[node].free, -node))
+    enough = counts[best].matching if option.admin else counts[best].free
+    return None if counts[best].many or enough >= needs.get(option.ask, 1) else (option, counts, best)
 
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """Devices of one node for one ask."""
+    """Devices of one node for one ask. many: whether some of them can be shared, so that counting them says little."""
 
     free: int
     matching: int
     tainted: int
+    many: bool
 
 
 def _count(scene: _Scene, node: int, ask: int) -> _Counts:
     layout = scene.placer.state.layouts[node]
     free = set(scene.placer.state.free_spots(node))
-    answers = [scene.profiles.known[number].answers[ask] for number in layout.numbers]
-    matching = [at for at, answer in enumerate(answers) if answer is Answer.YES]
-    return _Counts(sum(at in free for at in matching), len(matching), answers.count(Answer.TAINTED))
+    traits = [scene.traits.known[number] for number in layout.numbers]
+    matching = [at for at, trait in enumerate(traits) if trait.answers[ask] is Answer.YES]
+    return _Counts(
+        free=sum(at in free for at in matching),
+        matching=len(matching),
+        tainted=sum(trait.answers[ask] is Answer.TAINTED for trait in traits),
+        many=any(traits[at].shared for at in matching),
+    )
 
 
 def _too_few(  # noqa: PLR0913, PLR0917 - what the sentence says
-    scene: _Scene, wanted: Wanted, request: str, ask: Ask, needed: int, counts: Mapping[int, _Counts], best: int
+    scene: _Scene,
+    wanted: Wanted,
+    request: RequestAsk,
+    option: Option,
+    needed: int,
+    counts: Mapping[int, _Counts],
+    best: int,
 ) -> Explanation:
     """Say how many devices are needed and how many the best node has."""
-    node = scene.placer.state.names[best]
-    place = f"request {request} of claim {wanted.claim.meta.name}"
+    node, ask = scene.placer.state.names[best], option.ask
+    place = f"request {option.name} of claim {wanted.claim.meta.name}"
+    others = f", none of its {len(request.options)} alternatives fits" if request.listed else ""
     devices = f"{needed} {'device' if needed == 1 else 'devices'} of class {ask.device_class}"
     details: dict[str, Detail] = {
         "pod": scene.pod,
         "claim": wanted.claim.meta.name,
-        "request": request,
+        "request": option.name,
         "deviceClass": ask.device_class,
         "needed": needed,
         "mostFree": counts[best].free,
         "node": node,
     }
-    start = f"pod {scene.pod} needs {devices} on one node ({place})"
-    number = list(scene.profiles.need.asks).index(ask)
+    start = f"pod {scene.pod} needs {devices} on one node ({place}{others})"
+    number = list(scene.traits.need.asks).index(ask)
     if not any(count.matching for count in counts.values()):
         return Explanation(f"{start}; {_nothing(ask, counts)}", {**details, "matching": 0}, number)
     tainted = f" and {counts[best].tainted} more tainted" if counts[best].tainted else ""
@@ -184,34 +208,82 @@ def _nothing(ask: Ask, counts: Mapping[int, _Counts]) -> str:
     if tainted:
         return f"all {tainted} that match have a taint that the request does not tolerate"
     nodes = f"the {len(counts)} nodes where the pod may go" if len(counts) > 1 else "the only node where the pod may go"
+    if ask.needs:
+        return f"none on {nodes} satisfies the selectors and has the capacity"
     return f"none on {nodes} satisfies the selectors" if ask.texts else f"{nodes} have no devices"
 
 
 def _clash(scene: _Scene, nodes: Sequence[int]) -> Explanation:
     """Every request alone would be served; together, or with their constraints, they are not."""
+    best, stuck = _farthest(scene, nodes)
     rules = sorted(
         {f"{'distinct' if r.distinct else 'match'}Attribute {r.attribute}" for w in scene.wanted for r in w.ask.rules}
     )
     requests = ", ".join(
-        f"{request.count} of class {request.ask.device_class} (request {request.name} of claim {w.claim.meta.name})"
+        f"{_wish(request)} (request {request.name} of claim {w.claim.meta.name})"
         for w in scene.wanted
         for request in w.ask.requests
     )
+    node = scene.placer.state.names[best]
+    where = f"none of {len(nodes)} nodes serves them" if len(nodes) > 1 else f"node {node} does not serve them"
     under = f" under {' and '.join(rules)}" if rules else " together"
-    node = scene.placer.state.names[nodes[0]]
-    where = f"none of {len(nodes)} nodes" if len(nodes) > 1 else f"node {node} does not"
-    verb = " serves them" if len(nodes) > 1 else " serve them"
-    return Explanation(
-        f"pod {scene.pod} needs {requests} on one node; {where}{verb}{under}{_after(scene)}",
-        {"pod": scene.pod, "claims": [w.claim.meta.name for w in scene.wanted], "constraints": rules},
+    details: dict[str, Detail] = {
+        "pod": scene.pod,
+        "claims": [w.claim.meta.name for w in scene.wanted],
+        "constraints": rules,
+    }
+    if stuck is not None:
+        wanted = scene.wanted[stuck.claim]
+        request = wanted.ask.requests[stuck.request] if wanted.ask.requests else None
+        details |= {"node": node, "claim": wanted.claim.meta.name, "request": request.name if request else ""}
+        details["conditions"] = sorted(why.name.lower() for why in stuck.reasons)
+    why = _why(scene, best, stuck) if stuck is not None else ""
+    return Explanation(f"pod {scene.pod} needs {requests} on one node; {where}{under}{why}{_after(scene)}", details)
+
+
+def _farthest(scene: _Scene, nodes: Sequence[int]) -> tuple[int, Stuck | None]:
+    """Return the node whose search came farthest, and where it got stuck."""
+    found = [(node, stuck) for node in nodes if (stuck := scene.placer.stuck_at(scene.kind, node)) is not None]
+    if not found:
+        return nodes[0], None
+    return max(found, key=lambda pair: (pair[1].claim, pair[1].request, pair[1].had, -pair[0]))
+
+
+def _why(scene: _Scene, node: int, stuck: Stuck) -> str:
+    """Say at which request a node's search got stuck, what turned devices away, and name one of them."""
+    if Why.DISPUTED in stuck.reasons:
+        return f": releases of kube-scheduler disagree because of {stuck.disputed}, and a promise may not rest on that"
+    wanted = scene.wanted[stuck.claim]
+    if not stuck.reasons or not wanted.ask.requests:
+        return ""
+    request = wanted.ask.requests[stuck.request]
+    reasons = " and ".join(sorted(why.value for why in stuck.reasons))
+    shown = scene.placer.state.shown_spots(node)
+    layout = scene.placer.state.layouts[node]
+    example = f", {layout.spots[shown[stuck.at]].id} for one" if stuck.at is not None else ""
+    return f": request {request.name} gets {stuck.had} on {scene.placer.state.names[node]}, since {reasons}{example}"
+
+
+def _wish(request: RequestAsk) -> str:
+    """Write what a request asks for."""
+    return " or ".join(
+        f"{'all' if not option.plain and not option.admin else option.count} of class {option.ask.device_class}"
+        for option in request.options
     )
 
 
 def _needs(claims: Iterable[ClaimAsk]) -> dict[Ask, int]:
+    """Return how many devices each ask needs at least, where requests have no choice; else 1 at least."""
     needs: dict[Ask, int] = {}
     for claim in claims:
         for request in claim.requests:
-            needs[request.ask] = needs.get(request.ask, 0) + request.count
+            if len(request.options) == 1 and request.options[0].plain:
+                ask = request.options[0].ask
+                needs[ask] = needs.get(ask, 0) + request.options[0].count
+            else:
+                for option in request.options:
+                    least = option.count if option.plain else 1
+                    needs[option.ask] = max(needs.get(option.ask, 0), least)
     return needs
 
 
@@ -229,11 +301,11 @@ def _after(scene: _Scene) -> str:
 
 def _took(scene: _Scene, node: int, placed: Sequence[Placed]) -> str:
     names = [scene.gang.kinds[one.kind].members[one.member].pod.meta.name for one in placed]
-    devices = sum(len(picks) for one in placed for _, picks in one.claims)
+    devices = sum(len(given) for one in placed for _, given in one.claims)
     return f"{_listed(names)} took {devices} on {scene.placer.state.names[node]}"
 
 
-def busy(explanation: Explanation, scene_placer: Placer, world: World, profiles: Profiles) -> Explanation:
+def busy(explanation: Explanation, scene_placer: Placer, world: World, traits: Traits) -> Explanation:
     """Add who has the devices that are missing."""
     if explanation.ask is None:
         return Explanation(f"{explanation.message}; it would fit if nothing else were in use", explanation.details)
@@ -242,7 +314,7 @@ def busy(explanation: Explanation, scene_placer: Placer, world: World, profiles:
         spot.id: world.taken[spot.id]
         for node in range(len(state.names))
         for spot, number in zip(state.layouts[node].spots, state.layouts[node].numbers, strict=True)
-        if spot.id in world.taken and profiles.known[number].answers[explanation.ask] is Answer.YES
+        if spot.id in world.taken and traits.known[number].answers[explanation.ask] is Answer.YES
     }
     holders = sorted({str(holder) for holder in used.values()})
     if not holders:
@@ -256,14 +328,14 @@ def busy(explanation: Explanation, scene_placer: Placer, world: World, profiles:
     )
 
 
-def incomplete(gang: Gang, world: World, profiles: Profiles, number: int) -> Explanation | None:
+def incomplete(gang: Gang, world: World, traits: Traits, number: int) -> Explanation | None:
     """Return the first pool with missing slices that might serve a pod of the kind; None when there is none."""
     kind = gang.kinds[number]
     if not kind.devices:
         return None
     for node in sorted(kind.nodes):
         for pool in world.shelves[node].pools if node in world.shelves else ():
-            if pool.soundness is pools.Soundness.INCOMPLETE and profiles.may_serve(pool):
+            if pool.soundness is pools.Soundness.INCOMPLETE and traits.may_serve(pool):
                 pod = kind.members[0].pod.meta.name
                 return Explanation(
                     f"{pool.title} on node {node} is incomplete ({pool.why}); without it pod {pod} finds no place",

@@ -5,11 +5,9 @@ first and take the device that the first was planned on. Who is displaced so wil
 that is seen it counts as taken too, or the node would be promised to more pods than it has devices for.
 """
 
-from dataclasses import replace
-
-from admission.dra import allocating
+from admission.dra import allocating, worlds
 from admission.dra.allocating import Allocated
-from admission.dra.searching import StepsEndedError
+from admission.dra.found import StepsEndedError
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import Displaced, World
 
@@ -31,5 +29,4 @@ def _landed(world: World, displaced: Displaced, selectors: Selectors, steps: int
         return world
     if not isinstance(answer, Allocated):
         return world
-    taken = {given.device: displaced.holder for devices in answer.claims for given in devices}
-    return replace(world, taken={**world.taken, **taken})
+    return worlds.also(world, (taking for takings in answer.takings for taking in takings), displaced.holder)

@@ -37,12 +37,17 @@ class ChargeError:
     message: str
 
 
+Consumed = Mapping[str, Fraction | int] | None
+"""What a share consumes of a device's capacities; None where the device is not shared."""
+
+
 class Given(NamedTuple):
     """A device that a claim was given, with what is known of it."""
 
     request: RequestDevice
     device: Device
     admin_access: bool = False
+    consumed: Consumed = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,11 +118,13 @@ def charge(meters: Meters, spec: ClaimSpec, given: Sequence[Given]) -> Charge | 
     return total
 
 
-def price(meters: Meters, device_class: str, device_id: DeviceId, device: Device) -> Charge | ChargeError:
-    """Return what one device costs when it is given for a class: all measures but `claims`."""
+def price(
+    meters: Meters, device_class: str, device_id: DeviceId, device: Device, consumed: Consumed = None
+) -> Charge | ChargeError:
+    """Return what one device, or a share of it, costs when it is given for a class: all measures but `claims`."""
     total: dict[MeterName, int] = {}
     for meter in meters.meters:
-        amount = _device_amount(meters, meter, device_class, device_id, device)
+        amount = _device_amount(meters, meter, device_class, device_id, device, consumed)
         if isinstance(amount, ChargeError):
             return amount
         if amount:
@@ -200,7 +207,7 @@ def _claim_amount(meters: Meters, name: MeterName, spec: ClaimSpec, given: Seque
     ]
     total = 0
     for device_class, entry in paid:
-        amount = _device_amount(meters, name, device_class, entry.request.device, entry.device)
+        amount = _device_amount(meters, name, device_class, entry.request.device, entry.device, entry.consumed)
         if isinstance(amount, ChargeError):
             return amount
         total += amount
@@ -227,8 +234,13 @@ def _marks(
     return found
 
 
-def _device_amount(
-    meters: Meters, name: MeterName, device_class: str, device_id: DeviceId, device: Device
+def _device_amount(  # noqa: PLR0913, PLR0917 - what an amount is made of
+    meters: Meters,
+    name: MeterName,
+    device_class: str,
+    device_id: DeviceId,
+    device: Device,
+    consumed: Consumed = None,
 ) -> int | ChargeError:
     total = 0
     for rule in meters.rules[name]:
@@ -236,20 +248,22 @@ def _device_amount(
             continue
         if name in meters.flaws:
             return ChargeError(name, f"meter {name} cannot be used: {meters.flaws[name][0]}")
-        amount = _measured(name, rule, device_id, device)
+        amount = _measured(name, rule, device_id, device, consumed)
         if isinstance(amount, ChargeError):
             return amount
         total += amount
     return _kept(name, total)
 
 
-def _measured(name: MeterName, rule: _Rule, device_id: DeviceId, device: Device) -> int | ChargeError:
+def _measured(
+    name: MeterName, rule: _Rule, device_id: DeviceId, device: Device, consumed: Consumed
+) -> int | ChargeError:
     if rule.source.measure is Measure.CLAIMS:
         return 0
     selected = _selected(name, rule, device_id, device)
     if selected is not True:
         return selected
-    return _MEASURES[rule.source.measure](name, rule, device_id, device)
+    return _MEASURES[rule.source.measure](name, rule, device_id, device, consumed)
 
 
 def _selected(name: MeterName, rule: _Rule, device_id: DeviceId, device: Device) -> bool | ChargeError:
@@ -262,14 +276,16 @@ def _selected(name: MeterName, rule: _Rule, device_id: DeviceId, device: Device)
         return ChargeError(name, f"meter {name}: {rule.path}.selector fails on device {device_id}: {error}; {mend}")
 
 
-def _count(_name: MeterName, _rule: _Rule, _id: DeviceId, _device: Device) -> int | ChargeError:
+def _count(_name: MeterName, _rule: _Rule, _id: DeviceId, _device: Device, _consumed: Consumed) -> int | ChargeError:
     return 1
 
 
-def _capacity(name: MeterName, rule: _Rule, device_id: DeviceId, device: Device) -> int | ChargeError:
+def _capacity(
+    name: MeterName, rule: _Rule, device_id: DeviceId, device: Device, consumed: Consumed
+) -> int | ChargeError:
     for key in _names(rule.source.name, device_id.driver):
         if key in device.capacity:
-            return _ceiling(device.capacity[key].value)
+            return _ceiling(device.capacity[key].value if consumed is None else Fraction(consumed.get(key, 0)))
     return ChargeError(
         name,
         f"meter {name}: {rule.path}.capacity.name: device {device_id} has no capacity {rule.source.name};"
@@ -285,7 +301,9 @@ def _names(name: str, driver: str) -> tuple[str, ...]:
     return (name, rest) if domain == driver else (name,)
 
 
-def _counter(name: MeterName, rule: _Rule, device_id: DeviceId, device: Device) -> int | ChargeError:
+def _counter(
+    name: MeterName, rule: _Rule, device_id: DeviceId, device: Device, _consumed: Consumed
+) -> int | ChargeError:
     if not device.consumes:
         return ChargeError(
             name,
@@ -296,7 +314,9 @@ def _counter(name: MeterName, rule: _Rule, device_id: DeviceId, device: Device) 
     return _ceiling(sum((counters.get(rule.source.name, Fraction(0)) for counters in uses), Fraction(0)))
 
 
-def _expression(name: MeterName, rule: _Rule, device_id: DeviceId, device: Device) -> int | ChargeError:
+def _expression(
+    name: MeterName, rule: _Rule, device_id: DeviceId, device: Device, _consumed: Consumed
+) -> int | ChargeError:
     if rule.price is None:
         return ChargeError(name, f"meter {name} cannot be used: its expression does not compile")
     place = f"meter {name}: {rule.path}.expression.cel"
@@ -318,7 +338,7 @@ def _evaluate(program: programs.Program, device_id: DeviceId, device: Device) ->
     return program.evaluate(value)
 
 
-_MEASURES: Mapping[Measure, Callable[[MeterName, _Rule, DeviceId, Device], int | ChargeError]] = {
+_MEASURES: Mapping[Measure, Callable[[MeterName, _Rule, DeviceId, Device, Consumed], int | ChargeError]] = {
     Measure.COUNT: _count,
     Measure.CAPACITY: _capacity,
     Measure.COUNTER: _counter,

@@ -7,31 +7,24 @@ left early: too few devices or resources by counting, or not affordable even at 
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import itemgetter
 
 from admission.api.devices import Device, Slice
 from admission.api.gangs import Charge
-from admission.api.names import MeterName, NodeName
+from admission.api.meters import AdminAccess
+from admission.api.names import MeterName
 from admission.dra import metering, pools, searching, states
-from admission.dra.asking import ClaimAsk, Refusal
-from admission.dra.demands import Gang, PodKind, Wanted
-from admission.dra.plans import Affordable, Shortfall
+from admission.dra.asking import ClaimAsk, Mode, Option, Refusal
+from admission.dra.demands import Gang, PodKind
+from admission.dra.found import Budget, Found, Pick, Stuck
+from admission.dra.placed import Given, Outcome, Placed
+from admission.dra.plans import Affordable
 from admission.dra.pools import Spot
-from admission.dra.profiles import Answer, Profiles
-from admission.dra.searching import Budget, Found, Stuck
 from admission.dra.states import Signature, State, Undo
+from admission.dra.takings import Taking
+from admission.dra.traits import Answer, Price, Trait, Traits
 from admission.dra.worlds import World
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """A pod's place: its kind, its number among the members, its node, and per claim the devices by request."""
-
-    kind: int
-    member: int
-    node: int
-    claims: tuple[tuple[Wanted, tuple[tuple[int, Spot], ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +36,6 @@ class _Option:
     found: Found
     open: tuple[int, ...]
     charge: Charge
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What the search met.
-
-    names: of the nodes, by number. placed: the plan when `done`; else, of a greedy search, how far it came. stuck: the
-    kind that found no place there. shortfall: the first charge that was not affordable. refusals: what stopped the
-    search of devices, and for which kind, in the order met.
-    """
-
-    names: list[NodeName]
-    done: bool = False
-    placed: list[Placed] = field(default_factory=list)
-    stuck: int | None = None
-    shortfall: Shortfall | None = None
-    refusals: dict[Refusal, int] = field(default_factory=dict)
 
 
 _Ranked = tuple[int, int, Found, Signature]
@@ -76,19 +52,31 @@ class _Counts:
 
 
 class Placer:
-    """One search. `greedy` never steps back: it shows people where the gang gets stuck."""
+    """One search.
+
+    greedy: never step back, to show people where the gang gets stuck. promise: rest on no defect of kube-scheduler.
+    """
 
     def __init__(  # noqa: PLR0913 - the parts of one search
-        self, gang: Gang, world: World, profiles: Profiles, budget: Budget, affordable: Affordable, *, greedy: bool
+        self,
+        gang: Gang,
+        world: World,
+        traits: Traits,
+        budget: Budget,
+        affordable: Affordable,
+        *,
+        greedy: bool,
+        promise: bool = True,
     ) -> None:
-        self.state = State(gang, world, profiles)
+        self.state = State(gang, world, traits)
         self.outcome = Outcome(self.state.names)
         self._gang = gang
         self._world = world
-        self._profiles = profiles
+        self._traits = traits
         self._budget = budget
         self._affordable = affordable
         self._greedy = greedy
+        self._promise = promise
         self._left = [len(kind.members) for kind in gang.kinds]
         self._charge: dict[MeterName, int] = {}
         self._undo: list[tuple[Undo, ...]] = []
@@ -97,7 +85,7 @@ class Placer:
         self._fits: dict[tuple[int, tuple[int, ...], Signature], Found | Stuck | Refusal | None] = {}
         self._searched: dict[Hashable, Found | Stuck | Refusal] = {}
         self._rooms: dict[tuple[int, Signature], int] = {}
-        self._ask = {ask: at for at, ask in enumerate(profiles.need.asks)}
+        self._ask = {ask: at for at, ask in enumerate(traits.need.asks)}
         self._own_needs = [self._needs(kind) for kind in gang.kinds]
         self._counted: dict[Signature, _Counts] = {}
         self._total = [self._all_rooms(kind) for kind in range(len(gang.kinds))]
@@ -109,7 +97,7 @@ class Placer:
         self._plain = len(gang.kinds) == 1 and not gang.shared and fixed
         self._countable = not any(self._counts(signature).unknown for signature in self.state.groups)
         self._devices = sum(self._counts(signature).own * len(nodes) for signature, nodes in self.state.groups.items())
-        self._need_of_each = [sum(needs.values()) for needs in self._own_needs]
+        self._need_of_each = [self._least_devices(kind) for kind in gang.kinds]
         self._commuting = fixed and not gang.shared and self._commutes()
         self.state.on_change = self._changed
 
@@ -138,6 +126,12 @@ class Placer:
             if stack:
                 self._take_back()
         return self.outcome
+
+    def stuck_at(self, kind: PodKind, node: int) -> Stuck | None:
+        """Return where the search for devices of a pod of the kind got stuck on a node, as things stand now."""
+        number = next(at for at, one in enumerate(self._gang.kinds) if one is kind)
+        found = self._fit(number, self._open(number), self.state.signatures[node])
+        return found if isinstance(found, Stuck) else None
 
     def _is_final(self) -> bool:
         """Return whether being stuck here is the end."""
@@ -178,7 +172,7 @@ class Placer:
             if needed <= signature.usable:
                 found = self._fit(kind, open_, signature)
                 if isinstance(found, Found):
-                    ranked.append((len(signature.free), min(nodes), found, signature))
+                    ranked.append((signature.free, min(nodes), found, signature))
                 elif found is not None and not isinstance(found, Stuck):
                     final = False
                     self.outcome.refusals.setdefault(found, kind)
@@ -197,19 +191,28 @@ class Placer:
         if kind not in signature.kinds or self.state.rooms(described, signature) == 0:
             return None
         claims = tuple(described.asks[at] for at in open_)
-        free = tuple(map(states.profile_of, signature.free))
-        found = self._searched.get((claims, free))
+        key = (claims, signature.contents)
+        found = self._searched.get(key)
         if found is None:
-            found = self._searched[claims, free] = searching.search(claims, free, self._profiles, self._budget)
+            found = self._searched[key] = searching.search(
+                claims,
+                signature.contents,
+                self.state.units,
+                self._world.profile,
+                self._budget,
+                promise=self._promise,
+            )
         return found
 
     def _price(self, kind: int, open_: tuple[int, ...], found: Found, signature: Signature) -> Charge:
         total: dict[MeterName, int] = {}
+        units = self.state.units_of(signature)
         for at, picks in zip(open_, found.picks, strict=True):
+            requests = self._gang.kinds[kind].asks[at].requests
             marks: set[metering.Mark] = set()
-            for request, place in picks:
-                ask = self._ask[self._gang.kinds[kind].asks[at].requests[request].ask]
-                price = self._profiles.known[states.profile_of(signature.free[place])].prices[ask]
+            for pick in picks:
+                option = requests[pick.request].options[pick.option]
+                price = self._charged(option, units[pick.at].trait.prices[self._ask[option.ask]])
                 marks |= price.marks
                 for meter, amount in price.amounts:
                     total[meter] = total.get(meter, 0) + amount
@@ -217,16 +220,34 @@ class Placer:
                 total[meter] = total.get(meter, 0) + 1
         return total
 
+    def _charged(self, option: Option, price: Price) -> Price:
+        """Return what of a price is charged: under admin access, only what meters charge there."""
+        if not option.admin:
+            return price
+        meters = self._traits.need.meters.meters
+        paid = {name for name, meter in meters.items() if meter.admin_access is AdminAccess.CHARGE}
+        return Price(
+            tuple(part for part in price.amounts if part[0] in paid),
+            frozenset(mark for mark in price.marks if mark[0] in paid),
+        )
+
     def _commutes(self) -> bool:
         """Return whether the order of pods does not matter, so that one order is enough.
 
-        So it is where no two kinds can get the same device, or only devices that are all equal.
+        So it is where no two kinds can get the same device, or only devices that are all equal, and none is shared or
+        draws on counters.
         """
-        known = self._profiles.known
+        known = self._traits.known
         numbers = {number for row in {layout.numbers for layout in self.state.layouts} for number in row}
+        if len(self._gang.kinds) > 1 and any(known[number].shared or known[number].draw for number in numbers):
+            return False
+        asks = [
+            {self._ask[o.ask] for claim in kind.asks for r in claim.requests for o in r.options}
+            for kind in self._gang.kinds
+        ]
         matched = [
-            {number for number in numbers if any(known[number].answers[ask] is not Answer.NO for ask in needs)}
-            for needs in self._own_needs
+            {number for number in numbers if any(known[number].answers[ask] is not Answer.NO for ask in wanted)}
+            for wanted in asks
         ]
         return all(
             not (one & other) or (one == other and len(one) == 1)
@@ -238,16 +259,23 @@ class Placer:
 
     def _apply(self, option: _Option) -> None:
         kind = self._gang.kinds[option.kind]
-        spots, places = self.state.layouts[option.node].spots, self.state.free_spots(option.node)
+        spots = self.state.layouts[option.node].spots
+        shown = [spots[place] for place in self.state.shown_spots(option.node)]
         member = len(kind.members) - self._left[option.kind]
+        units = self.state.units_of(self.state.signatures[option.node])
         claims = tuple(
-            (kind.wanted[member][at], tuple((request, spots[places[place]]) for request, place in picks))
+            (
+                kind.wanted[member][at],
+                tuple(self._given(kind.asks[at], pick, shown[pick.at], units[pick.at].trait) for pick in picks),
+            )
             for at, picks in zip(option.open, option.found.picks, strict=True)
         )
-        taken = self.state.take(kind, option.node, (spot.id for _, picks in claims for _, spot in picks))
+        taken = self.state.take(
+            kind, option.node, [one.taking for _, given in claims for one in given if one.taking is not None]
+        )
         shared = tuple(
-            self.state.allocate_shared(wanted.shared, self._usable_from(option.node, [spot for _, spot in picks]))
-            for wanted, picks in claims
+            self.state.allocate_shared(wanted.shared, self._usable_from(option.node, [one.spot for one in given]))
+            for wanted, given in claims
             if wanted.shared is not None
         )
         before = self._charge
@@ -262,13 +290,23 @@ class Placer:
 
         self._undo.append((restore, *reversed(shared), taken))
 
+    def _given(self, claim: ClaimAsk, pick: Pick, spot: Spot, trait: Trait) -> Given:
+        option = claim.requests[pick.request].options[pick.option]
+        if option.admin and not trait.shared:
+            return Given(option, spot, None)
+        if not trait.shared:
+            return Given(option, spot, Taking(spot.id))
+        names = (name for name, _ in trait.room)
+        share = dict(zip(names, trait.takes[self._ask[option.ask]], strict=True)) if trait.room else None
+        return Given(option, spot, None if option.admin else Taking(spot.id, shared=True, share=share))
+
     def _take_back(self) -> None:
         for undo in self._undo.pop():
             undo()
 
     def _usable_from(self, node: int, spots: Sequence[Spot]) -> frozenset[int]:
         """Return the nodes on which a claim with these devices may be used, as its allocation will say."""
-        if any(_is_of_one_node(spot) for spot in spots):
+        if any(_is_of_one_node(spot) or spot.device.binds_to_node for spot in spots):
             return frozenset((node,))
         nodes = [self._world.nodes[name] for name in self.state.names]
         return frozenset(
@@ -331,35 +369,54 @@ class Placer:
         for ask, count in needs.items():
             most = min(most, counts.matching[ask] // count)
         if len(needs) > 1:
-            rows = (self._profiles.known[states.profile_of(code)].answers for code in signature.free)
+            rows = [unit.trait.answers for unit in self.state.units_of(signature) if not unit.use.taken]
             matching = sum(any(row[ask] is Answer.YES for ask in needs) for row in rows)
             most = min(most, matching // sum(needs.values()))
         return most
 
     def _counts(self, signature: Signature) -> "_Counts":
-        """Return the free devices of a node by what they do for."""
+        """Return the free devices of a node by what they do for. Of one that can be shared there is no end."""
         known = self._counted.get(signature)
         if known is None:
-            rows = [self._profiles.known[states.profile_of(code)].answers for code in signature.free]
-            asks = range(len(self._profiles.need.asks))
+            units = self.state.units_of(signature)
+            free = [(code, unit) for code, unit in zip(signature.codes, units, strict=True) if not unit.use.taken]
+            rows = [(code, unit.trait.answers, unit.trait.shared) for code, unit in free]
+            asks = range(len(self._traits.need.asks))
             known = self._counted[signature] = _Counts(
-                matching=tuple(sum(row[ask] is Answer.YES for row in rows) for ask in asks),
-                own=sum(
-                    Answer.YES in row for code, row in zip(signature.free, rows, strict=True) if states.is_local(code)
+                matching=tuple(sum(row[ask] is Answer.YES for _, row, _ in rows) for ask in asks),
+                own=sum(Answer.YES in row for code, row, _ in rows if states.is_local(code)),
+                unknown=frozenset(
+                    ask
+                    for ask in asks
+                    if any(
+                        not isinstance(row[ask], Answer) or (many and row[ask] is Answer.YES) for _, row, many in rows
+                    )
                 ),
-                unknown=frozenset(ask for ask in asks if any(not isinstance(row[ask], Answer) for row in rows)),
             )
         return known
 
     def _needs(self, kind: PodKind) -> dict[int, int]:
-        """Return per ask the devices that every pod of the kind needs; shared claims are not needed by each."""
+        """Return per ask the devices that every pod of the kind needs; shared claims are not needed by each.
+
+        Requests with alternatives, for all devices or with admin access may do with others, or with none of their own.
+        """
         needs: dict[int, int] = {}
         for wanted in kind.wanted[0]:
             if wanted.shared is None:
                 for request in wanted.ask.requests:
-                    ask = self._ask[request.ask]
-                    needs[ask] = needs.get(ask, 0) + request.count
+                    if len(request.options) == 1 and request.options[0].plain:
+                        ask = self._ask[request.options[0].ask]
+                        needs[ask] = needs.get(ask, 0) + request.least
         return {ask: count for ask, count in needs.items() if count > 0}
+
+    def _least_devices(self, kind: PodKind) -> int:
+        """Return how many devices of its own every pod of the kind takes at least, whichever they are."""
+        own = (wanted.ask for wanted in kind.wanted[0] if wanted.shared is None)
+        requests = (request for claim in own for request in claim.requests)
+        return sum(
+            max(0, min((option.count if option.plain else 0 for option in request.options), default=0))
+            for request in requests
+        )
 
     def _at_least(self) -> Charge:
         """Return the charge so far and the lowest that the rest may cost."""
@@ -379,12 +436,15 @@ class Placer:
         total: dict[MeterName, int] = {}
         marks: dict[metering.Mark, bool] = {}
         for request in claim.requests:
-            ask = self._ask[request.ask]
-            prices = [p.prices[ask] for p in self._profiles.known if p.answers[ask] is Answer.YES]
+            if len(request.options) != 1 or request.options[0].mode is Mode.ALL:
+                continue
+            option = request.options[0]
+            ask = self._ask[option.ask]
+            prices = [self._charged(option, t.prices[ask]) for t in self._traits.known if t.answers[ask] is Answer.YES]
             for meter in {meter for price in prices for meter, _ in price.amounts}:
                 lowest = min(dict(price.amounts).get(meter, 0) for price in prices)
-                total[meter] = total.get(meter, 0) + lowest * request.count
-            if prices and request.count:
+                total[meter] = total.get(meter, 0) + lowest * max(0, option.count)
+            if prices and option.count > 0:
                 marks.update(dict.fromkeys(frozenset.intersection(*(price.marks for price in prices)), True))
         for meter, _ in marks:
             total[meter] = total.get(meter, 0) + 1

@@ -9,17 +9,17 @@ from dataclasses import replace
 
 from admission.api.entries import RequestDevice
 from admission.api.gangs import Charge, PlannedClaim, PlannedPod
-from admission.dra import asking, demands, explaining, metering, profiles, worlds
-from admission.dra.asking import Fatal, NotSimulated, Refusal, Unpriced
+from admission.dra import asking, demands, explaining, metering, traits, worlds
+from admission.dra.asking import Fatal, Refusal, Unpriced
 from admission.dra.demands import Gang, Wanted
 from admission.dra.explaining import Explanation
-from admission.dra.metering import ChargeError, Given, Meters
-from admission.dra.placing import Outcome, Placed, Placer
+from admission.dra.found import Budget, StepsEndedError
+from admission.dra.metering import ChargeError, Meters
+from admission.dra.placed import Given, Outcome, Placed
+from admission.dra.placing import Placer
 from admission.dra.plans import Affordable, Kind, NoPlan, Plan, PodDemand, anything
-from admission.dra.pools import Spot
-from admission.dra.profiles import Profiles
-from admission.dra.searching import Budget, StepsEndedError
 from admission.dra.selecting import Selectors
+from admission.dra.traits import Traits
 from admission.dra.worlds import World
 from admission.errors import AmountError
 
@@ -40,9 +40,8 @@ def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
     """
     gang = demands.compiled(pods, world)
     if not isinstance(gang, Gang):
-        kind = Kind.NOT_SIMULATED if isinstance(gang.refusal, NotSimulated) else Kind.FATAL
-        return NoPlan(kind=kind, message=f"pod {gang.pod}: {gang.refusal}", details={"pod": gang.pod})
-    known = _profiles(gang, world, meters, selectors)
+        return NoPlan(kind=Kind.FATAL, message=f"pod {gang.pod}: {gang.refusal}", details={"pod": gang.pod})
+    known = _traits(gang, world, meters, selectors)
     return _Planning(gang, world, known, steps).answer(affordable)
 
 
@@ -74,21 +73,21 @@ def diagnose(  # noqa: PLR0913 - the same
                 empty, message=f"{answer.message}; whether an empty cluster would do was not found in {steps} steps"
             )
         return replace(empty, message=f"{empty.message}, even if nothing else were in use")
-    return _Planning(gang, world, _profiles(gang, world, meters, selectors), steps).busy(answer)
+    return _Planning(gang, world, _traits(gang, world, meters, selectors), steps).busy(answer)
 
 
-def _profiles(gang: Gang, world: World, meters: Meters, selectors: Selectors) -> Profiles:
-    need = profiles.Need(asking.asks(gang.claims), asking.attributes(gang.claims), meters, world.shared)
-    return profiles.of(need, selectors)
+def _traits(gang: Gang, world: World, meters: Meters, selectors: Selectors) -> Traits:
+    need = traits.Need(asking.asks(gang.claims), asking.attributes(gang.claims), meters, world.profile)
+    return traits.of(need, selectors)
 
 
 class _Planning:
     """One question: a compiled gang in a world."""
 
-    def __init__(self, gang: Gang, world: World, known: Profiles, steps: int) -> None:
+    def __init__(self, gang: Gang, world: World, known: Traits, steps: int) -> None:
         self.gang = gang
         self.world = world
-        self.profiles = known
+        self.traits = known
         self.steps = steps
         self.budget = Budget(steps)
 
@@ -109,11 +108,11 @@ class _Planning:
 
     def busy(self, answer: NoPlan) -> NoPlan:
         placer, explanation = self._explained()
-        found = explaining.busy(explanation, placer, self.world, self.profiles)
+        found = explaining.busy(explanation, placer, self.world, self.traits)
         return NoPlan(kind=Kind.BUSY, message=found.message, details=found.details, steps=answer.steps)
 
     def _placer(self, affordable: Affordable, *, greedy: bool = False) -> Placer:
-        return Placer(self.gang, self.world, self.profiles, self.budget, affordable, greedy=greedy)
+        return Placer(self.gang, self.world, self.traits, self.budget, affordable, greedy=greedy)
 
     def _over_quota(self, outcome: Outcome) -> NoPlan:
         """No plan is affordable; if there is none at all, say that instead."""
@@ -132,7 +131,7 @@ class _Planning:
         if refusals:
             return self._refused(refusals[0], outcome)
         placer, found = self._explained()
-        missing = explaining.incomplete(self.gang, self.world, self.profiles, placer.outcome.stuck or 0)
+        missing = explaining.incomplete(self.gang, self.world, self.traits, placer.outcome.stuck or 0)
         if missing is not None:
             return NoPlan(kind=Kind.POOL_INCOMPLETE, message=missing.message, details=missing.details, steps=spent)
         return NoPlan(kind=Kind.INFEASIBLE, message=found.message, details=found.details, steps=spent)
@@ -152,18 +151,23 @@ class _Planning:
         self.budget = Budget(self.steps)
         placer = self._placer(anything, greedy=True)
         placer.run()
-        return placer, explaining.stuck(self.gang, self.world, self.profiles, placer)
+        return placer, explaining.stuck(self.gang, self.world, self.traits, placer)
 
     def _plan(self, outcome: Outcome) -> Plan:
         charges = {
-            worlds.key_of(wanted.claim): self._charge(wanted, picks)
+            worlds.key_of(wanted.claim): self._charge(wanted, given)
             for placed in outcome.placed
-            for wanted, picks in placed.claims
+            for wanted, given in placed.claims
         }
         return Plan(
             pods=tuple(self._planned(placed, outcome) for placed in outcome.placed),
             charge=metering.added(charges.values()),
             charges=charges,
+            takings={
+                worlds.key_of(wanted.claim): tuple(one.taking for one in given if one.taking is not None)
+                for placed in outcome.placed
+                for wanted, given in placed.claims
+            },
             steps=self.budget.spent,
         )
 
@@ -174,18 +178,23 @@ class _Planning:
             pod=pod.meta.key,
             node=outcome.names[placed.node],
             claims=tuple(
-                PlannedClaim(uid=wanted.claim.meta.uid, claim=wanted.claim.meta.key, devices=_devices(wanted, picks))
-                for wanted, picks in placed.claims
+                PlannedClaim(uid=wanted.claim.meta.uid, claim=wanted.claim.meta.key, devices=_devices(given))
+                for wanted, given in placed.claims
             ),
         )
 
-    def _charge(self, wanted: Wanted, picks: Sequence[tuple[int, Spot]]) -> Charge:
-        given = [Given(device, spot.device) for device, (_, spot) in zip(_devices(wanted, picks), picks, strict=True)]
-        charge = metering.charge(self.profiles.need.meters, wanted.claim.spec, given)
+    def _charge(self, wanted: Wanted, given: Sequence[Given]) -> Charge:
+        charged = [
+            metering.Given(
+                device, one.spot.device, one.option.admin, one.taking.share if one.taking is not None else None
+            )
+            for device, one in zip(_devices(given), given, strict=True)
+        ]
+        charge = metering.charge(self.traits.need.meters, wanted.claim.spec, charged)
         if isinstance(charge, ChargeError):
             raise AmountError(charge.message)
         return charge
 
 
-def _devices(wanted: Wanted, picks: Sequence[tuple[int, Spot]]) -> tuple[RequestDevice, ...]:
-    return tuple(RequestDevice(request=wanted.ask.requests[request].name, device=spot.id) for request, spot in picks)
+def _devices(given: Sequence[Given]) -> tuple[RequestDevice, ...]:
+    return tuple(RequestDevice(request=one.option.name, device=one.spot.id) for one in given)

@@ -10,6 +10,7 @@ from admission.api.gangs import Charge, PlannedPod
 from admission.api.names import Uid
 from admission.api.pods import Pod
 from admission.api.reasons import Detail
+from admission.dra.takings import Taking
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +69,13 @@ class Plan:
     """Node and devices for every pod, in the order in which the gates must open.
 
     A shared claim stands at the first pod that uses it. charges: what each newly allocated claim costs, by its UID (its
-    key where it has none); charge: their sum.
+    key where it has none); charge: their sum. takings: what it makes unavailable to others, by the same key.
     """
 
     pods: tuple[PlannedPod, ...]
     charge: Charge = field(default_factory=dict)
     charges: Mapping[Uid, Charge] = field(default_factory=dict)
+    takings: Mapping[Uid, tuple[Taking, ...]] = field(default_factory=dict)
     steps: int = 0
     """How much of the budget the search took."""
 

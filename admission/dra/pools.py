@@ -1,19 +1,23 @@
 """The pools that a node sees: which slices count, whether a pool is whole and sound, and the order of its devices.
 
 Mirrors `GatherPools` of `k8s.io/dynamic-resource-allocation/structured/internal/incubating/pools_incubating.go`
-(v0.37.1, all features of a default 1.37 cluster on). The order of pools and devices is part of the answer: the
+(v0.37.1; where v0.36.3 differs, `Shelf` has its view too). The order of pools and devices is part of the answer: the
 allocator takes the first that fits.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain
 from typing import NamedTuple
 
 from admission.api.devices import Device, DeviceId, Slice
 from admission.api.names import NodeName
 from admission.api.nodes import Node
+from admission.dra import stocks
+from admission.dra.releases import Features, Quirks
+from admission.dra.stocks import Stock
 
 PoolId = tuple[str, str]
 """Driver and name of a pool."""
@@ -47,82 +51,296 @@ class Soundness(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pool:
-    """One pool as one node sees it. why: what is wrong with it, for people."""
+    """One pool as one node sees it; nodes that see the same share it.
+
+    why: what is wrong with it, for people. stock: its shared counters, where it has some.
+    """
 
     driver: str
     name: str
     soundness: Soundness = Soundness.SOUND
     why: str = ""
     spots: tuple[Spot, ...] = ()
+    stock: Stock | None = None
+
+    @property
+    def id(self) -> PoolId:
+        return (self.driver, self.name)
 
     @property
     def title(self) -> str:
         return f"pool {self.name} of {self.driver}"
 
+    @property
+    def sound(self) -> bool:
+        return self.soundness is Soundness.SOUND
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Shelf:
-    """What one node sees, in the order in which the allocator looks at it, and the slices that it was made from."""
+    """What one node sees, in the order in which the allocator looks at it, and the slices that it was made from.
 
+    disputed: pools that 1.36 sees otherwise, since it looks at slices with counters on every node. old: all pools as
+    1.36 sees them, where some are disputed. foreign: broken pools of other nodes that 1.36 stumbles over here.
+    own and elsewhere: the slices that name the node, and all that name none. relevant: by pool, every slice of the
+    pools that have something for the node.
+    """
+
+    node: Node | None = None
     pools: tuple[Pool, ...] = ()
-    spots: tuple[Spot, ...] = ()
-    """The devices of all sound pools, in order."""
-    sources: tuple[Slice, ...] = ()
+    disputed: frozenset[PoolId] = frozenset()
+    old: tuple[Pool, ...] | None = None
+    foreign: tuple[Pool, ...] = ()
+    own: tuple[Slice, ...] = ()
+    elsewhere: tuple[Slice, ...] = ()
+    relevant: Mapping[PoolId, tuple[Slice, ...]] = field(default_factory=dict)
+
+    def seen(self, quirks: Quirks) -> tuple[Pool, ...]:
+        """Return the pools as a kube-scheduler with these defects sees them."""
+        return self.old if quirks.foreign_counters and self.old is not None else self.pools
+
+    def broken(self, quirks: Quirks) -> tuple[Pool, ...]:
+        """Return the pools that are not whole or not sound, those of other nodes included where these matter."""
+        mine = tuple(pool for pool in self.seen(quirks) if not pool.sound)
+        return (*mine, *self.foreign) if quirks.foreign_counters else mine
+
+    @property
+    def sources(self) -> Iterable[Slice]:
+        """Return the slices of all pools that have something for the node."""
+        return chain.from_iterable(self.relevant.values())
 
 
 class Slices:
-    """All slices of the cluster, indexed for gathering."""
+    """All slices of the cluster, indexed for gathering.
 
-    def __init__(self, slices: Iterable[Slice]) -> None:
+    Pools that several nodes see in the same way are made once. before: the slices of an earlier cycle; what did not
+    change keeps its identity, by which `unchanged` tells it fast.
+    """
+
+    def __init__(
+        self, slices: Iterable[Slice], features: Features | None = None, before: "Slices | None" = None
+    ) -> None:
+        self._features = features or Features()
         self.on_node: dict[NodeName, list[Slice]] = {}
-        self.elsewhere: list[Slice] = []
-        self.of_pool: dict[PoolId, list[Slice]] = {}
+        elsewhere: list[Slice] = []
+        members: dict[PoolId, list[Slice]] = {}
+        self._drawing: set[PoolId] = set()
         for slice_ in slices:
-            self.of_pool.setdefault((slice_.driver, slice_.pool), []).append(slice_)
+            pool = (slice_.driver, slice_.pool)
+            members.setdefault(pool, []).append(slice_)
+            if slice_.counters:
+                self._drawing.add(pool)
             if slice_.node_name:
                 self.on_node.setdefault(slice_.node_name, []).append(slice_)
             else:
-                self.elsewhere.append(slice_)
-        self._owners = {pool: {s.node_name for s in members} for pool, members in self.of_pool.items()}
+                elsewhere.append(slice_)
+        self.elsewhere = tuple(elsewhere)
+        if before is not None and _same(before.elsewhere, self.elsewhere):
+            self.elsewhere = before.elsewhere
+        self._index = _Index(self.elsewhere)
+        self.members = {pool: tuple(found) for pool, found in members.items()}
+        self._local: dict[PoolId, bool] = {}
+        self._devices: dict[PoolId, dict[str, Device]] = {}
+        self._made: dict[object, Pool | None] = {}
+        self._stocks: dict[tuple[int, ...], Stock | str | None] = {}
+        self._foreign: tuple[Pool, ...] | None = None
 
     def is_local(self, pool: PoolId) -> bool:
         """Return whether every slice of the pool names one and the same node."""
-        owners = self._owners[pool]
-        return len(owners) == 1 and NodeName("") not in owners
+        known = self._local.get(pool)
+        if known is None:
+            owners = {slice_.node_name for slice_ in self.members[pool]}
+            known = self._local[pool] = len(owners) == 1 and NodeName("") not in owners
+        return known
+
+    def device(self, wanted: DeviceId) -> Device | None:
+        """Return a device as the newest slice of its pool that has it describes it; None when none does."""
+        pool = (wanted.driver, wanted.pool)
+        if pool not in self._devices:
+            members = sorted(self.members.get(pool, ()), key=lambda slice_: slice_.generation)
+            self._devices[pool] = {device.name: device for slice_ in members for device in slice_.devices}
+        return self._devices[pool].get(wanted.device)
+
+    def draws(self, pool: PoolId) -> bool:
+        """Return whether the pool has slices with shared counters."""
+        return self._features.partitionable and pool in self._drawing
+
+    def usable(self, slice_: Slice) -> bool:
+        """Return whether kube-scheduler looks at a slice at all, the gates being as they are."""
+        if not self._features.partitionable and (slice_.per_device_nodes is not None or slice_.counters):
+            return False
+        return not _grouped(slice_)
+
+    def relevant(self, node: Node) -> dict[PoolId, list[Slice]]:
+        """Return by pool the slices that are for the node."""
+        found: dict[PoolId, list[Slice]] = {}
+        for slice_ in (*self.on_node.get(node.name, ()), *self._index.candidates(node)):
+            if self.usable(slice_) and _relevant(slice_, node):
+                found.setdefault((slice_.driver, slice_.pool), []).append(slice_)
+        return found
+
+    def pool(self, pool_id: PoolId, relevant: Sequence[Slice], node: Node) -> Pool | None:
+        """Return the pool as a node sees it that finds these of its slices relevant; None when they are outdated."""
+        newest = _newest(relevant)
+        reach = tuple(_reach(slice_, node) for slice_ in newest)
+        key = (tuple(map(id, newest)), reach)
+        if key not in self._made:
+            self._made[key] = self._pool(pool_id, newest, reach)
+        return self._made[key]
+
+    def foreign(self, own: Iterable[PoolId]) -> tuple[Pool, ...]:
+        """Return the broken pools with counters that 1.36 meets on a node which sees none of their devices."""
+        if self._foreign is None:
+            seen = (self._unseen(pool) for pool in sorted(self._drawing) if self.draws(pool))
+            self._foreign = tuple(pool for pool in seen if pool is not None and not pool.sound)
+        if not self._foreign:
+            return ()
+        mine = set(own)
+        return tuple(pool for pool in self._foreign if pool.id not in mine)
+
+    def _unseen(self, pool_id: PoolId) -> Pool | None:
+        counters = [slice_ for slice_ in self.members[pool_id] if slice_.counters]
+        return self._pool(pool_id, _newest(counters), tuple(() for _ in _newest(counters)))
+
+    def _pool(
+        self, pool_id: PoolId, relevant: Sequence[Slice], reach: Sequence[tuple[bool, ...] | None]
+    ) -> Pool | None:
+        """Return one pool; None when a newer generation of it exists, so that these slices mean nothing any more."""
+        driver, name = pool_id
+        members = self.members[pool_id]
+        generation, expected = relevant[0].generation, relevant[0].slice_count
+        whole: Sequence[Slice] = relevant
+        if len(relevant) != expected:
+            if any(slice_.generation > generation for slice_ in members):
+                return None
+            whole = [s for s in members if s.generation == generation and not _grouped(s)]
+        spots = self._spots(pool_id, relevant, reach)
+        if len(whole) != expected:
+            why = f"{len(whole)} of {expected} slices of generation {generation} are there"
+            return Pool(driver=driver, name=name, soundness=Soundness.INCOMPLETE, why=why, spots=spots)
+        stock = self._stock(whole)
+        twice = _repeated(spot.device.name for spot in spots)
+        flaw = f"device {twice} is there twice" if twice else stock
+        if isinstance(flaw, str):
+            return Pool(driver=driver, name=name, soundness=Soundness.INVALID, why=flaw, spots=spots)
+        return Pool(driver=driver, name=name, spots=spots, stock=flaw)
+
+    def _stock(self, whole: Sequence[Slice]) -> Stock | str | None:
+        """Return the counters of a whole pool, or what is wrong with them; nodes that see the same share them."""
+        if not self._features.partitionable:
+            return None
+        key = tuple(sorted(map(id, whole)))
+        if key not in self._stocks:
+            self._stocks[key] = stocks.of(whole)
+        return self._stocks[key]
+
+    def _spots(
+        self, pool_id: PoolId, relevant: Sequence[Slice], reach: Sequence[tuple[bool, ...] | None]
+    ) -> tuple[Spot, ...]:
+        local = self.is_local(pool_id)
+        pairs = sorted(zip(relevant, reach, strict=True), key=lambda pair: pair[0].meta.name.encode())
+        return tuple(
+            Spot(
+                id=DeviceId(slice_.driver, slice_.pool, device.name),
+                device=device,
+                slice=slice_,
+                at=at,
+                local=local,
+                reachable=reached is None or reached[at],
+            )
+            for slice_, reached in pairs
+            if not (slice_.counters and self._features.partitionable)
+            for at, device in enumerate(slice_.devices)
+        )
+
+
+class _Index:
+    """Finds the slices without a node name that may be for a node, without looking at all of them.
+
+    A node selector that wants one of some values of a label, as nearly all do, is found by label and value.
+    """
+
+    def __init__(self, slices: Sequence[Slice]) -> None:
+        self._always: list[int] = []
+        self._by_label: dict[tuple[str, str], list[int]] = {}
+        self._slices = slices
+        for at, slice_ in enumerate(slices):
+            keys = _keys(slice_)
+            if keys is None:
+                self._always.append(at)
+            else:
+                for key in keys:
+                    self._by_label.setdefault(key, []).append(at)
+
+    def candidates(self, node: Node) -> list[Slice]:
+        """Return all slices that may be for the node, and some that are not, in their order."""
+        if not self._by_label:
+            return [self._slices[at] for at in self._always]
+        found = set(self._always).union(self._by_label.get((_NAME, node.name), ()))
+        for pair in node.meta.labels.items():
+            found.update(self._by_label.get(pair, ()))
+        return [self._slices[at] for at in sorted(found)]
+
+
+_NAME = "metadata.name"
+"""The only field that node selectors know. A label of this name is found too, which does no harm."""
+
+
+def _keys(slice_: Slice) -> set[tuple[str, str]] | None:
+    """Return labels with values, or node names, of which a node must have one; None where that cannot be told."""
+    places: Sequence[Slice | Device] = slice_.devices if slice_.per_device_nodes else (slice_,)
+    keys: set[tuple[str, str]] = set()
+    for place in places:
+        found = _keys_of(place)
+        if found is None:
+            return None
+        keys |= found
+    return keys
+
+
+def _keys_of(place: Slice | Device) -> set[tuple[str, str]] | None:
+    if place.node_name:
+        return {(_NAME, place.node_name)}
+    if place.all_nodes:
+        return None
+    keys: set[tuple[str, str]] = set()
+    for term in place.node_selector.terms if place.node_selector is not None else ():
+        wanted = next((r for r in (*term.fields, *term.expressions) if r.operator == "In"), None)
+        if wanted is None:
+            return None
+        keys.update((wanted.key, value) for value in wanted.values)
+    return keys
 
 
 def gather(node: Node, slices: Slices) -> Shelf:
     """Return the pools that the node sees."""
-    relevant = [*slices.on_node.get(node.name, ()), *(s for s in slices.elsewhere if _relevant(s, node))]
-    plain: list[Pool] = []
-    binding: list[Pool] = []
-    for pool_id, members in sorted(_newest(relevant).items()):
-        pool = _pool(pool_id, members, node, slices)
-        if pool is not None:
-            (binding if any(spot.device.binding_conditions for spot in pool.spots) else plain).append(pool)
-    pools = (*plain, *binding)
+    relevant = slices.relevant(node)
+    pools = _ordered(slices.pool(pool, found, node) for pool, found in relevant.items())
+    drawing = {pool: found for pool, found in relevant.items() if slices.draws(pool)}
+    disputed, old = _disputed(drawing, pools, node, slices)
     return Shelf(
-        pools=pools, spots=tuple(spot for pool in pools for spot in _usable(pool)), sources=_sources(node, slices)
+        node=node,
+        pools=pools,
+        disputed=disputed,
+        old=old,
+        foreign=slices.foreign(relevant),
+        own=tuple(slices.on_node.get(node.name, ())),
+        elsewhere=slices.elsewhere,
+        relevant={pool: slices.members[pool] for pool in relevant},
     )
 
 
 def unchanged(shelf: Shelf, node: Node, slices: Slices) -> bool:
-    """Return whether the node sees the very slices from which the shelf was made, all of its pools being whole."""
-    now = _sources(node, slices)
+    """Return whether the node sees the very slices from which the shelf was made, and nothing else has changed it."""
+    own = slices.on_node.get(node.name, ())
     return (
-        len(now) == len(shelf.sources)
-        and all(map(lambda a, b: a is b, now, shelf.sources))
-        and all(pool.soundness is Soundness.SOUND for pool in shelf.pools)
-        and (not slices.elsewhere)
+        (shelf.node is node or not slices.elsewhere)
+        and _same(shelf.own, own)
+        and (shelf.elsewhere is slices.elsewhere or _same(shelf.elsewhere, slices.elsewhere))
+        and all(_same(members, slices.members.get(pool, ())) for pool, members in shelf.relevant.items())
+        and not shelf.foreign
+        and not slices.foreign(())
     )
-
-
-def _sources(node: Node, slices: Slices) -> tuple[Slice, ...]:
-    return (*slices.on_node.get(node.name, ()), *slices.elsewhere)
-
-
-def _usable(pool: Pool) -> tuple[Spot, ...]:
-    return pool.spots if pool.soundness is Soundness.SOUND else ()
 
 
 def node_matches(place: Slice | Device, node: Node) -> bool:
@@ -134,76 +352,70 @@ def node_matches(place: Slice | Device, node: Node) -> bool:
     return place.node_selector is not None and place.node_selector.matches(node.name, node.meta.labels)
 
 
+def _disputed(
+    drawing: Mapping[PoolId, Sequence[Slice]], pools: tuple[Pool, ...], node: Node, slices: Slices
+) -> tuple[frozenset[PoolId], tuple[Pool, ...] | None]:
+    """Return the pools that 1.36 sees otherwise, and all pools as it sees them.
+
+    To 1.36 every slice with counters is relevant on every node, also one of a generation that the node does not see.
+    """
+    if not drawing:
+        return frozenset(), None
+    mended = {pool.id: pool for pool in pools}
+    old = dict(mended)
+    for pool_id, found in drawing.items():
+        more = [s for s in slices.members[pool_id] if s.counters and not any(s is seen for seen in found)]
+        if not more:
+            continue
+        seen = slices.pool(pool_id, [*found, *more], node)
+        if seen is None:
+            old.pop(pool_id, None)
+        elif not _alike(seen, mended.get(pool_id)):
+            old[pool_id] = seen
+    changed = frozenset(pool for pool in drawing if old.get(pool) is not mended.get(pool))
+    return changed, _ordered(old.values()) if changed else None
+
+
+def _alike(one: Pool, other: Pool | None) -> bool:
+    return (
+        other is not None and one.soundness is other.soundness and one.spots == other.spots and one.stock is other.stock
+    )
+
+
+def _ordered(pools: Iterable[Pool | None]) -> tuple[Pool, ...]:
+    """Return pools by driver and name; those with a device that has binding conditions come last."""
+    found = sorted((pool for pool in pools if pool is not None), key=lambda pool: pool.id)
+    binding = [pool for pool in found if pool.sound and any(spot.device.binding_conditions for spot in pool.spots)]
+    return (*(pool for pool in found if not any(pool is last for last in binding)), *binding)
+
+
+def _newest(slices: Sequence[Slice]) -> list[Slice]:
+    """Return the slices of the highest generation among these."""
+    newest = max(slice_.generation for slice_ in slices)
+    return [slice_ for slice_ in slices if slice_.generation == newest]
+
+
 def _relevant(slice_: Slice, node: Node) -> bool:
-    if slice_.all_nodes or slice_.node_selector is not None:
+    if slice_.node_name or slice_.all_nodes or slice_.node_selector is not None:
         return node_matches(slice_, node)
     return bool(slice_.per_device_nodes) and any(node_matches(device, node) for device in slice_.devices)
 
 
-def _newest(slices: Iterable[Slice]) -> dict[PoolId, list[Slice]]:
-    """Group slices by pool and keep those of the highest generation that this node sees."""
-    found: dict[PoolId, list[Slice]] = {}
-    for slice_ in slices:
-        members = found.setdefault((slice_.driver, slice_.pool), [])
-        if members and slice_.generation > members[0].generation:
-            members.clear()
-        if not members or slice_.generation == members[0].generation:
-            members.append(slice_)
-    return found
+def _reach(slice_: Slice, node: Node) -> tuple[bool, ...] | None:
+    """Return which devices of a slice with per-device node selection are for the node; None where all are."""
+    if not slice_.per_device_nodes:
+        return None
+    reached = tuple(node_matches(device, node) for device in slice_.devices)
+    return None if all(reached) else reached
 
 
-def _pool(pool_id: PoolId, members: Sequence[Slice], node: Node, slices: Slices) -> Pool | None:
-    """Return one pool; None when a newer generation of it exists, so that these slices mean nothing any more."""
-    driver, name = pool_id
-    whole: Sequence[Slice] = members
-    expected = members[0].slice_count
-    if len(members) != expected:
-        everywhere = slices.of_pool[pool_id]
-        if any(s.generation > members[0].generation for s in everywhere):
-            return None
-        whole = [s for s in everywhere if s.generation == members[0].generation]
-    spots = _spots(members, node, local=slices.is_local(pool_id))
-    if len(whole) != expected:
-        why = f"{len(whole)} of {expected} slices of generation {members[0].generation} are there"
-        return Pool(driver=driver, name=name, soundness=Soundness.INCOMPLETE, why=why, spots=spots)
-    if flaw := _flaw(spots, whole):
-        return Pool(driver=driver, name=name, soundness=Soundness.INVALID, why=flaw, spots=spots)
-    return Pool(driver=driver, name=name, spots=spots)
+def _grouped(slice_: Slice) -> bool:
+    """Return whether a device is in compatibility groups, which a default 1.37 does not handle."""
+    return any(use.grouped for device in slice_.devices for use in device.consumes)
 
 
-def _spots(members: Iterable[Slice], node: Node, *, local: bool) -> tuple[Spot, ...]:
-    return tuple(
-        Spot(
-            id=DeviceId(slice_.driver, slice_.pool, device.name),
-            device=device,
-            slice=slice_,
-            at=at,
-            local=local,
-            reachable=not slice_.per_device_nodes or node_matches(device, node),
-        )
-        for slice_ in sorted(members, key=lambda slice_: slice_.meta.name.encode())
-        for at, device in enumerate(slice_.devices)
-    )
-
-
-def _flaw(spots: Iterable[Spot], whole: Iterable[Slice]) -> str | None:
-    if twice := _repeated(spot.device.name for spot in spots):
-        return f"device {twice} is there twice"
-    whole = list(whole)
-    if twice := _repeated(name for slice_ in whole for name in slice_.counters):
-        return f"counter set {twice} is there twice"
-    counters = {name: counters for slice_ in whole for name, counters in slice_.counters.items()}
-    return next(filter(None, (_unknown_counter(d, counters) for slice_ in whole for d in slice_.devices)), None)
-
-
-def _unknown_counter(device: Device, counters: Mapping[str, Mapping[str, object]]) -> str | None:
-    for use in device.consumes:
-        for counter in use.counters:
-            if counter not in counters.get(use.counter_set, {}):
-                return f"device {device.name} draws from counter {use.counter_set}/{counter}, which is not there"
-        if use.counter_set not in counters:
-            return f"device {device.name} draws from counter set {use.counter_set}, which is not there"
-    return None
+def _same(left: Sequence[Slice], right: Sequence[Slice]) -> bool:
+    return len(left) == len(right) and all(map(lambda a, b: a is b, left, right))
 
 
 def _repeated(names: Iterable[str]) -> str | None:

@@ -1,12 +1,14 @@
 """Which kube-scheduler to decide like: its release, and the feature gates that change its answers.
 
-`1.36` stands for what v0.36.3 of `k8s.io/dynamic-resource-allocation` does, `1.37` for v0.37.1; later releases are taken
-for the newest that is known. Releases before 1.36 give devices in random order, so nothing is predicted for them.
+`1.36` stands for what v0.36.3 of `k8s.io/dynamic-resource-allocation` does, `1.37` for v0.37.1; later releases are
+taken for the newest that is known. Releases before 1.36 give devices in random order: nothing is predicted for them.
 """
 
 import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+
+from admission.dra.cel import environments
 
 
 class Release(StrEnum):
@@ -82,6 +84,16 @@ class Profile:
     release: Release = Release.V1_37
     features: Features = field(default_factory=Features)
     quirks: Quirks = AS_OF_1_37
+
+    @property
+    def cel(self) -> environments.Profile:
+        """Return how this kube-scheduler compiles selectors."""
+        features = self.features
+        return environments.Profile(
+            release=int(self.release.value.partition(".")[2]),
+            lists=features.list_attributes,
+            consumable=features.consumable_capacity,
+        )
 
     def with_quirks(self, quirks: Quirks) -> "Profile":
         return replace(self, quirks=quirks)

@@ -1,197 +1,422 @@
-"""The allocator's search for one pod on one node: depth first, first fit, over profiles.
+"""The allocator's search for one pod on one node: depth first, first fit, over units.
 
-Mirrors `allocateOne` of `structured/internal/incubating/allocator_incubating.go` (v0.37.1) for ExactCount requests: the
-first full solution wins; devices of one request are tried as ordered combinations; a later failure makes earlier
-requests and claims try other devices. Selectors are asked only where the search comes, so a failing one matters only
-there. Branches that cannot differ from one that failed are not tried: a device whose profile failed in the same place.
+Mirrors `allocateOne` and `allocateDevice` of `structured/internal/incubating/allocator_incubating.go` (v0.37.1, and
+v0.36.3 by its quirks): the first full solution wins; devices of one request are tried as ordered combinations; a later
+failure makes earlier requests and claims try other devices and alternatives. Selectors matter only where the search
+comes. Branches that cannot differ from one that failed are not tried: an equal unit in the same place, and a request
+that starts from an equal state.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Generator, Hashable, Iterator, Sequence
+from enum import Enum
 
-from admission.dra.asking import ClaimAsk, NotSimulated, Refusal
-from admission.dra.profiles import LISTS, Answer, Profile, Profiles, Value
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Per claim the positions of its devices among the free ones, with the request's number, in the order taken."""
-
-    picks: tuple[tuple[tuple[int, int], ...], ...]
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Stuck:
-    """The farthest request that could not be served: its claim and place, how many devices it had by then.
-
-    constrained: whether a constraint of the claim turned devices away.
-    """
-
-    claim: int
-    request: int
-    had: int
-    constrained: bool = False
+from admission.api.claims import MAX_RESULTS
+from admission.dra import releases, rules
+from admission.dra.asking import ClaimAsk, Fatal, Mode, Option, Refusal
+from admission.dra.contents import Contents, Unit, Units
+from admission.dra.counting import Counters
+from admission.dra.found import Budget, Found, Pick, Stuck, Why
+from admission.dra.releases import Profile, Quirks
+from admission.dra.rules import Running
+from admission.dra.stocks import Amount
+from admission.dra.traits import Answer
 
 
-class StepsEndedError(Exception):
-    """Raised inside the planner only: the budget is spent."""
+class _Full(Enum):
+    """A claim would hold too many devices; other devices of the same number cannot help."""
+
+    FULL = "full"
 
 
-class Budget:
-    """Steps that a search may still take; a step is one device tried or one pod placed."""
-
-    __slots__ = ("left", "total")
-
-    def __init__(self, steps: int) -> None:
-        self.total = steps
-        self.left = steps
-
-    @property
-    def spent(self) -> int:
-        return self.total - max(0, self.left)
-
-    def spend(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise StepsEndedError
+_Answer = bool | _Full | Refusal
+_Step = Generator["_Step", _Answer, _Answer]
 
 
-def search(
-    claims: Sequence[ClaimAsk], free: Sequence[int], profiles: Profiles, budget: Budget
+def search(  # noqa: PLR0913 - the parts of one question
+    claims: Sequence[ClaimAsk],
+    contents: Contents,
+    units: Units,
+    profile: Profile,
+    budget: Budget,
+    *,
+    promise: bool = False,
 ) -> Found | Stuck | Refusal:
-    """Return devices for all claims of a pod, or what stopped the search. free: profile numbers, in order.
+    """Return devices for all claims of a pod, or what stopped the search.
 
-    Raises StepsEndedError.
+    promise: only an answer that does not rest on a known defect of kube-scheduler: it must come out the same with all
+    of them and with none. Raises StepsEndedError.
     """
-    run = _Search(claims, free, profiles, budget)
-    if run.is_short():
-        return run.farthest
-    answer = run.claim(0)
-    if answer is True:
-        return Found(tuple(map(tuple, run.picks)))
-    return run.farthest if answer is False else answer
+    found = _Search(claims, contents, units, profile, budget).answer()
+    if not promise or not isinstance(found, Found):
+        return found
+    if contents.disputed:
+        return Stuck(0, 0, 0, frozenset((Why.DISPUTED,)), disputed=contents.disputed)
+    if not _is_doubtful(claims, contents, units):
+        return found
+    for quirks in (releases.AS_OF_1_36, releases.MENDED):
+        if quirks != profile.quirks:
+            other = _Search(claims, contents, units, profile.with_quirks(quirks), budget).answer()
+            if other != found:
+                return Stuck(0, 0, 0, frozenset((Why.DISPUTED,)), disputed="a defect that one of them has")
+    return found
+
+
+def _is_doubtful(claims: Sequence[ClaimAsk], contents: Contents, units: Units) -> bool:
+    """Return whether a known defect of kube-scheduler might have changed the answer."""
+    if contents.stocks or contents.troubles[0] != contents.troubles[1]:
+        return True
+    if any(rule.distinct for claim in claims for rule in claim.rules):
+        return True
+    every = any(option.mode is Mode.ALL for claim in claims for r in claim.requests for option in r.options)
+    if every and any(units.known[number].use.shares for number in set(contents.units)):
+        return True
+    return any(
+        isinstance(value, tuple) and isinstance(value[1], frozenset)
+        for number in set(contents.units)
+        for value in units.known[number].trait.values
+    )
 
 
 class _Search:
-    """One search. Its methods return True when everything from there on is served, False when it cannot be."""
+    """One search. Its steps return True when everything from there on is served, False when it cannot be.
 
-    def __init__(self, claims: Sequence[ClaimAsk], free: Sequence[int], profiles: Profiles, budget: Budget) -> None:
-        self.claims = claims
-        self.picks: list[list[tuple[int, int]]] = [[] for _ in claims]
+    Steps are generators that yield the next step and are sent its answer, so that a pod with thousands of devices does
+    not need as many frames of Python's stack.
+    """
+
+    def __init__(
+        self, claims: Sequence[ClaimAsk], contents: Contents, units: Units, profile: Profile, budget: Budget
+    ) -> None:
         self.farthest = Stuck(0, 0, 0)
+        self.picks: list[list[Pick]] = [[] for _ in claims]
+        self._claims = claims
+        self._contents = contents
+        self._quirks: Quirks = profile.quirks
         self._budget = budget
-        self._free = free
-        self._known: Sequence[Profile] = [profiles.known[number] for number in free]
-        self._used = [False] * len(free)
-        asks = {ask: at for at, ask in enumerate(profiles.need.asks)}
-        self._asks = [[asks[request.ask] for request in claim.requests] for claim in claims]
-        self._values: list[list[list[Value]]] = [[[] for _ in claim.rules] for claim in claims]
-        self._places = {name: at for at, name in enumerate(profiles.need.attributes)}
+        self._units: list[Unit] = [units.known[number] for number in contents.units]
+        asks = {ask: at for at, ask in enumerate(units.traits.need.asks)}
+        self._asks = [[[asks[o.ask] for o in request.options] for request in claim.requests] for claim in claims]
+        values = {name: at for at, name in enumerate(units.traits.need.attributes)}
+        self._rules: list[list[tuple[int, Running]]] = [
+            [(values[rule.attribute], rules.running(rule, profile)) for rule in claim.rules] for claim in claims
+        ]
+        self._taken: dict[int, frozenset[int]] = {}
+        self._shares: dict[int, list[tuple[Amount, ...]]] = {}
+        self._counters = Counters(contents.stocks, profile.quirks)
+        self._all: dict[tuple[int, int, int], list[int]] = {}
+        self._dead: dict[Hashable, bool | _Full] = {}
+        self._at: int | None = None
+        # What a forgetful constraint or mixed-up counters let in depends on the order of devices, so that an equal
+        # device cannot stand for another.
+        forgets = self._quirks.distinct_forgets and any(r.distinct for claim in claims for r in claim.rules)
+        self._alike = not forgets and not self._counters.mixed
+        self._ordinary = not contents.stocks and not any(u.trait.shared or u.use.shares for u in self._units)
 
-    def is_short(self) -> bool:
+    def answer(self) -> Found | Stuck | Refusal:
+        refusal = self._prepare()
+        if refusal is not None:
+            return refusal
+        if self._is_short():
+            return self.farthest
+        answer = _run(self._claim(0))
+        if answer is True:
+            return Found(tuple(map(tuple, self.picks)))
+        if answer is _Full.FULL:
+            return Fatal(f"a claim can hold no more than {MAX_RESULTS} devices")
+        return self.farthest if answer is False else answer
+
+    # Before the search.
+
+    def _prepare(self) -> Refusal | None:
+        """Find the devices of every request for all of them, and the claims that ask for more than they can hold."""
+        for c, claim in enumerate(self._claims):
+            least = 0
+            for r, request in enumerate(claim.requests):
+                counts: list[int] = []
+                for o, option in enumerate(request.options):
+                    if option.mode is Mode.ALL:
+                        found = self._every(c, r, o, option)
+                        if not isinstance(found, list):
+                            return found
+                        self._all[c, r, o] = found
+                    counts.append(self._count(c, r, o))
+                least += min(counts)
+            if least > MAX_RESULTS:
+                return Fatal(f"claim {c + 1} needs {least} devices here, more than the {MAX_RESULTS} that it can hold")
+        return None
+
+    def _every(self, c: int, r: int, o: int, option: Option) -> list[int] | Refusal:
+        trouble = self._contents.trouble(self._quirks)
+        if broken := trouble.incomplete or trouble.invalid:
+            return Fatal(f"request {option.name} wants all devices, and {broken}")
+        found: list[int] = []
+        ask = self._asks[c][r][o]
+        for at, unit in enumerate(self._units):
+            answer = unit.trait.answers[ask]
+            if not isinstance(answer, Answer):
+                return answer
+            if answer is not Answer.NO and (not self._quirks.all_by_what_is_left or self._has_room(at, unit, ask)):
+                found.append(at)
+        return found
+
+    def _count(self, c: int, r: int, o: int) -> int:
+        every = self._all.get((c, r, o))
+        return self._claims[c].requests[r].options[o].count if every is None else len(every)
+
+    def _is_short(self) -> bool:
         """Return whether the devices are too few for all requests together, and note the request that lacks some.
 
         Without this a request that comes after others would make them try every subset. It is sound only if no device
         stops the search: kube-scheduler would meet it on its way and give up.
         """
-        asks = {ask for claim in self._asks for ask in claim}
-        answers = [[profile.answers[ask] for ask in asks] for profile in self._known]
-        if any(not isinstance(answer, Answer) for row in answers for answer in row):
+        options = [option for claim in self._claims for request in claim.requests for option in request.options]
+        if not self._ordinary or not all(option.plain for option in options):
             return False
-        left = sum(Answer.YES in row for row in answers)
-        matching = {ask: sum(profile.answers[ask] is Answer.YES for profile in self._known) for ask in asks}
-        for at, claim in enumerate(self.claims):
-            for number, request in enumerate(claim.requests):
-                ask = self._asks[at][number]
-                has = min(left, matching[ask])
-                if has < request.count:
-                    self.farthest = Stuck(at, number, has)
+        free = [unit.trait.answers for unit in self._units if not unit.use.taken]
+        wanted = {ask for claim in self._asks for request in claim for ask in request}
+        if any(not isinstance(answers[ask], Answer) for answers in free for ask in wanted):
+            return False
+        left = sum(any(answers[ask] is Answer.YES for ask in wanted) for answers in free)
+        matching: dict[frozenset[int], int] = {}
+        for c, claim in enumerate(self._claims):
+            for r, request in enumerate(claim.requests):
+                asks = frozenset(self._asks[c][r])
+                if asks not in matching:
+                    matching[asks] = sum(any(answers[ask] is Answer.YES for ask in asks) for answers in free)
+                has = min(left, matching[asks])
+                if has < request.least:
+                    self.farthest = Stuck(c, r, has)
                     return True
-                left -= request.count
-                matching[ask] -= request.count
+                left -= request.least
+                matching[asks] -= request.least
         return False
 
-    def claim(self, claim: int) -> bool | Refusal:
-        return True if claim == len(self.claims) else self._request(claim, 0)
+    # The search.
 
-    def _request(self, claim: int, request: int) -> bool | Refusal:
-        requests = self.claims[claim].requests
-        if request == len(requests):
-            return self.claim(claim + 1)
-        return self._device(claim, request, requests[request].count, 0)
+    def _claim(self, c: int) -> _Step:
+        if c == len(self._claims):
+            return True
+        return (yield self._request(c, 0))
 
-    def _device(self, claim: int, request: int, missing: int, start: int) -> bool | Refusal:
-        """Give one more device to a request. Devices before `start` were tried in its earlier places."""
-        if missing <= 0:
-            return self._request(claim, request + 1)
-        constrained = False
-        for at in self._candidates(self._asks[claim][request], start):
-            if isinstance(at, Refusal):
-                return at
-            fits = self._bind(claim, request, at)
-            if fits is not True:
-                if fits is not False:
-                    return fits
-                constrained = True
+    def _request(self, c: int, r: int) -> _Step:
+        requests = self._claims[c].requests
+        if r == len(requests):
+            answer = yield self._claim(c + 1)
+            return False if answer is _Full.FULL else answer
+        if self._dead:
+            known = self._dead.get(self._state(c, r))
+            if known is not None:
+                return known
+        answer = yield self._listed(c, r) if requests[r].listed else self._option(c, r, 0)
+        if self._alike and (answer is False or answer is _Full.FULL):
+            self._dead[self._state(c, r)] = answer
+        return answer
+
+    def _listed(self, c: int, r: int) -> _Step:
+        """Try the alternatives of a request in order. It is full only if every one of them is."""
+        full = True
+        for o in range(len(self._claims[c].requests[r].options)):
+            answer = yield self._option(c, r, o)
+            if answer is _Full.FULL:
                 continue
-            answer = self._with(claim, request, at, missing)
             if answer is not False:
                 return answer
-        had = self.claims[claim].requests[request].count - missing
-        self.farthest = max(self.farthest, Stuck(claim, request, had, constrained))
+            full = False
+        return _Full.FULL if full else False
+
+    def _option(self, c: int, r: int, o: int) -> _Step:
+        every = self._all.get((c, r, o))
+        if every is None:
+            return (yield self._device(c, r, o, self._claims[c].requests[r].options[o].count, 0))
+        if not every:
+            self._note(c, r, 0, {Why.ALL})
+            return False
+        return (yield self._each(c, r, o, every, 0))
+
+    def _device(self, c: int, r: int, o: int, missing: int, start: int) -> _Step:
+        """Give one more device to an option. Devices before `start` were tried in its earlier places."""
+        if missing <= 0:
+            return (yield self._request(c, r + 1))
+        if len(self.picks[c]) + missing > MAX_RESULTS:
+            self._note(c, r, 0, {Why.LIMIT})
+            return _Full.FULL
+        reasons: set[Why] = set()
+        for at in self._candidates(c, r, o, start):
+            if isinstance(at, Refusal):
+                return at
+            taken = self._take(c, r, o, at)
+            if isinstance(taken, Why):
+                reasons.add(taken)
+                self._at = at
+                continue
+            self._budget.spend()
+            answer = yield self._device(c, r, o, missing - 1, at + 1)
+            if answer is True:
+                return True
+            self._give_back(c, at, counted=taken)
+            if answer is not False:
+                return answer
+        self._note(c, r, self._claims[c].requests[r].options[o].count - missing, reasons)
         return False
 
-    def _candidates(self, ask: int, start: int) -> Iterator[int | Refusal]:
-        """Yield free devices that do for an ask, one of each profile: where it failed, an equal one fails too."""
-        tried = set()
-        for at in range(start, len(self._free)):
-            number = self._free[at]
-            if self._used[at] or number in tried:
+    def _each(self, c: int, r: int, o: int, every: Sequence[int], number: int) -> _Step:
+        """Take the next one of all devices of an option: those, and no others."""
+        if number == len(every):
+            return (yield self._request(c, r + 1))
+        if len(self.picks[c]) + len(every) - number > MAX_RESULTS:
+            self._note(c, r, number, {Why.LIMIT})
+            return _Full.FULL
+        at = every[number]
+        if not self._may_have(c, r, o, at) or self._units[at].trait.answers[self._asks[c][r][o]] is not Answer.YES:
+            self._at = at
+            self._note(c, r, number, {Why.ALL})
+            return False
+        taken = self._take(c, r, o, at)
+        if taken is Why.CONSTRAINT:
+            name = self._claims[c].requests[r].options[o].name
+            return Fatal(f"request {name} wants all devices, and a constraint of its claim keeps them apart")
+        if isinstance(taken, Why):
+            self._at = at
+            self._note(c, r, number, {taken})
+            return False
+        self._budget.spend()
+        answer = yield self._each(c, r, o, every, number + 1)
+        if answer is not True:
+            self._give_back(c, at, counted=taken)
+        return answer
+
+    def _candidates(self, c: int, r: int, o: int, start: int) -> Iterator[int | Refusal]:
+        """Yield devices that do for an option, one of each sort: where it failed, an equal one fails too."""
+        ask, alike = self._asks[c][r][o], self._alike
+        numbers = self._contents.units
+        tried: set[Hashable] = set()
+        for at in range(start, len(self._units)):
+            if not self._may_have(c, r, o, at):
                 continue
-            answer = self._known[at].answers[ask]
+            answer = self._units[at].trait.answers[ask]
             if answer is Answer.YES:
-                tried.add(number)
+                if alike:
+                    touched = at in self._taken or at in self._shares
+                    sort: Hashable = (numbers[at], self._touch(at)) if touched else numbers[at]
+                    if sort in tried:
+                        continue
+                    tried.add(sort)
                 yield at
             elif not isinstance(answer, Answer):
                 yield answer
 
-    def _with(self, claim: int, request: int, at: int, missing: int) -> bool | Refusal:
-        """Go on with a device taken; give it back when that leads nowhere."""
-        self._budget.spend()
-        self._used[at] = True
-        self.picks[claim].append((request, at))
-        answer = self._device(claim, request, missing - 1, at + 1)
-        if answer is False:
-            self.picks[claim].pop()
-            self._used[at] = False
-            self._unbind(claim, request)
-        return answer
+    # One device.
 
-    def _bind(self, claim: int, request: int, at: int) -> bool | Refusal:
-        """Note the device's values for every constraint on the request, or nothing where one is not satisfied."""
-        rules = self._bound(claim, request)
-        for rule in rules:
-            described = self.claims[claim].rules[rule]
-            value = self._known[at].values[self._places[described.attribute]]
-            if value is not None and value[0] == LISTS:
-                return NotSimulated(f"list attribute {described.attribute} under a constraint", f"claim {claim}")
-            if value is None or not _agrees(value, self._values[claim][rule], distinct=described.distinct):
+    def _may_have(self, c: int, r: int, o: int, at: int) -> bool:
+        """Return whether a device is not in the way by being in use."""
+        if self._claims[c].requests[r].options[o].admin:
+            return c not in self._taken.get(at, ())
+        return not self._units[at].use.taken and not self._taken.get(at)
+
+    def _take(self, c: int, r: int, o: int, at: int) -> bool | Why:
+        """Take a device, and return whether its counters were; or say what is in the way, and nothing changes."""
+        unit, option = self._units[at], self._claims[c].requests[r].options[o]
+        ask = self._asks[c][r][o]
+        if not self._ordinary and not self._has_room(at, unit, ask):
+            return Why.CAPACITY
+        counted = False
+        if unit.trait.draw and not self._is_paid(at, unit) and (not option.admin or self._quirks.admin_pays_counters):
+            if not self._counters.draw(unit):
+                return Why.COUNTERS
+            counted = True
+        if self._rules[c] and not self._bind(c, r, option, unit):
+            if counted:
+                self._counters.put_back(unit)
+            return Why.CONSTRAINT
+        if unit.trait.shared:
+            self._shares.setdefault(at, []).append(unit.trait.takes[ask] if unit.trait.takes else ())
+        else:
+            self._taken[at] = self._taken.get(at, frozenset()) | {c}
+        self.picks[c].append(Pick(r, o, at))
+        return counted
+
+    def _give_back(self, c: int, at: int, *, counted: bool) -> None:
+        pick = self.picks[c].pop()
+        unit = self._units[at]
+        if unit.trait.shared:
+            self._shares[at].pop()
+            if not self._shares[at]:
+                del self._shares[at]
+        else:
+            self._taken[at] -= {c}
+            if not self._taken[at]:
+                del self._taken[at]
+        request = self._claims[c].requests[pick.request]
+        if self._rules[c]:
+            self._unbind(c, request.name, request.options[pick.option], len(self._rules[c]))
+        if counted:
+            self._counters.put_back(unit)
+
+    def _has_room(self, at: int, unit: Unit, ask: int) -> bool:
+        """Return whether enough of every capacity is left, given the shares of others and of this pod."""
+        trait = unit.trait
+        shares = self._shares.get(at, ())
+        if not trait.room or not (shares or unit.use.amounts):
+            return True
+        for number, (_, total) in enumerate(trait.room):
+            used = unit.use.amounts[number] if unit.use.amounts else 0
+            if used + sum(share[number] for share in shares) + trait.takes[ask][number] > total:
                 return False
-        for rule in rules:
-            value = self._known[at].values[self._places[self.claims[claim].rules[rule].attribute]]
-            if value is not None:
-                self._values[claim][rule].append(value)
         return True
 
-    def _unbind(self, claim: int, request: int) -> None:
-        for rule in self._bound(claim, request):
-            self._values[claim][rule].pop()
+    def _is_paid(self, at: int, unit: Unit) -> bool:
+        """Return whether a share of the device draws nothing, since the device is in use by shares already."""
+        if not unit.trait.shared:
+            return False
+        if at in self._shares:
+            return True
+        return unit.use.amounts is not None if self._quirks.unsharable_counters else unit.use.shares
 
-    def _bound(self, claim: int, request: int) -> list[int]:
-        name = self.claims[claim].requests[request].name
-        return [at for at, rule in enumerate(self.claims[claim].rules) if rule.binds(name)]
+    def _bind(self, c: int, r: int, option: Option, unit: Unit) -> bool:
+        """Add the device to every constraint on the option; False, and none of them has it, if one refuses."""
+        request = self._claims[c].requests[r].name
+        for number, (value, rule) in enumerate(self._rules[c]):
+            bound = self._claims[c].rules[number].binds(request, option.name)
+            if bound and not rule.add(unit.trait.values[value], request):
+                self._unbind(c, request, option, number)
+                return False
+        return True
+
+    def _unbind(self, c: int, request: str, option: Option, first: int) -> None:
+        for number in reversed(range(first)):
+            if self._claims[c].rules[number].binds(request, option.name):
+                self._rules[c][number][1].remove(request)
+
+    # What is known.
+
+    def _state(self, c: int, r: int) -> Hashable:
+        """Return all that the search from the start of a request depends on."""
+        numbers = self._contents.units
+        touched = Counter((numbers[at], self._touch(at)) for at in (*self._taken, *self._shares))
+        bound = tuple(rule.state() for _, rule in self._rules[c])
+        return (c, r, len(self.picks[c]), frozenset(touched.items()), bound, self._counters.state())
+
+    def _touch(self, at: int) -> Hashable:
+        return (self._taken.get(at), tuple(sorted(self._shares.get(at, ()))))
+
+    def _note(self, c: int, r: int, had: int, reasons: set[Why]) -> None:
+        if (c, r, had) >= (self.farthest.claim, self.farthest.request, self.farthest.had):
+            self.farthest = Stuck(c, r, had, frozenset(reasons), self._at if reasons else None)
 
 
-def _agrees(value: Value, before: Sequence[Value], *, distinct: bool) -> bool:
-    """Judge a value against those of the devices taken so far; values of different types are different."""
-    return value not in before if distinct else not before or value == before[0]
+def _run(first: _Step) -> _Answer:
+    """Run a step with all the steps that it yields, each getting the answer of its own."""
+    stack = [first]
+    answer: _Answer = False
+    fresh = True
+    while stack:
+        try:
+            child = next(stack[-1]) if fresh else stack[-1].send(answer)
+        except StopIteration as done:
+            stack.pop()
+            answer, fresh = done.value, False
+        else:
+            stack.append(child)
+            fresh = True
+    return answer

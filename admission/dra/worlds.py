@@ -9,15 +9,18 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from admission.api.claims import Claim
-from admission.api.devices import Device, DeviceClass, DeviceId
+from admission.api.devices import DeviceClass, DeviceId
 from admission.api.entries import Placement, Seat
-from admission.api.gangs import PlannedPod
 from admission.api.names import NodeName, Uid
 from admission.api.nodes import Node, Resources
 from admission.api.pods import Pod
 from admission.api.snapshot import Snapshot
-from admission.dra import pools
-from admission.dra.pools import Shelf
+from admission.dra import pools, tainting, takings
+from admission.dra.plans import Plan
+from admission.dra.pools import Shelf, Slices
+from admission.dra.releases import Features, Profile
+from admission.dra.tainting import Tainted
+from admission.dra.takings import Share, Taking
 
 Left = Mapping[NodeName, Mapping[str, int] | None]
 """What is left of each node's allocatable resources; None for a node that limits nothing."""
@@ -43,59 +46,73 @@ class Displaced:
     holder: Holder
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A share of a device: what it consumes of each capacity, if it says so, and who has it."""
+
+    share: Share
+    holder: Holder
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class World:
     """The cluster as the allocator sees it.
 
-    taken: devices that are allocated or planned, and for whom. shared: devices of which claims hold shares. pinned:
-    planned claims that are not seen allocated yet, by `key_of`, and the node they were planned on. displaced: those of
-    them whose planned devices others were given.
+    profile: which kube-scheduler decides there. taken: devices that are allocated or planned, and for whom. shares: of
+    devices that several claims may have. pinned: planned claims that are not seen allocated yet, by `key_of`, and the
+    node they were planned on. displaced: those of them whose planned devices others were given. slices and tainted:
+    what the shelves were made from, for the next world.
     """
 
+    profile: Profile = field(default_factory=Profile)
     nodes: Mapping[NodeName, Node] = field(default_factory=dict)
     shelves: Mapping[NodeName, Shelf] = field(default_factory=dict)
     classes: Mapping[str, DeviceClass] = field(default_factory=dict)
     taken: Mapping[DeviceId, Holder] = field(default_factory=dict)
-    shared: frozenset[DeviceId] = frozenset()
+    shares: Mapping[DeviceId, tuple[Shared, ...]] = field(default_factory=dict)
     left: Left = field(default_factory=dict)
     pinned: Mapping[Uid, NodeName] = field(default_factory=dict)
     displaced: tuple[Displaced, ...] = ()
+    slices: Slices | None = None
+    tainted: Tainted | None = None
 
 
-def of(snapshot: Snapshot, placements: Iterable[Placement], *, before: World | None = None) -> World:
+def of(
+    snapshot: Snapshot,
+    placements: Iterable[Placement],
+    *,
+    profile: Profile | None = None,
+    before: World | None = None,
+) -> World:
     """Return the world of a snapshot and of what the ledger has open.
 
     before: the world of an earlier cycle; what did not change is taken from it.
     """
+    profile = profile or Profile()
+    before = before if before is not None and before.profile == profile else None
     placements = tuple(placements)
-    slices = pools.Slices(snapshot.slices.values())
-    taken, shared = _allocated(snapshot.claims.values(), placements)
+    tainted = tainting.of(
+        snapshot.slices, snapshot.taint_rules, profile.release, before.tainted if before is not None else None
+    )
+    slices = Slices(tainted.slices.values(), profile.features, before.slices if before is not None else None)
+    use = _Use({}, {})
+    _add_allocated(use, snapshot.claims.values(), placements, profile.features)
     by_uid = {claim.meta.uid: claim for claim in snapshot.claims.values()}
     pinned = dict(_pinned(placements, by_uid))
-    planned, displaced = _planned(placements, by_uid, taken, pinned)
-    taken.update(planned)
+    displaced = _add_planned(use, placements, by_uid, pinned, slices, profile.features)
     return World(
+        profile=profile,
         nodes=snapshot.nodes,
         shelves={name: _shelf(node, slices, before) for name, node in snapshot.nodes.items()},
         classes=snapshot.classes,
-        taken=MappingProxyType(taken),
-        shared=frozenset(shared),
+        taken=MappingProxyType(use.taken),
+        shares={device: tuple(shares) for device, shares in use.shares.items()},
         left=_left(snapshot, placements),
         pinned=pinned,
         displaced=displaced,
+        slices=slices,
+        tainted=tainted,
     )
-
-
-def device(snapshot: Snapshot, wanted: DeviceId) -> Device | None:
-    """Return a device as its newest slice describes it; None when no slice does."""
-    found = [
-        (slice_.generation, entry)
-        for slice_ in snapshot.slices.values()
-        if (slice_.driver, slice_.pool) == (wanted.driver, wanted.pool)
-        for entry in slice_.devices
-        if entry.name == wanted.device
-    ]
-    return max(found, key=lambda pair: pair[0])[1] if found else None
 
 
 def key_of(claim: Claim) -> Uid:
@@ -107,7 +124,7 @@ def same(left: World, right: World) -> bool:
     """Return whether the allocator would see no difference. Nodes and shelves that were taken over cost nothing."""
     return all(
         getattr(left, name) == getattr(right, name)
-        for name in ("nodes", "shelves", "classes", "taken", "shared", "left", "pinned", "displaced")
+        for name in ("profile", "nodes", "shelves", "classes", "taken", "shares", "left", "pinned", "displaced")
     )
 
 
@@ -116,58 +133,75 @@ def emptied(world: World, *, keep: Collection[DeviceId] = ()) -> World:
     return replace(
         world,
         taken={device: holder for device, holder in world.taken.items() if device in keep},
-        shared=frozenset(),
+        shares={device: shares for device, shares in world.shares.items() if device in keep},
         left={name: node.allocatable for name, node in world.nodes.items()},
     )
 
 
-def granted(world: World, planned: Iterable[PlannedPod], pods: Mapping[Uid, Pod], gang: str) -> World:
+def granted(world: World, plan: Plan, pods: Mapping[Uid, Pod], gang: str) -> World:
     """Return the world after a plan was granted in this cycle. pods: those of the plan, by UID."""
-    taken, left, pinned = dict(world.taken), dict(world.left), dict(world.pinned)
-    for place in planned:
+    use = _Use(dict(world.taken), {device: list(shares) for device, shares in world.shares.items()})
+    left, pinned = dict(world.left), dict(world.pinned)
+    for place in plan.pods:
         for claim in place.claims:
-            pinned[claim.uid or Uid(claim.claim)] = place.node
-            taken.update({given.device: Holder(claim=claim.claim, gang=gang) for given in claim.devices})
+            key = claim.uid or Uid(claim.claim)
+            pinned[key] = place.node
+            use.add(plan.takings.get(key, ()), Holder(claim=claim.claim, gang=gang))
         left[place.node] = _less(left.get(place.node), pods[place.uid].requests)
-    return replace(world, taken=taken, left=left, pinned=pinned)
+    shares = {device: tuple(found) for device, found in use.shares.items()}
+    return replace(world, taken=use.taken, shares=shares, left=left, pinned=pinned)
 
 
-def _shelf(node: Node, slices: pools.Slices, before: World | None) -> Shelf:
+def also(world: World, given: Iterable[Taking], holder: Holder) -> World:
+    """Return the world with more in use."""
+    use = _Use(dict(world.taken), {device: list(shares) for device, shares in world.shares.items()})
+    use.add(given, holder)
+    return replace(world, taken=use.taken, shares={device: tuple(found) for device, found in use.shares.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """Devices in use, while they are being counted."""
+
+    taken: dict[DeviceId, Holder]
+    shares: dict[DeviceId, list[Shared]]
+
+    def add(self, takings: Iterable[Taking], holder: Holder) -> None:
+        for taking in takings:
+            if taking.shared:
+                self.shares.setdefault(taking.device, []).append(Shared(taking.share, holder))
+            else:
+                self.taken[taking.device] = holder
+
+
+def _shelf(node: Node, slices: Slices, before: World | None) -> Shelf:
     known = before.shelves.get(node.name) if before is not None else None
     if known is not None and pools.unchanged(known, node, slices):
         return known
     return pools.gather(node, slices)
 
 
-def _allocated(
-    claims: Iterable[Claim], placements: Iterable[Placement]
-) -> tuple[dict[DeviceId, Holder], set[DeviceId]]:
-    """Return the devices that claims have for themselves, and those of which they have shares."""
+def _add_allocated(use: _Use, claims: Iterable[Claim], placements: Iterable[Placement], features: Features) -> None:
     gangs = {uid: placement.gang for placement in placements for uid in placement.holdings}
-    taken: dict[DeviceId, Holder] = {}
-    shared: set[DeviceId] = set()
     for claim in claims:
-        for result in claim.allocation.devices if claim.allocation is not None else ():
-            if result.admin_access:
-                continue
-            if result.share_id:
-                shared.add(result.device)
-            else:
-                taken[result.device] = Holder(claim=claim.meta.key, gang=gangs.get(claim.meta.uid, ""))
-    return taken, shared
+        if claim.allocation is not None:
+            holder = Holder(claim=claim.meta.key, gang=gangs.get(claim.meta.uid, ""))
+            use.add(takings.of_allocation(claim.allocation, features), holder)
 
 
-def _planned(
+def _add_planned(  # noqa: PLR0913, PLR0917 - what a plan was made of
+    use: _Use,
     placements: Iterable[Placement],
     claims: Mapping[Uid, Claim],
-    taken: Mapping[DeviceId, Holder],
     pinned: Mapping[Uid, NodeName],
-) -> tuple[dict[DeviceId, Holder], tuple[Displaced, ...]]:
-    """Return the devices of claims that are planned and not allocated yet, and the claims whose devices are gone.
+    slices: Slices,
+    features: Features,
+) -> tuple[Displaced, ...]:
+    """Add the devices of claims that are planned and not allocated yet; return the claims whose devices are gone.
 
     kube-scheduler takes pods of one node in its own order, so one may be given the device that another was planned on.
     """
-    planned: dict[DeviceId, Holder] = {}
+    planned: list[tuple[list[Taking], Holder]] = []
     displaced: list[Displaced] = []
     for placement in placements:
         for uid, holding in placement.holdings.items():
@@ -175,11 +209,16 @@ def _planned(
             if _seen(claim):
                 continue
             holder = Holder(claim=holding.claim, gang=placement.gang)
-            if claim is not None and uid in pinned and any(given.device in taken for given in holding.devices):
+            spec = claim.spec if claim is not None else None
+            described = {given.device: found for given in holding.devices if (found := slices.device(given.device))}
+            taken = list(takings.of_plan(holding.devices, spec, described, features))
+            if claim is not None and uid in pinned and any(taking.device in use.taken for taking in taken):
                 displaced.append(Displaced(claim=claim, node=pinned[uid], holder=holder))
             else:
-                planned.update({given.device: holder for given in holding.devices})
-    return planned, tuple(displaced)
+                planned.append((taken, holder))
+    for taken, holder in planned:
+        use.add(taken, holder)
+    return tuple(displaced)
 
 
 def _pinned(placements: Iterable[Placement], claims: Mapping[Uid, Claim]) -> Iterable[tuple[Uid, NodeName]]:

@@ -65,7 +65,9 @@ def _charge(claim: Claim, devices: Mapping[DeviceId, Device], meters: Meters) ->
     """Return what today's meters ask for the devices that are still in a slice."""
     results = claim.allocation.devices if claim.allocation else ()
     known = [result for result in results if result.device in devices]
-    given = [Given(result.given, devices[result.device], result.admin_access) for result in known]
+    given = [
+        Given(result.given, devices[result.device], result.admin_access, result.consumed or None) for result in known
+    ]
     charge = metering.charge(meters, claim.spec, given)
     if isinstance(charge, ChargeError):
         raise MendError(f"claim {claim.meta.key} is allocated but cannot be charged: {charge.message}")

@@ -18,6 +18,7 @@ from admission.api.snapshot import Snapshot
 from admission.dra import metering, planning, plans, worlds
 from admission.dra.metering import Meters
 from admission.dra.plans import NoPlan, Plan, PodDemand
+from admission.dra.releases import Profile
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
 from admission.policy import recognition
@@ -43,7 +44,10 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What a cycle decides by. backoffs: of the gangs that have been evicted."""
+    """What a cycle decides by. backoffs: of the gangs that have been evicted.
+
+    profile: which kube-scheduler to decide like; None where it is one that nothing is predicted for.
+    """
 
     snapshot: Snapshot
     tree: Tree
@@ -52,6 +56,7 @@ class Rules:
     backoffs: Mapping[GangUid, Backoff] = field(default_factory=dict)
     now: datetime
     steps: int
+    profile: Profile | None = field(default_factory=Profile)
     recall: Recall = field(default_factory=Recall)
     """The planner's holds of earlier cycles that may still stand."""
     most_grants: int = 64
@@ -131,7 +136,7 @@ def decide_all(groups: Sequence[Group], rules: Rules, world: World, usage: Usage
             needed = _at_least(inputs)
             if isinstance(outcome, Grant):
                 pods = {pod.meta.uid: pod for pod in group.waiting}
-                world = worlds.granted(world, outcome.plan.pods, pods, group.key)
+                world = worlds.granted(world, outcome.plan, pods, group.key)
                 _charge(usage, group.queue, outcome.plan.charge)
                 rules.recall.end()
                 granted += 1
@@ -266,6 +271,18 @@ def classes_are_metered(inputs: Inputs) -> Denial | None:
     return None
 
 
+def scheduler_is_known(inputs: Inputs) -> Hold | None:
+    """Hold a gang that needs devices where kube-scheduler gives them in random order: no plan would be a promise."""
+    claims = _new_claims(inputs)
+    if inputs.rules.profile is not None or not claims:
+        return None
+    message = (
+        f"claim {claims[0].meta.key} needs devices, which kube-scheduler picks in random order before Kubernetes 1.36, so "
+        "nothing can be promised; upgrade Kubernetes, or set controller.profile and accept that plans may not come true"
+    )
+    return Hold(HoldReason.NOT_SIMULATED, message, {"claim": claims[0].meta.key})
+
+
 def order_is_kept(inputs: Inputs) -> Hold | None:
     """Hold the gang behind an earlier one that waits, in a strict queue."""
     if not inputs.blocked_by:
@@ -289,6 +306,7 @@ CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
     claims_exist,
     backoff_is_over,
     classes_are_metered,
+    scheduler_is_known,
     order_is_kept,
     quota_may_suffice,
 )

@@ -156,7 +156,7 @@ def _price(claim: Claim, planned: Holding, devices: Mapping[DeviceId, Device], m
         device = devices.get(result.device)
         if device is None:
             return planned.charge
-        given.append(metering.Given(result.given, device, result.admin_access))
+        given.append(metering.Given(result.given, device, result.admin_access, result.consumed or None))
     charge = metering.charge(meters, claim.spec, given)
     return planned.charge if isinstance(charge, ChargeError) else charge
 

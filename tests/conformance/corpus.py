@@ -10,17 +10,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from admission.api import claims, devices, nodes, pods
+from admission.api import claims, devices, nodes, pods, quantities
 from admission.api.claims import Claim
 from admission.api.devices import DeviceId
 from admission.api.snapshot import Snapshot
-from admission.dra import worlds
+from admission.dra import releases, stocks, worlds
 from admission.dra.plans import PodDemand
-from admission.dra.worlds import Holder, World
+from admission.dra.releases import Features, Profile, Release
+from admission.dra.worlds import Holder, Shared, World
 
 ROOT = Path(__file__).parents[2]
 WHOLE = ROOT.parent / "shared" / "corpus"
 PART = Path(__file__).parent / "data"
+
+OTHERS = Holder(claim="others/claim")
 
 Record = dict[str, Any]
 
@@ -36,13 +39,28 @@ def records(name: str) -> Iterator[Record]:
             yield from map(json.loads, lines)
 
 
-def answer(record: Record) -> Record:
-    """Return what Kubernetes 1.37 answers."""
-    newer = record.get("expect137", {})
+def answer(record: Record, release: Release) -> Record:
+    """Return what a release of Kubernetes answers."""
+    newer = record.get("expect137", {}) if release is Release.V1_37 else {}
     return {**record["expect"], **newer}
 
 
-def world(record: Record) -> World:
+def profile(record: Record, release: Release) -> Profile:
+    """Return the profile of a record: its gates, in a release."""
+    gates = record["features"]
+    features = Features(
+        admin_access=gates["AdminAccess"],
+        prioritized_list=gates["PrioritizedList"],
+        partitionable=gates["PartitionableDevices"],
+        taints=gates["DeviceTaints"],
+        binding_conditions=gates["DeviceBindingAndStatus"],
+        consumable_capacity=gates["ConsumableCapacity"],
+        list_attributes=gates["ListTypeAttributes"],
+    )
+    return releases.profile(release, features)
+
+
+def world(record: Record, release: Release = Release.V1_37) -> World:
     made = [nodes.decode(node) for node in record.get("nodes") or [record["node"]]]
     snapshot = Snapshot(
         nodes={node.name: node for node in made},
@@ -50,10 +68,21 @@ def world(record: Record) -> World:
         classes={one["metadata"]["name"]: devices.decode_class(one) for one in record["classes"]},
     )
     return replace(
-        worlds.of(snapshot, ()),
-        taken={_device(one): Holder(claim="others/claim") for one in record["allocated"]},
-        shared=frozenset(_device(one) for one in (*record["sharedDevices"], *record["consumedCapacity"])),
+        worlds.of(snapshot, (), profile=profile(record, release)),
+        taken={_device(one): OTHERS for one in record["allocated"]},
+        shares=_shares(record),
     )
+
+
+def _shares(record: Record) -> dict[DeviceId, tuple[Shared, ...]]:
+    """Return the shares of others: one without amounts for each, and one with all that they consume together."""
+    found: dict[DeviceId, list[Shared]] = {}
+    for one in record["sharedDevices"]:
+        found.setdefault(_device(one), []).append(Shared(None, OTHERS))
+    for one in record["consumedCapacity"]:
+        share = {name: stocks.exact(quantities.parse(amount)) for name, amount in one["capacity"].items()}
+        found.setdefault(_device(one), []).append(Shared(share, OTHERS))
+    return {device: tuple(shares) for device, shares in found.items()}
 
 
 def gang(record: Record) -> list[PodDemand]:

@@ -8,7 +8,7 @@ from admission.api.entries import Holding, Placement, RequestDevice, Seat
 from admission.api.names import GangUid, NodeName, QueueName, Uid
 from admission.dra import allocating, asking, planning, pools, worlds
 from admission.dra.plans import NoPlan, Plan, PodDemand
-from admission.dra.pools import Shelf, Soundness
+from admission.dra.pools import Shelf, Slices, Soundness
 from admission.dra.selecting import Selectors
 from tests.unit.dra.clusters import DRIVER, WorldBuilder, a_claim, a_pod, a_request, a_world, given, places
 from tests.unit.quota.test_tree import NOON
@@ -22,7 +22,9 @@ def shelf(world: WorldBuilder, node: str = "a") -> Shelf:
 
 
 def seen(world: WorldBuilder, node: str = "a") -> list[str]:
-    return [f"{spot.id.pool}/{spot.id.device}" for spot in shelf(world, node).spots]
+    return [
+        f"{spot.id.pool}/{spot.id.device}" for pool in shelf(world, node).pools if pool.sound for spot in pool.spots
+    ]
 
 
 def card(*counters: str) -> dict[str, Any]:
@@ -128,7 +130,7 @@ def test_a_pool_that_is_not_sound_is_not_used_and_says_why(world: WorldBuilder, 
 def test_per_device_selection_keeps_other_nodes_devices_out_of_reach() -> None:
     world = here().slice("p", [{"nodeName": "b"}, {"nodeSelector": ZONE}], perDeviceNodeSelection=True)
 
-    assert [spot.reachable for spot in shelf(world).spots] == [False, True]
+    assert [spot.reachable for pool in shelf(world).pools for spot in pool.spots] == [False, True]
     assert given(world.plan(a_pod("p", 1, nodeSelector={"zone": "a"}))) == {"p": ["p/gpu-1"]}
 
 
@@ -174,12 +176,15 @@ def planned(pod: str, claim: str, node: str, at: int, *, settled: bool = False) 
 
 def test_allocated_devices_are_taken_but_those_for_administration_are_not() -> None:
     builder = a_world().node("a", gpus=4)
-    results = [result("a", 0), result("a", 1, adminAccess=True), result("a", 2, shareID="x")]
+    share = result("a", 2, shareID="x", consumedCapacity={"memory": "10Gi"})
+    results = [result("a", 0), result("a", 1, adminAccess=True), share]
     builder.claims.append(a_claim("c", a_request(), allocation={"devices": {"results": results}}))
     world = builder.world()
 
     assert set(world.taken) == {device("a", 0)}
-    assert world.shared == {device("a", 2)}
+    assert {at: [one.share for one in shares] for at, shares in world.shares.items()} == {
+        device("a", 2): [{"memory": 10 << 30}]
+    }
 
 
 def test_planned_devices_are_taken_until_the_allocation_is_seen() -> None:
@@ -227,7 +232,7 @@ def test_a_granted_plan_is_seen_by_the_next_one_of_the_cycle() -> None:
     first, second = a_pod("p", 1, requests={"cpu": "1"}), a_pod("q", 1)
     plan = builder.plan(first)
     assert isinstance(plan, Plan)
-    world = worlds.granted(builder.world(), plan.pods, {first.pod.meta.uid: first.pod}, "team/g")
+    world = worlds.granted(builder.world(), plan, {first.pod.meta.uid: first.pod}, "team/g")
 
     assert world.left[A] == {"cpu": 3000, "memory": 8 << 30, "pods": 9}
     assert not isinstance(planning_of(world, second), Plan)
@@ -242,7 +247,9 @@ def test_claims_without_uid_are_told_apart_by_name() -> None:
     assert isinstance(plan, Plan)
     assert set(plan.charges) == {"team/p-c", "team/q-c"}
 
-    world = worlds.granted(builder.world(), plan.pods[:1], {first.pod.meta.uid: first.pod}, "team/g")
+    world = worlds.granted(
+        builder.world(), replace(plan, pods=plan.pods[:1]), {first.pod.meta.uid: first.pod}, "team/g"
+    )
     assert places(planning_of(world, second)) == {"q": "b"}
     assert given(planning_of(world, second)) == {"q": ["b/gpu-0"]}
 
@@ -253,11 +260,12 @@ NAMED = {name: a_claim(f"{name}-c", a_request()) for name in ("p", "q")}
 def test_a_device_is_found_as_its_newest_slice_describes_it() -> None:
     builder = a_world().slice("p-1", [{"attributes": {"n": {"int": 1}}}], pool="p", nodeName="a")
     builder.slice("p-2", [{"attributes": {"n": {"int": 2}}}], pool="p", generation=2, nodeName="a")
-    found = worlds.device(builder.snapshot(), device("p", 0))
+    slices = Slices(builder.snapshot().slices.values())
+    found = slices.device(device("p", 0))
 
     assert found is not None
     assert found.attributes == {"n": 2}
-    assert worlds.device(builder.snapshot(), device("p", 7)) is None
+    assert slices.device(device("p", 7)) is None
 
 
 def test_selectors_forget_slices_that_are_gone() -> None:

@@ -1,0 +1,167 @@
+"""What one node has for a search, in numbers: its devices with the use that is made of them, and counters left.
+
+Nodes with equal contents are equal to everything that a gang asks, so one search answers for all of them.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from admission.api.devices import DeviceId
+from admission.dra.pools import Pool, PoolId, Shelf, Soundness
+from admission.dra.releases import Quirks
+from admission.dra.stocks import Amount, CounterId, Stock
+from admission.dra.takings import Share
+from admission.dra.traits import Trait, Traits
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What is made of a device. taken: a claim has it for itself. shares: claims have shares of it.
+
+    amounts: what the shares consume, for each of the trait's capacities; None where no share says what it consumes.
+    """
+
+    taken: bool = False
+    shares: bool = False
+    amounts: tuple[Amount, ...] | None = None
+
+
+FREE = Use()
+TAKEN = Use(taken=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unit:
+    """A device to a search: its trait, its use, and the place of its pool among those with counters (-1 for none)."""
+
+    trait: Trait
+    number: int
+    use: Use
+    stock: int
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is left of the counters of one pool. namesake: the place of the first pool of the same name, its own too.
+
+    vanished: a device of the pool is in use that no slice describes any more, so nobody knows what it draws.
+    """
+
+    counters: tuple[CounterId, ...]
+    available: tuple[Amount, ...]
+    namesake: int
+    vanished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """The pools of a node that are not whole, and those that are not sound, for people; empty where there are none."""
+
+    incomplete: str = ""
+    invalid: str = ""
+
+
+NO_TROUBLE = Trouble()
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a search sees of a node.
+
+    units: by number, in the order in which the allocator looks at devices. troubles: as 1.37 and as 1.36 meet them.
+    disputed: a pool that matters and that 1.36 and 1.37 see differently; empty where there is none.
+    """
+
+    units: tuple[int, ...] = ()
+    stocks: tuple[Left, ...] = ()
+    troubles: tuple[Trouble, Trouble] = (NO_TROUBLE, NO_TROUBLE)
+    disputed: str = ""
+
+    def trouble(self, quirks: Quirks) -> Trouble:
+        return self.troubles[quirks.foreign_counters]
+
+
+class Units:
+    """Numbers units, for one set of traits."""
+
+    def __init__(self, traits: Traits) -> None:
+        self.traits = traits
+        self.known: list[Unit] = []
+        self._numbers: dict[tuple[int, Use, int], int] = {}
+        self._free: dict[int, int] = {}
+
+    def number(self, trait: int, use: Use, stock: int) -> int:
+        """Return the number of a unit."""
+        if use is FREE and stock < 0:
+            found = self._free.get(trait)
+            if found is None:
+                found = self._free[trait] = self._new(trait, use, stock)
+            return found
+        key = (trait, use, stock)
+        found = self._numbers.get(key)
+        if found is None:
+            found = self._numbers[key] = self._new(trait, use, stock)
+        return found
+
+    def _new(self, trait: int, use: Use, stock: int) -> int:
+        self.known.append(Unit(self.traits.known[trait], trait, use, stock))
+        return len(self.known) - 1
+
+
+def troubles(shelf: Shelf) -> tuple[Trouble, Trouble]:
+    """Return what is wrong with a node's pools, as 1.37 and as 1.36 meet it."""
+    if all(pool.sound for pool in shelf.pools) and shelf.old is None and not shelf.foreign:
+        return (NO_TROUBLE, NO_TROUBLE)
+    return (_trouble(shelf, Quirks()), _trouble(shelf, Quirks(foreign_counters=True)))
+
+
+def _trouble(shelf: Shelf, quirks: Quirks) -> Trouble:
+    broken = shelf.broken(quirks)
+    return Trouble(
+        *(
+            "; ".join(f"{pool.title}: {pool.why}" for pool in broken if pool.soundness is soundness)
+            for soundness in (Soundness.INCOMPLETE, Soundness.INVALID)
+        )
+    )
+
+
+def disputed(shelf: Shelf, traits: Traits) -> str:
+    """Return the pools that matter and that 1.36 and 1.37 see differently, for people."""
+    if not shelf.disputed:
+        return ""
+    pools = (*shelf.pools, *(shelf.old or ()))
+    names: dict[PoolId, str] = {
+        pool.id: pool.title for pool in pools if pool.id in shelf.disputed and traits.may_serve(pool)
+    }
+    return ", ".join(names[pool] for pool in sorted(names))
+
+
+def left_of(drawn: Sequence[Pool], in_use: Collection[DeviceId]) -> tuple[Left, ...]:
+    """Return what is left of the counters of these pools. in_use: all devices that claims have, or shares of which."""
+    if not drawn:
+        return ()
+    first = namesakes([pool.name for pool in drawn])
+    return tuple(_left(pool, pool.stock, at, in_use) for pool, at in zip(drawn, first, strict=True) if pool.stock)
+
+
+def _left(pool: Pool, stock: Stock, namesake: int, in_use: Collection[DeviceId]) -> Left:
+    used = [device for device in stock.draws if device in in_use]
+    vanished = any((d.driver, d.pool) == pool.id and d not in stock.devices for d in in_use)
+    return Left(tuple(stock.totals), stock.available(used), namesake, vanished)
+
+
+def namesakes(names: Sequence[str]) -> list[int]:
+    """Return for each pool the place of the first one with its name."""
+    first: dict[str, int] = {}
+    return [first.setdefault(name, at) for at, name in enumerate(names)]
+
+
+def shared_use(trait: Trait, shares: Iterable[Share]) -> Use:
+    """Return the use of a device of which claims have these shares."""
+    stated = [share for share in shares if share is not None]
+    if not stated:
+        return Use(shares=True)
+    return Use(
+        shares=True,
+        amounts=tuple(sum((share.get(name, 0) for share in stated), 0) for name, _ in trait.room),
+    )

@@ -1,0 +1,73 @@
+"""What a search for devices answers, and the budget that it has."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """A device for a request: number of the request, of the option that was chosen, and the unit's place."""
+
+    request: int
+    option: int
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Per claim its devices, in the order in which kube-scheduler writes them."""
+
+    picks: tuple[tuple[Pick, ...], ...]
+
+
+class Why(Enum):
+    """What turned a device away that the request selects."""
+
+    CONSTRAINT = "a constraint keeps them apart"
+    COUNTERS = "the counters of their pool are used up"
+    CAPACITY = "too little of their capacity is left"
+    ALL = "it wants all of them"
+    LIMIT = "the claim can hold no more devices"
+    DISPUTED = "releases of kube-scheduler disagree about it"
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """The farthest request that could not be served: its claim and place, and how many devices it had by then.
+
+    reasons: what turned devices away there, beside their being in use. at: the place of a unit that was turned away.
+    """
+
+    claim: int
+    request: int
+    had: int
+    reasons: frozenset[Why] = frozenset()
+    at: int | None = None
+    disputed: str = ""
+
+    @property
+    def constrained(self) -> bool:
+        return Why.CONSTRAINT in self.reasons
+
+
+class StepsEndedError(Exception):
+    """Raised inside the planner only: the budget is spent."""
+
+
+class Budget:
+    """Steps that a search may still take; a step is one device tried or one pod placed."""
+
+    __slots__ = ("left", "total")
+
+    def __init__(self, steps: int) -> None:
+        self.total = steps
+        self.left = steps
+
+    @property
+    def spent(self) -> int:
+        return self.total - max(0, self.left)
+
+    def spend(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise StepsEndedError

@@ -1,0 +1,47 @@
+"""Where the search over pods and nodes has put them, and what it met."""
+
+from dataclasses import dataclass, field
+
+from admission.api.names import NodeName
+from admission.dra.asking import Option, Refusal
+from admission.dra.demands import Wanted
+from admission.dra.plans import Shortfall
+from admission.dra.pools import Spot
+from admission.dra.takings import Taking
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A device given to a request: in which of its ways, and what it consumes of a device that is shared."""
+
+    option: Option
+    spot: Spot
+    taking: Taking | None
+    """What it makes unavailable to others; None under admin access."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A pod's place: its kind, its number among the members, its node, and per claim the devices."""
+
+    kind: int
+    member: int
+    node: int
+    claims: tuple[tuple[Wanted, tuple[Given, ...]], ...]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the search met.
+
+    names: of the nodes, by number. placed: the plan when `done`; else, of a greedy search, how far it came. stuck: the
+    kind that found no place there. shortfall: the first charge that was not affordable. refusals: what stopped the
+    search of devices, and for which kind, in the order met.
+    """
+
+    names: list[NodeName]
+    done: bool = False
+    placed: list[Placed] = field(default_factory=list)
+    stuck: int | None = None
+    shortfall: Shortfall | None = None
+    refusals: dict[Refusal, int] = field(default_factory=dict)

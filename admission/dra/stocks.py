@@ -1,0 +1,103 @@
+"""The shared counters of a pool: what there is in all, and what each device draws.
+
+Mirrors the counters of `allocator_incubating.go` and their checks in `pools_incubating.go` (v0.37.1). A counter goes by
+its set and its name. Amounts are exact: integers where they are whole.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from admission.api.devices import Device, DeviceId, Slice
+
+Amount = int | Fraction
+CounterId = tuple[str, str]
+"""Counter set and counter."""
+
+Draw = tuple[tuple[CounterId, Amount], ...]
+"""What one device draws, in order of counters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Stock:
+    """The counters of one whole pool.
+
+    totals: every counter, in order. draws: of each device that draws; a name that several slices use draws for each.
+    devices: all names of the pool. name: the pool's, by which 1.36 mixes up the counters of drivers.
+    """
+
+    driver: str
+    name: str
+    totals: Mapping[CounterId, Amount]
+    draws: Mapping[DeviceId, Draw]
+    devices: frozenset[DeviceId]
+
+    def available(self, in_use: Iterable[DeviceId]) -> tuple[Amount, ...]:
+        """Return what is left of every counter, in order; negative where more is drawn than there is."""
+        left = dict(self.totals)
+        for device in in_use:
+            for counter, amount in self.draws.get(device, ()):
+                left[counter] -= amount
+        return tuple(left.values())
+
+
+def of(slices: Sequence[Slice]) -> Stock | str | None:
+    """Return the counters of a whole pool; None where nothing is shared, or a sentence about what is wrong."""
+    totals: dict[CounterId, Amount] = {}
+    sets: set[str] = set()
+    for slice_ in slices:
+        for name, counters in slice_.counters.items():
+            if name in sets:
+                return f"counter set {name} is there twice"
+            sets.add(name)
+            totals.update({(name, counter): exact(amount) for counter, amount in counters.items()})
+    draws: dict[DeviceId, Draw] = {}
+    for slice_ in slices:
+        if slice_.counters:
+            continue
+        for device in slice_.devices:
+            if flaw := _unknown(device, sets, totals):
+                return flaw
+            if device.consumes:
+                known = DeviceId(slice_.driver, slice_.pool, device.name)
+                draws[known] = _sum((*draws.get(known, ()), *drawn(device)))
+    if not totals:
+        return None
+    return Stock(
+        driver=slices[0].driver,
+        name=slices[0].pool,
+        totals=dict(sorted(totals.items())),
+        draws=draws,
+        devices=frozenset(DeviceId(s.driver, s.pool, device.name) for s in slices for device in s.devices),
+    )
+
+
+def drawn(device: Device) -> Draw:
+    """Return what a device draws; entries for one counter are added up."""
+    return _sum(
+        ((use.counter_set, counter), exact(amount))
+        for use in device.consumes
+        for counter, amount in use.counters.items()
+    )
+
+
+def exact(amount: Fraction) -> Amount:
+    """Return a whole amount as an integer, which compares faster and is equal."""
+    return amount.numerator if amount.denominator == 1 else amount
+
+
+def _sum(parts: Iterable[tuple[CounterId, Amount]]) -> Draw:
+    total: dict[CounterId, Amount] = {}
+    for counter, amount in parts:
+        total[counter] = total.get(counter, 0) + amount
+    return tuple(sorted(total.items()))
+
+
+def _unknown(device: Device, sets: set[str], totals: Mapping[CounterId, Amount]) -> str | None:
+    for use in device.consumes:
+        if use.counter_set not in sets:
+            return f"device {device.name} draws from counter set {use.counter_set}, which is not there"
+        for counter in use.counters:
+            if (use.counter_set, counter) not in totals:
+                return f"device {device.name} draws from counter {use.counter_set}/{counter}, which is not there"
+    return None

@@ -1,0 +1,56 @@
+"""What a claim's devices make unavailable to others: a device, a share of one, or nothing, under admin access."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from admission.api.claims import Allocation, ClaimSpec
+from admission.api.devices import Device, DeviceId
+from admission.api.entries import RequestDevice
+from admission.dra import capacities, metering, stocks
+from admission.dra.releases import Features
+from admission.dra.stocks import Amount
+
+Share = Mapping[str, Amount] | None
+"""What a share consumes of each capacity; None where it does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """One device of a claim. shared: whether it is a share. share: what that consumes."""
+
+    device: DeviceId
+    shared: bool = False
+    share: Share = None
+
+
+def of_allocation(allocation: Allocation, features: Features) -> Iterable[Taking]:
+    """Yield what an allocation takes, as kube-scheduler counts it (`GatherAllocatedState`)."""
+    for result in allocation.devices:
+        if result.admin_access:
+            continue
+        if result.share_id and features.consumable_capacity:
+            consumed = {name: stocks.exact(amount) for name, amount in result.consumed.items()}
+            yield Taking(result.device, shared=True, share=consumed or None)
+        else:
+            yield Taking(result.device)
+
+
+def of_plan(
+    given: Iterable[RequestDevice],
+    spec: ClaimSpec | None,
+    devices: Mapping[DeviceId, Device],
+    features: Features,
+) -> Iterable[Taking]:
+    """Yield what planned devices will take. spec: the claim's; None where the claim is gone, as are its requests."""
+    options = metering.options_of(spec) if spec is not None else {}
+    for entry in given:
+        option = options.get(entry.request)
+        if option is not None and option.admin_access:
+            continue
+        device = devices.get(entry.device)
+        if device is None or not device.allows_multiple or not features.consumable_capacity:
+            yield Taking(entry.device)
+            continue
+        needs = tuple(sorted(((option.capacity if option is not None else None) or {}).items()))
+        consumed = capacities.consumed(needs, device.capacity, fractional=features.fractional_ranges)
+        yield Taking(entry.device, shared=True, share=consumed or None if isinstance(consumed, dict) else None)

@@ -1,0 +1,77 @@
+"""Records of allocations: what the allocator answers to one, and where that differs from what Kubernetes' code gave.
+
+What has to agree: the outcome, and of an allocation the devices in their order, node selector, configuration,
+tolerations and consumed capacity; not the wording of errors, nor share ids.
+"""
+
+from typing import Any, assert_never
+
+from admission.api import quantities
+from admission.api.claims import Claim
+from admission.dra import allocating
+from admission.dra.allocating import Allocated, NotHere
+from admission.dra.asking import Fatal, Unpriced
+from admission.dra.releases import Release
+from admission.dra.selecting import Selectors
+from admission.errors import MalformedObjectError
+from tests.conformance import corpus
+from tests.conformance.corpus import Record
+
+STEPS = 200_000
+
+
+def compare(record: Record, release: Release) -> str | None:
+    """Return how the answer differs from the recorded one; None where they agree."""
+    wanted, got = expected(record, release), answer(record, release)
+    return None if got == wanted else f"expected {wanted}\n       got {got}"
+
+
+def answer(record: Record, release: Release) -> dict[str, Any]:
+    """Return the allocator's answer in the record's words."""
+    try:
+        claims: list[Claim] = [corpus.claim(obj, "pod") for obj in record["claims"]]
+        world = corpus.world(record, release)
+    except MalformedObjectError as error:
+        return {"outcome": "malformed", "error": str(error)}
+    node = next(iter(world.nodes))
+    found = allocating.allocate(claims, node, world, selectors=Selectors(world.profile.cel), steps=STEPS)
+    match found:
+        case Allocated():
+            ids = ["<uuid>"] * 99
+            return {"outcome": "allocated", "results": [_plain(one.json(ids)) for one in found.claims]}
+        case NotHere(invalid=""):
+            return {"outcome": "none"}
+        case NotHere():
+            return {"outcome": "error", "fatal": False}
+        case Fatal() | Unpriced():
+            return {"outcome": "error", "fatal": True}
+        case _:
+            assert_never(found)
+
+
+def expected(record: Record, release: Release) -> dict[str, Any]:
+    """Return the recorded answer without what need not agree."""
+    found = corpus.answer(record, release)
+    if found["outcome"] == "allocated":
+        return {"outcome": "allocated", "results": [_plain(one) for one in found.get("results", ())]}
+    if found["outcome"] == "error":
+        return {"outcome": "error", "fatal": found["fatal"]}
+    return {"outcome": found["outcome"]}
+
+
+def _plain(allocation: dict[str, Any]) -> dict[str, Any]:
+    """Return an allocation with quantities as numbers."""
+    devices = dict(allocation.get("devices", {}))
+    devices["results"] = [
+        {
+            **one,
+            **(
+                {"consumedCapacity": {name: quantities.parse(text) for name, text in one["consumedCapacity"].items()}}
+                if "consumedCapacity" in one
+                else {}
+            ),
+        }
+        for one in devices.get("results", ())
+    ]
+    devices.setdefault("config", [])
+    return {**allocation, "devices": devices}
