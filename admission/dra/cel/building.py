@@ -202,7 +202,13 @@ class Builder(lark.Transformer[Any, nodes.Node]):
         return _sized(nodes.Index(at=_at(opening), operand=operand, key=key, optional=True))
 
     def member_object(self, children: list[Any]) -> Any:
-        return nodes.Message(at=_at(children[1]), name=macros.qualified_name(children[0]) or "")
+        name = macros.qualified_name(children[0])
+        if name is None:
+            raise failures.RefusalError(_at(children[1]), "Syntax error: unexpected '{'")
+        fields = next((child for child in children[1:] if isinstance(child, list)), [])
+        entries = [entry for _, entry in fields]
+        names = [field for field, _ in fields]
+        return _sized(nodes.Message(at=_at(children[1]), name=name, entries=entries, fields=names), up=0, nest=1)
 
     def dot_ident_arg(self, children: list[Any]) -> Any:
         return self.ident_arg(children[1:])
@@ -231,7 +237,7 @@ class Builder(lark.Transformer[Any, nodes.Node]):
         elements = next((child for child in children if isinstance(child, list)), [])
         return _sized(nodes.ListLiteral(at=_at(children[0]), elements=elements), up=0, nest=1)
 
-    elements = mapinits = staticmethod(_appended)
+    elements = mapinits = fieldinits = staticmethod(_appended)
 
     def element(self, children: list[Any]) -> Any:
         return nodes.Entry(key=None, value=children[-1], optional=len(children) == 2)
@@ -250,8 +256,9 @@ class Builder(lark.Transformer[Any, nodes.Node]):
             argument.depth += 1
         return arguments
 
-    def fieldinits(self, children: list[Any]) -> Any:
-        return children
+    def fieldinit(self, children: list[Any]) -> Any:
+        *mark, name, _, value = children
+        return str(name), nodes.Entry(key=None, value=value, optional=bool(mark))
 
     def literal(self, children: list[Any]) -> Any:
         token = children[0]

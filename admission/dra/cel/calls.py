@@ -75,8 +75,8 @@ def crashing(argument: Run, kind: type) -> Run:
             value = argument(frame)
         except failures.AbortError:
             raise
-        except failures.EvaluationError as error:
-            raise failures.AbortError(f"internal error: interface conversion of an error: {error}") from None
+        except failures.EvaluationError:
+            raise failures.AbortError("internal error: interface conversion of an error") from None
         if type(value) is not kind:
             raise failures.AbortError(f"internal error: interface conversion: {values.type_name(value)}")
         return value

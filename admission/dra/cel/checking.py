@@ -92,7 +92,7 @@ class _Checker:
             case nodes.OptionalMap():
                 return self._optional_map(node, scope)
             case nodes.Message():
-                raise failures.RefusalError(node.at, undeclared(node.name))
+                return self._message(node, scope)
             case _:
                 raise AssertionError(node)
 
@@ -215,6 +215,23 @@ class _Checker:
                 key = self._join(key, self.check(entry.key, scope))
             value = self._join(value, self._entry(entry, scope))
         return kinds.map_of(key or self.unifier.fresh(), value or self.unifier.fresh())
+
+    def _message(self, node: nodes.Message, scope: Mapping[str, Kind]) -> Kind:
+        name = node.name
+        if name not in self.environment.messages:
+            known = name in self.environment.types
+            raise failures.RefusalError(node.at, f"'{name}' is not a message type" if known else undeclared(name))
+        message = self.environment.messages[name]
+        for field_name, entry in zip(node.fields, node.entries, strict=True):
+            if field_name not in message.fields:
+                raise failures.RefusalError(entry.value.at, f"undefined field '{field_name}'")
+            wanted, kind = message.fields[field_name], self._entry(entry, scope)
+            if not self.unifier.assignable(wanted, kind):
+                raise failures.RefusalError(
+                    entry.value.at,
+                    f"expected type of field '{field_name}' is '{wanted}' but provided type is '{kind}'",
+                )
+        return message.kind
 
     def _entry(self, entry: nodes.Entry, scope: Mapping[str, Kind]) -> Kind:
         kind = self.check(entry.value, scope)

@@ -97,6 +97,8 @@ class Compiler:
                 return self._bind(node, scope)
             case nodes.OptionalMap():
                 return self._optional_map(node, scope)
+            case nodes.Message():
+                return self._message(node, scope)
             case _:
                 raise AssertionError(node)
 
@@ -181,6 +183,25 @@ class Compiler:
             return self.constant(node, run([]))
         except failures.EvaluationError:
             return run
+
+    def _message(self, node: nodes.Message, scope: Scope) -> Run:
+        build = self.environment.messages[node.name].build
+        runs = [self.compile(entry.value, scope) for entry in node.entries]
+        parts = [(name, run, entry.optional) for name, run, entry in zip(node.fields, runs, node.entries, strict=True)]
+
+        def run(frame: Frame) -> Any:
+            fields = {}
+            for name, value_run, optional in parts:
+                value = value_run(frame)
+                if not optional:
+                    fields[name] = value
+                elif as_optional(value).present:
+                    fields[name] = value.value
+                else:
+                    fields.pop(name, None)
+            return build(fields)
+
+        return run
 
     def _comprehension(self, node: nodes.Comprehension, scope: Scope) -> Run:  # noqa: PLR0911 - one line a macro
         source = self.compile(node.range, scope)

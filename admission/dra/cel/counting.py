@@ -145,6 +145,9 @@ class Counter(compiling.Compiler):
         run = super()._map(node, scope)
         return run if self._is_folded(node) else _charging_after(sizes.MAP_COST, run)
 
+    def _message(self, node: nodes.Message, scope: Scope) -> Run:
+        return _charging_after(sizes.MESSAGE_COST, super()._message(node, scope))
+
     def _is_folded(self, node: nodes.Node) -> bool:
         """Whether cel-go computes the value once."""
         return self.constant_of(node) is not folding.NOT_CONSTANT

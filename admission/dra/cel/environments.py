@@ -10,7 +10,8 @@ from types import MappingProxyType
 
 from admission.dra.cel import kinds, values
 from admission.dra.cel.kinds import Kind
-from admission.dra.cel.library import catalog
+from admission.dra.cel.library import catalog, messages
+from admission.dra.cel.library.messages import MESSAGES, Message
 from admission.dra.cel.signatures import Overload
 from admission.dra.cel.sizes import Declared
 
@@ -50,6 +51,7 @@ class Environment:
     objects: Mapping[str, Mapping[str, Kind]]
     functions: Mapping[str, tuple[Overload, ...]]
     types: Mapping[str, Kind]
+    messages: Mapping[str, Message]
     unsupported: frozenset[str]
     unknown_result: Kind = kinds.ANY
     """The type besides the wanted one that a text may have; its value is tested at run time."""
@@ -116,11 +118,16 @@ def of_variables(
         objects=MappingProxyType(dict(objects)),
         functions=MappingProxyType(functions),
         types=_TYPES,
+        messages=MappingProxyType({**MESSAGES, **_unknown_messages(objects)}),
         unsupported=catalog.UNSUPPORTED,
         unknown_result=unknown_result,
         release=profile.release,
         escapes=profile.release >= 37,
     )
+
+
+def _unknown_messages(objects: Mapping[str, Mapping[str, Kind]]) -> dict[str, Message]:
+    return {name: messages.unknown(name, fields, Kind(name)) for name, fields in objects.items()}
 
 
 _TYPES: Mapping[str, Kind] = MappingProxyType(
@@ -135,6 +142,7 @@ _TYPES: Mapping[str, Kind] = MappingProxyType(
         "net.CIDR": kinds.CIDR,
         "google.protobuf.Duration": kinds.DURATION,
         "google.protobuf.Timestamp": kinds.TIMESTAMP,
+        "google.protobuf.Empty": kinds.EMPTY,
     }
 )
 

@@ -9,7 +9,9 @@ from admission.dra.cel import failures, values
 
 _NUMBERS = frozenset({int, values.Uint, float})
 _PICKY = frozenset({values.Semver, values.Quantity, values.IP, values.CIDR, values.URL})
-_PLAIN = frozenset({str, bool, bytes, values.Duration, values.Timestamp, values.TypeValue, values.NamedFormat})
+_PLAIN = frozenset(
+    {str, bool, bytes, values.Duration, values.Timestamp, values.TypeValue, values.NamedFormat, values.Empty}
+)
 _ORDERED = frozenset({str, bool, bytes, values.Duration, values.Timestamp})
 _UNHASHABLE = frozenset({values.Semver, bytes})
 

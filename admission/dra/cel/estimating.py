@@ -322,6 +322,6 @@ def _written_size(node: nodes.Node) -> Size | None:
 
 
 def _is_scalar(kind: Kind) -> bool:
-    while kind.name == kinds.OPTIONAL:
+    while kind.name in (kinds.OPTIONAL, "wrapper"):
         kind = kind.parameters[0]
     return kind in _SCALARS

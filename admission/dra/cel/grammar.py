@@ -26,6 +26,10 @@ _REPLACEMENTS = {
     'list_lit       : "[" [exprlist] "]"': (
         'list_lit : "[" [elements] [","] "]"\nelements : element | elements "," element\nelement : expr | "?" expr'
     ),
+    'fieldinits     : IDENT ":" expr ("," IDENT ":" expr)*': (
+        'fieldinits : fieldinit | fieldinits "," fieldinit\nfieldinit : IDENT ":" expr | "?" IDENT ":" expr'
+    ),
+    'member_object  : member "{" [fieldinits] "}"': 'member_object : member "{" [fieldinits] [","] "}"',
     'map_lit        : "{" [mapinits] "}"': 'map_lit : "{" [mapinits] [","] "}"',
     'mapinits       : expr ":" expr ("," expr ":" expr)*': (
         'mapinits : entry | mapinits "," entry\nentry : element ":" expr'

@@ -42,6 +42,7 @@ IP = Kind("net.IP")
 CIDR = Kind("net.CIDR")
 URL = Kind("kubernetes.URL")
 NAMED_FORMAT = Kind("kubernetes.NamedFormat")
+EMPTY = Kind("google.protobuf.Empty")
 
 OPTIONAL = "optional_type"
 
@@ -58,6 +59,11 @@ def map_of(key: Kind, value: Kind) -> Kind:
 
 def optional_of(value: Kind) -> Kind:
     return Kind(OPTIONAL, (value,))
+
+
+def wrapper_of(kind: Kind) -> Kind:
+    """Return the type of a scalar that may be null."""
+    return Kind("wrapper", (kind,))
 
 
 def type_of(kind: Kind) -> Kind:
@@ -120,6 +126,8 @@ class Unifier:
             return self._substitutes(wanted, given)[0]
         if is_dynamic(given) or is_dynamic(wanted) or ERROR in (given, wanted):
             return True
+        if "wrapper" in (given.name, wanted.name):
+            return self._assignable_wrapper(given, wanted)
         if NULL in (given, wanted):
             other = wanted if given == NULL else given
             return other.name not in _SCALARS and other.name not in ("list", "map", "type")
@@ -128,6 +136,12 @@ class Unifier:
         if given.name == "type":
             return True
         return all(map(self._assignable, given.parameters, wanted.parameters))
+
+    def _assignable_wrapper(self, given: Kind, wanted: Kind) -> bool:
+        if NULL in (given, wanted):
+            return True
+        one, other = (kind.parameters[0] if kind.name == "wrapper" else kind for kind in (given, wanted))
+        return self._assignable(one, other)
 
     def _substitutes(self, kind: Kind, variable: Kind) -> tuple[bool, bool]:
         """Whether the kind fits the variable, and whether something was known of it."""

@@ -93,9 +93,11 @@ class MapLiteral(Node):
 
 @dataclass(slots=True, kw_only=True)
 class Message(Node):
-    """`Type{…}`, kept only to be refused by name."""
+    """`Type{field: value, …}`: the entries without keys, and the fields' names beside them."""
 
     name: str
+    entries: list[Entry]
+    fields: list[str]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -186,6 +188,8 @@ def children(node: Node) -> list[Node]:  # noqa: C901, PLR0911 - one line a node
             return [node.condition, node.then, node.otherwise]
         case ListLiteral():
             return [entry.value for entry in node.elements]
+        case Message():
+            return [entry.value for entry in node.entries]
         case MapLiteral():
             return [part for entry in node.entries for part in (entry.key, entry.value) if part is not None]
         case Comprehension():

@@ -126,6 +126,11 @@ class URL:
 
 
 @dataclass(frozen=True, slots=True)
+class Empty:
+    """The message without fields, the only one that stays a message."""
+
+
+@dataclass(frozen=True, slots=True)
 class NamedFormat:
     """A format of strings; validate returns what is wrong with one.
 
@@ -184,6 +189,7 @@ _TYPES = {
     CIDR: "net.CIDR",
     URL: "kubernetes.URL",
     NamedFormat: "kubernetes.NamedFormat",
+    Empty: "google.protobuf.Empty",
 }
 
 

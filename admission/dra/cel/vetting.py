@@ -57,6 +57,8 @@ def _vet_same_kind(parts: list[tuple[nodes.Node, bool]], checked: checking.Check
         kind = checked.kind(part)
         if optional:
             kind = kinds.unwrapped(kind)[0]
+        if kind.name == "wrapper":
+            kind = kind.parameters[0]
         if common is not None and kind != common:
             raise failures.RefusalError(part.at, f"expected type '{common}' but found '{kind}'")
         common = kind

@@ -40,6 +40,12 @@ ANSWERS: dict[str, tuple[str, bool | str]] = {
     "true does not absorb in a conjunction": (f"{D}.nosuch && true", "no such key: nosuch"),
     "the first error wins": (f"{D}.one && {D}.two", "no such key: one"),
     "an operand that is no bool is an error": (f"{D}.index || false", "no such overload"),
+    "what is no optional is its own value": (f'{D}.model.orValue("x") == "A100"', True),
+    "what crashes on an error is not absorbed": (
+        f"{D}.nosuch.distinct() == [] || true",
+        "internal error: interface conversion of an error",
+    ),
+    "a list behind dyn is no set of literals": (f'{D}.driverVersion in dyn(["x"])', False),
     "an operand that is no bool is absorbed": (f"{D}.index || true", True),
     "a condition takes one branch": (f"true ? {D}.ecc : {D}.nosuch", True),
     "all absorbs errors": ("[0, 1].all(x, 4 / x == 5)", False),
@@ -111,7 +117,6 @@ REFUSALS = {
     "a macro over an attribute": (f"{D}.model.exists(x, true)", "cannot be range of a comprehension"),
     "an optional as the answer": (f"{D}.?ecc", "must evaluate to bool or the unknown type"),
     "a number as the answer": ("1", "must evaluate to bool or the unknown type, not int"),
-    "a time zone's name": ('timestamp(0).getHours("Europe/Berlin") == 1', "Muster does not know time zones"),
     "a duration of letters": (f'duration("{"a" * 60}") > duration("1s")', "invalid duration argument"),
 }
 
@@ -119,6 +124,76 @@ REFUSALS = {
 @pytest.mark.parametrize(("text", "message"), REFUSALS.values(), ids=REFUSALS)
 def test_refuses(text: str, message: str) -> None:
     assert message in asking.refusal(text)
+
+
+MESSAGES: dict[str, tuple[str, bool | str]] = {
+    "a wrapper is its value": ("google.protobuf.Int64Value{value: 5} > 4", True),
+    "an empty wrapper is zero": ('google.protobuf.StringValue{} == ""', True),
+    "a wrapper may be compared with null": ("google.protobuf.BoolValue{value: true} == null", False),
+    "numbers of 32 bits overflow": ("google.protobuf.Int32Value{value: 5000000000} == 5", "integer overflow"),
+    "floats of 32 bits are rounded": ("google.protobuf.FloatValue{value: 0.1} == 0.1", False),
+    "a field may be optional": ("google.protobuf.Int64Value{?value: optional.none()} == 0", True),
+    "numbers in a struct are doubles": ('google.protobuf.Struct{fields: {"a": 1}} == {"a": 1.0}', True),
+    "large numbers in a list are texts": (
+        'google.protobuf.ListValue{values: [9007199254740993]} == ["9007199254740993"]',
+        True,
+    ),
+    "an empty value is null": ("google.protobuf.Value{} == null", True),
+    "a duration has two parts": ('google.protobuf.Duration{seconds: 1, nanos: 5} > duration("1s")', True),
+    "an instant has two parts": ("google.protobuf.Timestamp{seconds: 1} == timestamp(1)", True),
+    "empty messages are equal": ("google.protobuf.Empty{} == google.protobuf.Empty{}", True),
+    "packed messages are not read": (
+        "google.protobuf.Any{} == null",
+        "unsupported conversion: Muster reads no packed messages",
+    ),
+    "a device cannot be built": (
+        'kubernetes.DRADevice{driver: "a"}.driver == "a"',
+        "unknown type 'kubernetes.DRADevice'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "answer"), MESSAGES.values(), ids=MESSAGES)
+def test_messages(text: str, answer: bool | str) -> None:
+    assert asking.ask(text) == answer
+
+
+NO_MESSAGES = {
+    "a field of another type": ('google.protobuf.Int64Value{value: "a"} == 1', "expected type of field 'value'"),
+    "an unknown field": ("google.protobuf.Int64Value{foo: 1} == 1", "undefined field 'foo'"),
+    "a type that is no message": ("int{} == 1", "'int' is not a message type"),
+    "an unknown message": ("foo.Bar{} == 1", "undeclared reference to 'foo.Bar'"),
+    "a message of a value": ("(1){} == 1", "Syntax error"),
+    "a field of a wrapper": ("google.protobuf.Int64Value{value: 5}.value == 5", "does not support field selection"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), NO_MESSAGES.values(), ids=NO_MESSAGES)
+def test_refuses_messages(text: str, message: str) -> None:
+    assert message in asking.refusal(text)
+
+
+def test_a_selector_may_be_a_wrapped_bool_from_release_37_on() -> None:
+    text = "google.protobuf.BoolValue{value: true}"
+
+    assert "not wrapper(bool)" in asking.refusal(text)
+    assert isinstance(programs.compile_device(text, profile=environments.Profile(release=37)), programs.Program)
+
+
+ZONES: dict[str, tuple[str, bool | str]] = {
+    "a zone's name": ('timestamp("2024-07-01T12:00:00Z").getHours("America/New_York") == 8', True),
+    "its winter": ('timestamp("2024-01-01T12:00:00Z").getHours("America/New_York") == 7', True),
+    "the first year": ('timestamp("0001-01-01T00:00:00Z").getFullYear("America/New_York") == 0', True),
+    "the last year": ('timestamp("9999-12-31T23:59:59Z").getFullYear("Asia/Kolkata") == 10000', True),
+    "an unknown name": ('timestamp(0).getHours("No/Such") == 0', "unknown time zone No/Such"),
+    "a path": ('timestamp(0).getHours("../zones") == 0', "unknown time zone ../zones"),
+    "the machine's zone": ('timestamp(0).getHours("Local") == 0', "unknown time zone Local"),
+}
+
+
+@pytest.mark.parametrize(("text", "answer"), ZONES.values(), ids=ZONES)
+def test_time_zones(text: str, answer: bool | str) -> None:
+    assert asking.ask(text) == answer
 
 
 def test_a_price_is_an_int() -> None:

@@ -45,7 +45,6 @@ REFUSED = {
     "adjacent strings": '"a" "b" == "ab"',
     "nothing": "",
     "a backtick": "device.`driver`",
-    "a message": "Foo{a: 1} == 1",
 }
 
 

@@ -1,17 +1,16 @@
 """Durations and timestamps: Go's time.ParseDuration and RFC 3339; the calendar counts from 0 where CEL does.
 
-Zones are offsets and UTC. Zones by name need the system's database, which this package may not read: they are
-refused by name.
+Zones are offsets, or names of the tz database.
 """
 
 import datetime as dt
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
-from typing import Any
 
 from admission.dra.cel import failures
 from admission.dra.cel.arithmetics import checked_duration, checked_timestamp
+from admission.dra.cel.library import zones
 from admission.dra.cel.signatures import Implementation, Overload, member
 from admission.dra.cel.values import Duration, Timestamp
 
@@ -111,10 +110,12 @@ def _offset_text(offset: int) -> str:
     return f"{'-' if offset < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}"
 
 
-def zone_offset(zone: str) -> int:
-    """Return a zone's offset in seconds. Raises EvaluationError for zones that are not known here."""
+def zone_offset(zone: str, nanoseconds: int) -> int:
+    """Return a zone's offset in seconds, at an instant. Raises EvaluationError for unknown zones."""
     if zone in ("", "UTC"):
         return 0
+    if ":" not in zone:
+        return zones.offset(zone, nanoseconds // SECOND)
     match = _ZONE.fullmatch(zone)
     if match is None or len(zone) > 16:
         raise failures.EvaluationError(f"unknown time zone {zone[:40]}")
@@ -133,22 +134,14 @@ def _local(read: Callable[[dt.date, int], int]) -> Implementation:
     """Return a method that reads the day of the year, or the nanosecond of the day, in UTC or a zone."""
 
     def run(instant: Timestamp, zone: str = "") -> int:
-        days, nanosecond = divmod(instant.nanoseconds + zone_offset(zone) * SECOND, DAY)
+        days, nanosecond = divmod(instant.nanoseconds + zone_offset(zone, instant.nanoseconds) * SECOND, DAY)
         return read(_date(days)[0], nanosecond)
 
     return run
 
 
 def _full_year(instant: Timestamp, zone: str = "") -> int:
-    return _date((instant.nanoseconds + zone_offset(zone) * SECOND) // DAY)[1]
-
-
-def _prepare_zone(constants: Sequence[Any]) -> Implementation | None:
-    """Refuse a zone's name in the text: what Kubernetes would answer is not known here."""
-    zone = constants[1]
-    if type(zone) is str and zone and ":" not in zone and zone != "UTC":
-        raise failures.EvaluationError(f"Muster does not know time zones by name: {zone[:40]}")
-    return None
+    return _date((instant.nanoseconds + zone_offset(zone, instant.nanoseconds) * SECOND) // DAY)[1]
 
 
 def _truncated(unit: int) -> Implementation:
@@ -171,8 +164,8 @@ _PARTS = {"getHours": 3_600 * SECOND, "getMinutes": 60 * SECOND, "getSeconds": S
 
 OVERLOADS: tuple[Overload, ...] = (
     member("getFullYear", "timestamp -> int", _full_year),
-    member("getFullYear", "timestamp, string -> int", _full_year, _prepare_zone),
+    member("getFullYear", "timestamp, string -> int", _full_year),
     *(member(name, "timestamp -> int", _local(read)) for name, read in _CALENDAR.items()),
-    *(member(name, "timestamp, string -> int", _local(read), _prepare_zone) for name, read in _CALENDAR.items()),
+    *(member(name, "timestamp, string -> int", _local(read)) for name, read in _CALENDAR.items()),
     *(member(name, "duration -> int", _truncated(unit)) for name, unit in _PARTS.items()),
 )

@@ -1,0 +1,126 @@
+"""A recorded selector and its answer, held against ours.
+
+What has to agree: whether the text compiles, its value or that it fails, that it fails for its cost, what the API
+server would say of it; of costs, the static one and the one spent. Not the wording of errors, but the kind of those of
+evaluation that have one.
+"""
+
+from typing import Any
+
+from admission.api import devices
+from admission.dra.cel import admitting, environments, programs, values
+from admission.dra.cel.library import quantities
+
+Record = dict[str, Any]
+
+COST_LIMIT = "actual cost limit exceeded"
+KINDS = (
+    COST_LIMIT,
+    "internal error",
+    "no such key",
+    "no such overload",
+    "division by zero",
+    "modulus by zero",
+    "integer overflow",
+    "optional.none() dereference",
+    "index out of bounds",
+)
+"""Errors of evaluation that are told apart; all others are of one kind."""
+
+
+def difference(record: Record, release: str) -> str | None:
+    """Return what the record expects and what we answer where they differ. release: `1.36` or `1.37`."""
+    wanted, got = expected(record, release), answer(record, release)
+    apart = [name for name in wanted if wanted[name] != got[name]]
+    if not apart:
+        return None
+    return "; ".join(f"{name}: expected {wanted[name]}, got {got[name]}" for name in apart)
+
+
+def expected(record: Record, release: str) -> dict[str, Any]:
+    """Return the parts of the record's answer that are compared."""
+    newer = record.get("expect137") if release == "1.37" else None
+    told = newer or record["expect"]
+    result = {"compile": told["compile"], "result": told["result"], "error": _kind(told)}
+    if newer is None and release == "1.37":
+        # The record says that 1.37 answers alike; its costs it does not repeat.
+        return result
+    if record["mode"] == "new":
+        result["admission"] = told["admission"]
+    result["maxCost"] = told["maxCost"]
+    if told["cost"] is not None and result["error"] != COST_LIMIT:
+        result["cost"] = told["cost"]
+    return result
+
+
+def answer(record: Record, release: str) -> dict[str, Any]:
+    """Return the same of ours."""
+    profile = profile_of(record, release)
+    text = record["expression"]
+    result = dict.fromkeys(("compile", "result", "error", "maxCost", "cost"))
+    inadmissible = admitting.device(text, profile=profile)
+    result["admission"] = inadmissible.flaw.value if inadmissible else "ok"
+    program = programs.compile_device(text, profile=profile, always_counts=True)
+    if isinstance(program, programs.CompileError):
+        return result | {"compile": "error", "error": None}
+    cost = programs.static_cost(text, profile=profile)
+    result |= {"compile": "ok", "maxCost": None if isinstance(cost, programs.CompileError) else cost}
+    found, result["cost"] = program.measure(device(record, lists=profile.reads_lists))
+    if isinstance(found, programs.EvaluationError):
+        return result | {"error": _kind_of(str(found))}
+    return result | {"result": found}
+
+
+def profile_of(record: Record, release: str) -> environments.Profile:
+    """Return the compiler that the record was asked of."""
+    gates = record["features"]
+    return environments.Profile(
+        release=int(release.removeprefix("1.")),
+        stored=record["mode"] == "stored",
+        lists=gates["listTypeAttributes"],
+        consumable=gates["consumableCapacity"],
+    )
+
+
+def plain_device(record: Record) -> devices.Device:
+    """Return the record's device, as a slice would hold it."""
+    data = record["device"]
+    return devices.Device(
+        name="device",
+        attributes={name: _attribute(given) for name, given in data["attributes"].items()},
+        allows_multiple=bool(data.get("allowMultipleAllocations")),
+    )
+
+
+def device(record: Record, *, lists: bool) -> programs.DeviceValue | programs.UnreadableDevice:
+    """Build the record's device. Capacities keep their text, on which `isInteger` depends."""
+    data = record["device"]
+    value = programs.device_value(data["driver"], plain_device(record), lists=lists)
+    if isinstance(value, programs.DeviceValue):
+        for name, amount in data["capacity"].items():
+            domain, _, plain = name.rpartition("/")
+            inner = value.device["capacity"].setdefault(domain or data["driver"], values.Names())
+            inner[plain] = quantities.parse(amount["value"])
+    return value
+
+
+def _attribute(given: Record) -> devices.AttributeValue | None:
+    """Take the value that Kubernetes takes when several are set."""
+    for name in ("int", "bool", "string"):
+        if name in given:
+            return given[name]  # type: ignore[no-any-return]
+    if "version" in given:
+        return devices.Version(given["version"])
+    if "versions" in given:
+        return tuple(map(devices.Version, given["versions"]))
+    return next((tuple(elements) for elements in given.values()), None)
+
+
+def _kind(told: Record) -> str | None:
+    if told["runtimeError"] is None:
+        return None
+    return _kind_of(told["runtimeError"])
+
+
+def _kind_of(text: str) -> str:
+    return next((kind for kind in KINDS if kind in text), "another error")
