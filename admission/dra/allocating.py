@@ -11,16 +11,17 @@ from admission.api.claims import Claim
 from admission.api.devices import DeviceId
 from admission.api.entries import RequestDevice
 from admission.api.names import NodeName
-from admission.dra import asking, contents, results, traits
-from admission.dra.asking import ClaimAsk, Option, Refusal
-from admission.dra.contents import Contents, Left, Units, Use
+from admission.dra import asking, faces, results, traits
+from admission.dra.asking import ClaimAsk, Fatal, Option, Refusal
+from admission.dra.contents import Units
 from admission.dra.found import Budget, Found, Pick, Stuck, Why
-from admission.dra.pools import Shelf, Spot
+from admission.dra.pools import Shelf
 from admission.dra.results import Result
 from admission.dra.searching import search
 from admission.dra.selecting import Selectors
 from admission.dra.takings import Taking
 from admission.dra.traits import Answer, Layout, Trait, Traits
+from admission.dra.usage import Usage
 from admission.dra.worlds import World
 
 
@@ -91,15 +92,39 @@ def allocate(  # noqa: PLR0913 - everything that an answer depends on, by name
 
     promise: only an answer that rests on no known defect of kube-scheduler.
     """
+    asked = compiled(claims, world)
+    if isinstance(asked, Fatal):
+        return asked
+    need = traits.Need(asking.asks(asked), asking.attributes(asked), profile=world.profile)
+    known = traits.of(need, selectors)
+    return on_node(claims, asked, node, known, Usage(world), world, Budget(steps), promise=promise)
+
+
+def compiled(claims: Sequence[Claim], world: World) -> tuple[ClaimAsk, ...] | Fatal:
+    """Return what a pod's claims ask for."""
     asked: list[ClaimAsk] = []
     for claim in claims:
         found = asking.of(claim.spec, world.classes, f"claim {claim.meta.name}", world.profile)
-        if not isinstance(found, ClaimAsk):
+        if isinstance(found, Fatal):
             return found
         asked.append(found)
-    need = traits.Need(asking.asks(asked), asking.attributes(asked), profile=world.profile)
-    seen = _Node(world, node, traits.of(need, selectors))
-    answer = search(asked, seen.contents, seen.units, world.profile, Budget(steps), promise=promise)
+    return tuple(asked)
+
+
+def on_node(  # noqa: PLR0913, PLR0917 - the parts of one question
+    claims: Sequence[Claim],
+    asked: Sequence[ClaimAsk],
+    node: NodeName,
+    known: Traits,
+    usage: Usage,
+    world: World,
+    budget: Budget,
+    *,
+    promise: bool,
+) -> Outcome:
+    """Answer for claims that are compiled, with some use of devices. Raises StepsEndedError."""
+    seen = _Node(world, node, known, usage)
+    answer = search(asked, seen.contents, seen.units, world.profile, budget, promise=promise)
     if isinstance(answer, Found):
         return Allocated(tuple(seen.result(*one) for one in zip(claims, asked, answer.picks, strict=True)))
     if isinstance(answer, Stuck):
@@ -110,14 +135,15 @@ def allocate(  # noqa: PLR0913 - everything that an answer depends on, by name
 class _Node:
     """One node as one pod's claims see it."""
 
-    def __init__(self, world: World, name: NodeName, known: Traits) -> None:
+    def __init__(self, world: World, name: NodeName, known: Traits, usage: Usage) -> None:
         self.name = name
         self._world = world
+        self._usage = usage
         self._traits = known
         self._shelf = world.shelves.get(name, Shelf())
         self._layout: Layout = known.layout(self._shelf)
         self.units = Units(known)
-        self.contents = self._contents()
+        self.contents = faces.contents_of(self._layout, self._shelf, usage, world, self.units, shows_taken=True)
 
     def result(self, claim: Claim, asked: ClaimAsk, picks: Sequence[Pick]) -> Result:
         chosen = [asked.requests[pick.request].options[pick.option] for pick in picks]
@@ -144,7 +170,7 @@ class _Node:
             device_class=option.ask.device_class,
             needed=option.count,
             matching=len(matching),
-            free=sum(self._layout.spots[at].id not in self._world.taken for at in matching),
+            free=sum(not self._usage.is_taken(self._layout.spots[at].id) for at in matching),
             tainted=answers.count(Answer.TAINTED),
             conditions=tuple(sorted(stuck.reasons, key=lambda why: why.name)),
             device=self._layout.spots[stuck.at].id if stuck.at is not None else None,
@@ -154,27 +180,3 @@ class _Node:
 
     def _trait(self, at: int) -> Trait:
         return self._traits.known[self._layout.numbers[at]]
-
-    def _contents(self) -> Contents:
-        layout = self._layout
-        return Contents(
-            units=tuple(
-                self.units.number(trait, self._use(spot, trait), stock)
-                for spot, trait, stock in zip(layout.spots, layout.numbers, layout.stocks, strict=True)
-            ),
-            stocks=self._stocks(),
-            troubles=contents.troubles(self._shelf),
-            disputed=contents.disputed(self._shelf, self._traits),
-        )
-
-    def _use(self, spot: Spot, trait: int) -> Use:
-        if spot.id in self._world.taken:
-            return contents.TAKEN
-        shares = self._world.shares.get(spot.id)
-        if shares is None:
-            return contents.FREE
-        return contents.shared_use(self._traits.known[trait], [shared.share for shared in shares])
-
-    def _stocks(self) -> tuple[Left, ...]:
-        in_use = {*self._world.taken, *self._world.shares} if self._layout.drawn else set()
-        return contents.left_of(self._layout.drawn, in_use)

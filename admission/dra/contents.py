@@ -3,13 +3,12 @@
 Nodes with equal contents are equal to everything that a gang asks, so one search answers for all of them.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from admission.api.devices import DeviceId
-from admission.dra.pools import Pool, PoolId, Shelf, Soundness
+from admission.dra.pools import PoolId, Shelf, Soundness
 from admission.dra.releases import Quirks
-from admission.dra.stocks import Amount, CounterId, Stock
+from admission.dra.stocks import Amount, CounterId
 from admission.dra.takings import Share
 from admission.dra.traits import Trait, Traits
 
@@ -62,6 +61,7 @@ class Trouble:
 
 
 NO_TROUBLE = Trouble()
+NO_TROUBLES = (NO_TROUBLE, NO_TROUBLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Contents:
 
     units: tuple[int, ...] = ()
     stocks: tuple[Left, ...] = ()
-    troubles: tuple[Trouble, Trouble] = (NO_TROUBLE, NO_TROUBLE)
+    troubles: tuple[Trouble, Trouble] = NO_TROUBLES
     disputed: str = ""
 
     def trouble(self, quirks: Quirks) -> Trouble:
@@ -110,8 +110,8 @@ class Units:
 
 def troubles(shelf: Shelf) -> tuple[Trouble, Trouble]:
     """Return what is wrong with a node's pools, as 1.37 and as 1.36 meet it."""
-    if all(pool.sound for pool in shelf.pools) and shelf.old is None and not shelf.foreign:
-        return (NO_TROUBLE, NO_TROUBLE)
+    if shelf.plain:
+        return NO_TROUBLES
     return (_trouble(shelf, Quirks()), _trouble(shelf, Quirks(foreign_counters=True)))
 
 
@@ -134,20 +134,6 @@ def disputed(shelf: Shelf, traits: Traits) -> str:
         pool.id: pool.title for pool in pools if pool.id in shelf.disputed and traits.may_serve(pool)
     }
     return ", ".join(names[pool] for pool in sorted(names))
-
-
-def left_of(drawn: Sequence[Pool], in_use: Collection[DeviceId]) -> tuple[Left, ...]:
-    """Return what is left of the counters of these pools. in_use: all devices that claims have, or shares of which."""
-    if not drawn:
-        return ()
-    first = namesakes([pool.name for pool in drawn])
-    return tuple(_left(pool, pool.stock, at, in_use) for pool, at in zip(drawn, first, strict=True) if pool.stock)
-
-
-def _left(pool: Pool, stock: Stock, namesake: int, in_use: Collection[DeviceId]) -> Left:
-    used = [device for device in stock.draws if device in in_use]
-    vanished = any((d.driver, d.pool) == pool.id and d not in stock.devices for d in in_use)
-    return Left(tuple(stock.totals), stock.available(used), namesake, vanished)
 
 
 def namesakes(names: Sequence[str]) -> list[int]:

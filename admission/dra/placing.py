@@ -14,7 +14,7 @@ from admission.api.devices import Device, Slice
 from admission.api.gangs import Charge
 from admission.api.meters import AdminAccess
 from admission.api.names import MeterName
-from admission.dra import metering, pools, searching, states
+from admission.dra import boards, metering, pools, searching
 from admission.dra.asking import ClaimAsk, Mode, Option, Refusal
 from admission.dra.demands import Gang, PodKind
 from admission.dra.found import Budget, Found, Pick, Stuck
@@ -379,12 +379,12 @@ class Placer:
         known = self._counted.get(signature)
         if known is None:
             units = self.state.units_of(signature)
-            free = [(code, unit) for code, unit in zip(signature.codes, units, strict=True) if not unit.use.taken]
+            free = [(code, unit) for code, unit in zip(signature.face.codes, units, strict=True) if not unit.use.taken]
             rows = [(code, unit.trait.answers, unit.trait.shared) for code, unit in free]
             asks = range(len(self._traits.need.asks))
             known = self._counted[signature] = _Counts(
                 matching=tuple(sum(row[ask] is Answer.YES for _, row, _ in rows) for ask in asks),
-                own=sum(Answer.YES in row for code, row, _ in rows if states.is_local(code)),
+                own=sum(Answer.YES in row for code, row, _ in rows if boards.is_local(code)),
                 unknown=frozenset(
                     ask
                     for ask in asks

@@ -94,6 +94,8 @@ class Shelf:
     own: tuple[Slice, ...] = ()
     elsewhere: tuple[Slice, ...] = ()
     relevant: Mapping[PoolId, tuple[Slice, ...]] = field(default_factory=dict)
+    plain: bool = True
+    """Whether every pool is sound and every release sees the same."""
 
     def seen(self, quirks: Quirks) -> tuple[Pool, ...]:
         """Return the pools as a kube-scheduler with these defects sees them."""
@@ -160,6 +162,11 @@ class Slices:
             members = sorted(self.members.get(pool, ()), key=lambda slice_: slice_.generation)
             self._devices[pool] = {device.name: device for slice_ in members for device in slice_.devices}
         return self._devices[pool].get(wanted.device)
+
+    @property
+    def has_counters(self) -> bool:
+        """Whether any pool has shared counters."""
+        return bool(self._drawing)
 
     def draws(self, pool: PoolId) -> bool:
         """Return whether the pool has slices with shared counters."""
@@ -318,12 +325,14 @@ def gather(node: Node, slices: Slices) -> Shelf:
     pools = _ordered(slices.pool(pool, found, node) for pool, found in relevant.items())
     drawing = {pool: found for pool, found in relevant.items() if slices.draws(pool)}
     disputed, old = _disputed(drawing, pools, node, slices)
+    foreign = slices.foreign(relevant)
     return Shelf(
         node=node,
         pools=pools,
         disputed=disputed,
         old=old,
-        foreign=slices.foreign(relevant),
+        foreign=foreign,
+        plain=not foreign and not disputed and all(pool.sound for pool in pools),
         own=tuple(slices.on_node.get(node.name, ())),
         elsewhere=slices.elsewhere,
         relevant={pool: slices.members[pool] for pool in relevant},

@@ -63,11 +63,17 @@ def value_of(device: Device, driver: str, attribute: str, *, lists: bool) -> Val
 
     A name is looked up as written; without its domain too, where the domain is the driver's (`lookupAttribute`).
     """
+    found = attribute_of(device, driver, attribute)
+    return None if found is None else _value(found[0], lists=lists)
+
+
+def attribute_of(device: Device, driver: str, attribute: str) -> tuple[AttributeValue | None, str] | None:
+    """Return an attribute as the slice has it, and its type's name, since True and 1 are equal to Python."""
     domain, slash, name = attribute.partition("/")
-    if attribute in device.attributes:
-        return _value(device.attributes[attribute], lists=lists)
-    if slash and domain == driver and name in device.attributes:
-        return _value(device.attributes[name], lists=lists)
+    for key in (attribute, name) if slash and domain == driver else (attribute,):
+        if key in device.attributes:
+            value = device.attributes[key]
+            return (value, _type(value[0] if isinstance(value, tuple) and value else value))
     return None
 
 

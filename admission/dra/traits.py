@@ -4,11 +4,13 @@ Two devices with equal traits are interchangeable for all that a gang asks, so t
 not their names or serial numbers, is what keeps a request that is one device short from trying every subset.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import groupby
+from typing import Any
 
-from admission.api.devices import Device, DeviceId
+from admission.api.devices import Device, DeviceId, Slice
 from admission.api.names import MeterName
 from admission.api.selectors import first_untolerated
 from admission.dra import capacities, metering, rules, stocks
@@ -74,13 +76,14 @@ class Segment:
 class Layout:
     """The devices of one node that matter to a gang, in order.
 
-    numbers: their traits. stocks: the place of each one's pool among the pools with counters that matter, -1 for none.
-    drawn: these pools. fixed: whether all devices are the node's own, so that nothing that happens elsewhere changes
-    them.
+    numbers: their traits. pools: theirs. stocks: the place of each one's pool among those with counters that matter, -1
+    for none. drawn: these pools. fixed: whether all devices are the node's own, so that nothing that happens elsewhere
+    changes them.
     """
 
     spots: tuple[Spot, ...] = ()
     numbers: tuple[int, ...] = ()
+    pools: tuple[Pool, ...] = ()
     stocks: tuple[int, ...] = ()
     drawn: tuple[Pool, ...] = ()
     fixed: bool = True
@@ -104,8 +107,16 @@ class Traits:
         self.known: list[Trait] = []
         self._selectors = selectors
         self._numbers: dict[Trait, int] = {}
+        self._sorted: dict[Hashable, int | None] = {}
+        self._failing: set[DeviceId] = set()
+        self._by_device = any(
+            not need.meters.certain(name, ask.device_class) for name in need.meters.meters for ask in need.asks
+        )
         self._segments: dict[int, Segment] = {}
         self._layouts: dict[int, tuple[Shelf, Layout]] = {}
+        self._interned: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self.boards: dict[bool, Any] = {}
+        """What `boards` keeps for this need."""
 
     def layout(self, shelf: Shelf) -> Layout:
         """Return the devices that a node sees, without those that nobody asks for."""
@@ -130,17 +141,30 @@ class Traits:
         segments = [found for pool in pools if pool.sound and (found := self._segment(pool)).spots]
         if len(segments) == 1 and not self._draws(segments[0]):
             only = segments[0]
-            return Layout(only.spots, only.numbers, (-1,) * len(only.spots), (), all(spot.local for spot in only.spots))
+            return self._made(only.spots, only.numbers, (only.pool,), (-1,) * len(only.spots), ())
         drawn = [segment.pool for segment in segments if self._draws(segment)]
         places = {id(pool): at for at, pool in enumerate(drawn)}
         spots = tuple(spot for segment in segments for spot in segment.spots)
-        return Layout(
-            spots=spots,
-            numbers=tuple(number for segment in segments for number in segment.numbers),
-            stocks=tuple(places.get(id(segment.pool), -1) for segment in segments for _ in segment.spots),
-            drawn=tuple(drawn),
-            fixed=all(spot.local for spot in spots),
+        return self._made(
+            spots,
+            tuple(number for segment in segments for number in segment.numbers),
+            tuple(segment.pool for segment in segments),
+            tuple(places.get(id(segment.pool), -1) for segment in segments for _ in segment.spots),
+            tuple(drawn),
         )
+
+    def _made(
+        self,
+        spots: tuple[Spot, ...],
+        numbers: tuple[int, ...],
+        pools: tuple[Pool, ...],
+        stocks: tuple[int, ...],
+        drawn: tuple[Pool, ...],
+    ) -> Layout:
+        """Return a layout; nodes with equal numbers share them."""
+        numbers = self._interned.setdefault(numbers, numbers)
+        stocks = self._interned.setdefault(stocks, stocks)
+        return Layout(spots, numbers, pools, stocks, drawn, all(spot.local for spot in spots))
 
     def _draws(self, segment: Segment) -> bool:
         return segment.pool.stock is not None and any(self.known[number].draw for number in segment.numbers)
@@ -148,13 +172,48 @@ class Traits:
     def _segment(self, pool: Pool) -> Segment:
         known = self._segments.get(id(pool))
         if known is None:
-            numbered = [(spot, number) for spot in pool.spots if (number := self._number(spot)) is not None]
+            numbered = [pair for slice_, spots in _by_slice(pool.spots) for pair in self._numbered(slice_, spots)]
             spots, numbers = tuple(spot for spot, _ in numbered), tuple(number for _, number in numbered)
             known = self._segments[id(pool)] = Segment(pool, spots, numbers)
         return known
 
-    def _number(self, spot: Spot) -> int | None:
-        answers = [self._selected(ask, spot) for ask in self.need.asks]
+    def _numbered(self, slice_: Slice, spots: Sequence[Spot]) -> Iterator[tuple[Spot, int]]:
+        """Yield the devices of one slice that somebody asks for, with their traits' numbers."""
+        columns = [self._selectors.column(ask.texts, slice_) for ask in self.need.asks]
+        wanted = 0
+        for column in columns:
+            wanted |= column.yes | column.bad
+        for spot in spots:
+            if not wanted >> spot.at & 1:
+                continue
+            bits = tuple((column.yes >> spot.at & 1) | (column.bad >> spot.at & 1) << 1 for column in columns)
+            number = self._number(spot, bits)
+            if number is not None:
+                yield spot, number
+
+    def _number(self, spot: Spot, bits: tuple[int, ...]) -> int | None:
+        """Return the number of a device's trait; None where it does for nobody. bits: per ask, 1 for yes, 2 for bad."""
+        key: Hashable = (bits, spot.reachable, self._sort(spot))
+        if max(bits) > 1 and len(self._failing) < MOST_NAMED:
+            # An error names its device: the first ones exactly, others by one that fails in the same way.
+            self._failing.add(spot.id)
+            key = (key, spot.id)
+        if key not in self._sorted:
+            self._sorted[key] = self._made_up(spot, bits)
+        return self._sorted[key]
+
+    def _sort(self, spot: Spot) -> Hashable:
+        """Return all that a trait depends on beside selectors; for devices that are priced one by one, themselves."""
+        device = spot.device
+        if self._by_device:
+            return spot.id
+        values = tuple(rules.attribute_of(device, spot.id.driver, name) for name in self.need.attributes)
+        capacity = tuple((name, one.text, one.policy) for name, one in device.capacity.items())
+        draw = stocks.drawn(device) if device.consumes else ()
+        return (values, capacity, draw, device.taints, bool(device.binding_conditions), device.allows_multiple)
+
+    def _made_up(self, spot: Spot, bits: tuple[int, ...]) -> int | None:
+        answers = [self._selected(ask, spot, bit) for ask, bit in zip(self.need.asks, bits, strict=True)]
         if all(answer is Answer.NO for answer in answers):
             return None
         trait = self._trait(answers, spot)
@@ -164,14 +223,13 @@ class Traits:
             self.known.append(trait)
         return number
 
-    def _selected(self, ask: Ask, spot: Spot) -> Answer | Refusal:
+    def _selected(self, ask: Ask, spot: Spot, bit: int) -> Answer | Refusal:
         """Judge by selectors and by the node that the device is for, in kube-scheduler's order."""
         if spot.device.binding_conditions and not self.need.profile.features.binding_conditions:
             return Answer.NO
-        selected = self._selectors.answer(ask.texts, spot)
-        if isinstance(selected, str):
-            return Fatal(selected)
-        return Answer.YES if selected and spot.reachable else Answer.NO
+        if bit > 1:
+            return Fatal(self._selectors.error(ask.texts, spot.slice, spot.at))
+        return Answer.YES if bit and spot.reachable else Answer.NO
 
     def _trait(self, answers: list[Answer | Refusal], spot: Spot) -> Trait:
         device, features = spot.device, self.need.profile.features
@@ -228,6 +286,16 @@ class Traits:
         return Answer.YES, Price(tuple(sorted(amounts.items())), marks)
 
 
+def _by_slice(spots: Sequence[Spot]) -> Iterator[tuple[Slice, list[Spot]]]:
+    """Yield the devices of each slice, in order."""
+    for _, found in groupby(spots, key=lambda spot: id(spot.slice)):
+        group = list(found)
+        yield group[0].slice, group
+
+
+MOST_NAMED = 64
+"""Devices with a failing selector whose own name is in the error; were there more, each would be a sort of its own."""
+
 MOST_REMEMBERED = 64
 """Needs for which a `Selectors` remembers traits; gangs of one shape have the same."""
 
@@ -239,8 +307,3 @@ def of(need: Need, selectors: Selectors) -> Traits:
     if len(selectors.memory) > MOST_REMEMBERED:
         del selectors.memory[next(iter(selectors.memory))]
     return known
-
-
-def device_of(layout: Layout, at: int) -> DeviceId:
-    """Return the device at a place of a layout."""
-    return layout.spots[at].id

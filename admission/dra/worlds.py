@@ -17,7 +17,7 @@ from admission.api.pods import Pod
 from admission.api.snapshot import Snapshot
 from admission.dra import pools, tainting, takings
 from admission.dra.plans import Plan
-from admission.dra.pools import Shelf, Slices
+from admission.dra.pools import PoolId, Shelf, Slices
 from admission.dra.releases import Features, Profile
 from admission.dra.tainting import Tainted
 from admission.dra.takings import Share, Taking
@@ -61,7 +61,8 @@ class World:
     profile: which kube-scheduler decides there. taken: devices that are allocated or planned, and for whom. shares: of
     devices that several claims may have. pinned: planned claims that are not seen allocated yet, by `key_of`, and the
     node they were planned on. displaced: those of them whose planned devices others were given. slices and tainted:
-    what the shelves were made from, for the next world.
+    what the shelves were made from, for the next world. token: what tells this world from all others. history: tokens
+    of earlier worlds, and the nodes that changed from each to the next one, the newest last.
     """
 
     profile: Profile = field(default_factory=Profile)
@@ -75,6 +76,20 @@ class World:
     displaced: tuple[Displaced, ...] = ()
     slices: Slices | None = None
     tainted: Tainted | None = None
+    token: object = field(default_factory=object, init=False)
+    history: tuple[tuple[object, frozenset[NodeName]], ...] = field(default=(), init=False)
+    _vanished: frozenset[PoolId] | None = field(default=None, init=False)
+
+    @property
+    def vanished(self) -> frozenset[PoolId]:
+        """Return the pools of which a device is in use that no slice has any more; only counters make that matter."""
+        found = self._vanished
+        if found is None:
+            slices = self.slices if self.slices is not None and self.slices.has_counters else None
+            used = (*self.taken, *self.shares) if slices is not None else ()
+            found = frozenset((d.driver, d.pool) for d in used if slices is not None and slices.device(d) is None)
+            object.__setattr__(self, "_vanished", found)
+        return found
 
 
 def of(
@@ -100,7 +115,7 @@ def of(
     by_uid = {claim.meta.uid: claim for claim in snapshot.claims.values()}
     pinned = dict(_pinned(placements, by_uid))
     displaced = _add_planned(use, placements, by_uid, pinned, slices, profile.features)
-    return World(
+    world = World(
         profile=profile,
         nodes=snapshot.nodes,
         shelves={name: _shelf(node, slices, before) for name, node in snapshot.nodes.items()},
@@ -113,6 +128,19 @@ def of(
         slices=slices,
         tainted=tainted,
     )
+    return world if before is None else _after(before, world, _differing(before, world))
+
+
+def changed(before: World, world: World) -> frozenset[NodeName] | None:
+    """Return the nodes of which the devices, or the use of them, changed from one world to another; None for all."""
+    if before.profile != world.profile:
+        return None
+    found: set[NodeName] = set()
+    for token, nodes in reversed(world.history):
+        found |= nodes
+        if token is before.token:
+            return frozenset(found)
+    return _differing(before, world)
 
 
 def key_of(claim: Claim) -> Uid:
@@ -148,15 +176,14 @@ def granted(world: World, plan: Plan, pods: Mapping[Uid, Pod], gang: str) -> Wor
             pinned[key] = place.node
             use.add(plan.takings.get(key, ()), Holder(claim=claim.claim, gang=gang))
         left[place.node] = _less(left.get(place.node), pods[place.uid].requests)
-    shares = {device: tuple(found) for device, found in use.shares.items()}
-    return replace(world, taken=use.taken, shares=shares, left=left, pinned=pinned)
+    return _after(world, replace(use.on(world), left=left, pinned=pinned), _seeing(world, use.added))
 
 
 def also(world: World, given: Iterable[Taking], holder: Holder) -> World:
     """Return the world with more in use."""
     use = _Use(dict(world.taken), {device: list(shares) for device, shares in world.shares.items()})
     use.add(given, holder)
-    return replace(world, taken=use.taken, shares={device: tuple(found) for device, found in use.shares.items()})
+    return _after(world, use.on(world), _seeing(world, use.added))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +192,50 @@ class _Use:
 
     taken: dict[DeviceId, Holder]
     shares: dict[DeviceId, list[Shared]]
+    added: set[DeviceId] = field(default_factory=set)
+
+    def on(self, world: World) -> World:
+        """Return a world with just this in use."""
+        return replace(world, taken=self.taken, shares={device: tuple(found) for device, found in self.shares.items()})
 
     def add(self, takings: Iterable[Taking], holder: Holder) -> None:
         for taking in takings:
+            self.added.add(taking.device)
             if taking.shared:
                 self.shares.setdefault(taking.device, []).append(Shared(taking.share, holder))
             else:
                 self.taken[taking.device] = holder
+
+
+_LONGEST_HISTORY = 64
+
+
+def _after(before: World, world: World, nodes: frozenset[NodeName]) -> World:
+    """Note in a new world from which one it came, and what changed."""
+    history = (*before.history, (before.token, nodes))[-_LONGEST_HISTORY:]
+    object.__setattr__(world, "history", history)
+    return world
+
+
+def _differing(before: World, world: World) -> frozenset[NodeName]:
+    """Return the nodes of which something differs, by comparing everything."""
+    nodes = {name for name, shelf in world.shelves.items() if before.shelves.get(name) is not shelf}
+    nodes |= before.shelves.keys() - world.shelves.keys()
+    devices = {device for device in world.taken if device not in before.taken}
+    devices |= {device for device in before.taken if device not in world.taken}
+    if world.shares or before.shares:
+        both = world.shares.keys() | before.shares.keys()
+        devices |= {device for device in both if world.shares.get(device) != before.shares.get(device)}
+    pools = before.vanished ^ world.vanished
+    return frozenset(nodes) | _seeing(world, devices, pools)
+
+
+def _seeing(world: World, devices: Iterable[DeviceId], pools: Iterable[PoolId] = ()) -> frozenset[NodeName]:
+    """Return the nodes that see these devices, or these pools."""
+    wanted = {(device.driver, device.pool) for device in devices}.union(pools)
+    if not wanted:
+        return frozenset()
+    return frozenset(name for name, shelf in world.shelves.items() if not wanted.isdisjoint(shelf.relevant))
 
 
 def _shelf(node: Node, slices: Slices, before: World | None) -> Shelf:

@@ -1,0 +1,145 @@
+"""An allocator for single pods in one world: which nodes take a pod's claims, and what it gets there.
+
+It remembers what it was asked, so that after one device, slice or claim has changed only the nodes which see that are
+looked at again. `fork` lays a "what if" over it, to be committed or dropped.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from admission.api.claims import Claim
+from admission.api.names import NodeName
+from admission.dra import allocating, asking, boards, traits
+from admission.dra.allocating import Outcome
+from admission.dra.asking import ClaimAsk, Fatal, Mode, Refusal
+from admission.dra.boards import Board, Face
+from admission.dra.found import Budget, Found
+from admission.dra.searching import search
+from admission.dra.selecting import Selectors
+from admission.dra.takings import Taking
+from admission.dra.usage import Usage
+from admission.dra.worlds import World
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Question:
+    """The unallocated claims of one pod, compiled; it may be asked of every allocator with the same selectors.
+
+    answers: for every face that was asked about, whether it takes the pod, or why kube-scheduler would give up.
+    """
+
+    claims: tuple[Claim, ...]
+    asked: tuple[ClaimAsk, ...]
+    board: Board
+    answers: dict[Face, bool | Refusal] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """Which nodes take a pod. fatal: nodes on whose devices kube-scheduler would give up, and why on the first."""
+
+    nodes: frozenset[NodeName]
+    fatal: frozenset[NodeName] = frozenset()
+    error: str = ""
+
+
+class Allocator:
+    """Answers for one world. steps: for every search; a search that needs more raises StepsEndedError."""
+
+    def __init__(self, world: World, *, selectors: Selectors, steps: int) -> None:
+        self._world = world
+        self._selectors = selectors
+        self._steps = steps
+        self.below: Allocator | None = None
+        """The allocator that this one is a fork of."""
+        self._usage = Usage(world)
+        self.given: list[Taking] = []
+        """What was taken here and in the forks that were committed to this allocator."""
+
+    def ask(self, claims: Sequence[Claim]) -> Question | Fatal:
+        """Compile the unallocated claims of a pod."""
+        asked = allocating.compiled(claims, self._world)
+        if isinstance(asked, Fatal):
+            return asked
+        need = traits.Need(asking.asks(asked), asking.attributes(asked), profile=self._world.profile)
+        shows_taken = any(option.admin or option.mode is Mode.ALL for option in asking.options(asked))
+        board = boards.of(traits.of(need, self._selectors), shows_taken=shows_taken)
+        return Question(tuple(claims), asked, board)
+
+    def nodes(self, question: Question) -> Fitting:
+        """Return the nodes that take the pod's claims. Raises StepsEndedError."""
+        board = question.board
+        board.update(self._world)
+        changed = {name: board.face(name, self._usage, self._world) for name in self._touched(board)}
+        fitting: set[NodeName] = set()
+        fatal: dict[NodeName, Refusal] = {}
+        for face, names in board.groups.items():
+            self._sort(question, face, names, fitting, fatal)
+        fitting -= changed.keys()
+        fatal = {name: why for name, why in fatal.items() if name not in changed}
+        for name, face in changed.items():
+            self._sort(question, face, (name,), fitting, fatal)
+        error = str(fatal[min(fatal)]) if fatal else ""
+        return Fitting(frozenset(fitting), frozenset(fatal), error)
+
+    def allocate(self, question: Question, node: NodeName) -> Outcome:
+        """Return what the pod gets on a node; nothing is taken by that. Raises StepsEndedError."""
+        return allocating.on_node(
+            question.claims,
+            question.asked,
+            node,
+            question.board.traits,
+            self._usage,
+            self._world,
+            Budget(self._steps),
+            promise=False,
+        )
+
+    def take(self, given: Iterable[Taking]) -> None:
+        """Use devices, as those of an allocation."""
+        given = tuple(given)
+        self._usage.add(given)
+        self.given += given
+
+    def fork(self) -> "Allocator":
+        """Return an allocator over this one, for a "what if"; while it lives, this one must not change."""
+        found = Allocator(self._world, selectors=self._selectors, steps=self._steps)
+        found.below, found._usage = self, Usage(self._usage)
+        return found
+
+    def commit(self) -> None:
+        """Take in the allocator below what was taken in this fork, which is as new after that."""
+        assert self.below is not None  # noqa: S101 - only a fork can be committed
+        self._usage.commit()
+        self.below.given += self.given
+        self.given.clear()
+
+    def _touched(self, board: Board) -> set[NodeName]:
+        """Return the nodes whose faces differ from those in the world."""
+        found: set[NodeName] = set()
+        layer: Allocator | None = self
+        while layer is not None:
+            found.update(*(board.nodes_of(taking.device) for taking in layer.given))
+            layer = layer.below
+        return found
+
+    def _sort(
+        self,
+        question: Question,
+        face: Face,
+        names: Iterable[NodeName],
+        fitting: set[NodeName],
+        fatal: dict[NodeName, Refusal],
+    ) -> None:
+        answer = question.answers.get(face)
+        if answer is None:
+            answer = question.answers[face] = self._answer(question, face)
+        if answer is True:
+            fitting.update(names)
+        elif answer is not False:
+            fatal.update(dict.fromkeys(names, answer))
+
+    def _answer(self, question: Question, face: Face) -> bool | Refusal:
+        units, budget = question.board.units, Budget(self._steps)
+        found = search(question.asked, face.contents, units, self._world.profile, budget)
+        return found if isinstance(found, Refusal) else isinstance(found, Found)

@@ -1,0 +1,137 @@
+"""What every node has for one need, kept from world to world: only nodes that changed are looked at again.
+
+A `Board` is the memory behind the planner and `allocator`: it belongs to the traits of one need, and is brought up to
+date with each world. Nodes with equal faces are equal to everything that the need is about.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from admission.api.devices import DeviceId
+from admission.api.names import NodeName
+from admission.dra import faces, worlds
+from admission.dra.contents import Contents, Units
+from admission.dra.pools import PoolId, Shelf
+from admission.dra.traits import Layout, Traits
+from admission.dra.usage import Usage
+from admission.dra.worlds import World
+
+_IDENTITY = 1 << 24
+"""A device is written as its unit's number; one that several nodes see, as that plus a multiple of this."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Face:
+    """A node's devices as a search sees them; within one board equal faces are one object.
+
+    codes: the devices in order, see `is_local`. free: how many of them nobody has for himself.
+    """
+
+    codes: tuple[int, ...]
+    contents: Contents
+    free: int
+
+
+class Board:
+    """The faces of all nodes in one world. shows_taken: whether devices in use matter, as they do to All and admins."""
+
+    def __init__(self, traits: Traits, *, shows_taken: bool) -> None:
+        self.traits = traits
+        self.units = Units(traits)
+        self.faces: dict[NodeName, Face] = {}
+        self.groups: dict[Face, set[NodeName]] = {}
+        self.seeing: dict[PoolId, set[NodeName]] = {}
+        """The nodes that see something of each pool."""
+        self._shows_taken = shows_taken
+        self._world: World | None = None
+        self._layouts: dict[NodeName, Layout] = {}
+        self._identities: dict[DeviceId, int] = {}
+        self._known: dict[Hashable, Face] = {}
+
+    def layout(self, node: NodeName) -> Layout:
+        return self._layouts[node]
+
+    def update(self, world: World) -> None:
+        """Bring every face up to date with a world."""
+        before = self._world
+        if before is world:
+            return
+        self._world = world
+        changed = worlds.changed(before, world) if before is not None else None
+        if changed is None:
+            changed = frozenset(world.nodes)
+        usage = Usage(world)
+        for name in changed:
+            self._forget(name)
+            if name in world.nodes:
+                self._lay_out(name, world)
+        for name in changed:
+            if name in world.nodes:
+                self._put(name, self.face(name, usage, world))
+
+    def face(self, node: NodeName, usage: Usage, world: World) -> Face:
+        """Return the face of a node with some use of its devices."""
+        layout, shelf = self._layouts[node], world.shelves.get(node, _BARE)
+        found = faces.contents_of(layout, shelf, usage, world, self.units, shows_taken=self._shows_taken)
+        codes = found.units if layout.fixed else self._codes(layout, usage, found.units)
+        key = (codes, found.stocks, found.troubles, found.disputed)
+        known = self._known.get(key)
+        if known is None:
+            free = sum(not self.units.known[number].use.taken for number in found.units)
+            known = self._known[key] = Face(codes, found, free)
+        return known
+
+    def shown(self, node: NodeName, usage: Usage) -> list[int]:
+        """Return the places in the node's layout of the devices that its face shows, in order."""
+        return list(faces.shown(self._layouts[node], usage, shows_taken=self._shows_taken))
+
+    def nodes_of(self, device: DeviceId) -> set[NodeName]:
+        """Return the nodes whose faces may change with the use of a device."""
+        return self.seeing.get((device.driver, device.pool), set())
+
+    def _lay_out(self, name: NodeName, world: World) -> None:
+        layout = self._layouts[name] = self.traits.layout(world.shelves.get(name, _BARE))
+        for pool in layout.pools:
+            self.seeing.setdefault(pool.id, set()).add(name)
+        if not layout.fixed:
+            for spot in layout.spots:
+                if not spot.local:
+                    self._identities.setdefault(spot.id, len(self._identities) + 1)
+
+    def _forget(self, name: NodeName) -> None:
+        face = self.faces.pop(name, None)
+        layout = self._layouts.pop(name, None)
+        if face is not None:
+            self.groups[face].discard(name)
+            if not self.groups[face]:
+                del self.groups[face]
+        for pool in layout.pools if layout is not None else ():
+            self.seeing[pool.id].discard(name)
+
+    def _put(self, name: NodeName, face: Face) -> None:
+        self.faces[name] = face
+        self.groups.setdefault(face, set()).add(name)
+
+    def _codes(self, layout: Layout, usage: Usage, units: tuple[int, ...]) -> tuple[int, ...]:
+        """Tell devices that several nodes see apart from all others: they are the same one everywhere."""
+        spots = [layout.spots[at] for at in faces.shown(layout, usage, shows_taken=self._shows_taken)]
+        return tuple(
+            unit if spot.local else unit + _IDENTITY * self._identities[spot.id]
+            for unit, spot in zip(units, spots, strict=True)
+        )
+
+
+def of(traits: Traits, *, shows_taken: bool) -> Board:
+    """Return the board of a need, made at most once for each sort."""
+    if shows_taken not in traits.boards:
+        traits.boards[shows_taken] = Board(traits, shows_taken=shows_taken)
+    found: Board = traits.boards[shows_taken]
+    return found
+
+
+def is_local(code: int) -> bool:
+    """Return whether a device of a face is the node's own."""
+    return code < _IDENTITY
+
+
+_BARE = Shelf()
