@@ -8,12 +8,14 @@ that an error counts only where no text before it is false; the search looks at 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from admission.api.devices import Slice
-from admission.dra.cel import environments, programs
+from admission.dra.cel import columns, environments, programs
+from admission.dra.cel.columns import Standing
 from admission.dra.cel.failures import CompileError, EvaluationError
+from admission.dra.cel.readings import Readings
 from admission.dra.pools import Shelf, Spot
 
 Texts = tuple[str, ...]
@@ -40,8 +42,10 @@ class _Seen:
     """What is known of one version of a slice. The slice is kept, so that its identity stays its own."""
 
     slice: Slice
-    columns: dict[Texts, Column] = field(default_factory=dict)
+    columns: dict[Texts, Column]
     """Of single texts and of texts folded; of no texts from the beginning."""
+    standing: Standing | None = None
+    """Which devices can be read; found with the first column."""
 
 
 class Selectors:
@@ -49,6 +53,7 @@ class Selectors:
 
     def __init__(self, profile: environments.Profile = environments.DEFAULT) -> None:
         self.profile = profile
+        self._readings = Readings()
         self._programs: dict[str, programs.Program | CompileError] = {}
         self._seen: dict[object, _Seen] = {}
         self._by_identity: dict[int, _Seen] = {}
@@ -59,11 +64,13 @@ class Selectors:
     def column(self, texts: Texts, slice_: Slice) -> Column:
         """Return which devices of a slice satisfy every text, and on which evaluating stops with an error."""
         seen = self._by_identity.get(id(slice_)) or self._of(slice_)
-        return seen.columns.get(texts) or self._folded(texts, seen)
+        return seen.columns.get(texts) or self._folded(
+            texts, seen, columns.Values(slice_, lists=self.profile.reads_lists)
+        )
 
     def error(self, texts: Texts, slice_: Slice, at: int) -> str:
         """Return why evaluating stops on the device at a place whose bit is bad: computed anew, for people."""
-        value = self._value(slice_, at)
+        value = columns.Values(slice_, lists=self.profile.reads_lists).at(at)
         for text in texts:
             answer = self._one(text, slice_, at, value)
             if answer is not True:
@@ -102,33 +109,26 @@ class Selectors:
         self._by_identity[id(slice_)] = seen
         return seen
 
-    def _folded(self, texts: Texts, seen: _Seen) -> Column:
+    def _folded(self, texts: Texts, seen: _Seen, values: columns.Values) -> Column:
         """Fold the columns of single texts, and remember both them and the whole."""
         if len(texts) == 1:
-            column = seen.columns[texts] = self._evaluated(texts[0], seen.slice)
+            column = seen.columns[texts] = self._evaluated(texts[0], seen, values)
             return column
         yes, bad = seen.columns[()]
         for text in texts:
-            single = seen.columns.get((text,)) or self._folded((text,), seen)
+            single = seen.columns.get((text,)) or self._folded((text,), seen, values)
             bad |= yes & single.bad
             yes &= single.yes
         column = seen.columns[texts] = Column(yes, bad)
         return column
 
-    def _evaluated(self, text: str, slice_: Slice) -> Column:
+    def _evaluated(self, text: str, seen: _Seen, values: columns.Values) -> Column:
         program = self._compiled(text)
         if isinstance(program, CompileError):
-            return Column(0, (1 << len(slice_.devices)) - 1)
-        yes = bad = 0
-        for at in range(len(slice_.devices)):
-            try:
-                yes |= (program.evaluate(self._value(slice_, at)) is True) << at
-            except EvaluationError:
-                bad |= 1 << at
-        return Column(yes, bad)
-
-    def _value(self, slice_: Slice, at: int) -> Value:
-        return programs.device_value(slice_.driver, slice_.devices[at], lists=self.profile.reads_lists)
+            return Column(0, seen.columns[()].yes)
+        if seen.standing is None:
+            seen.standing = columns.standing(seen.slice, self._readings, lists=self.profile.reads_lists)
+        return Column(*columns.fill(program, values, seen.standing))
 
     def _one(self, text: str, slice_: Slice, at: int, value: Value) -> Answer:
         program = self._compiled(text)
@@ -144,7 +144,7 @@ class Selectors:
 
     def _compiled(self, text: str) -> programs.Program | CompileError:
         if text not in self._programs:
-            self._programs[text] = programs.compile_device(text, profile=self.profile)
+            self._programs[text] = programs.compile_device(text, profile=self.profile, readings=self._readings)
         return self._programs[text]
 
 

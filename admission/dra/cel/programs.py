@@ -3,7 +3,7 @@
 `compile_device` and `device_value` are pure, so callers may cache what they return.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -20,10 +20,12 @@ from admission.dra.cel import (
     kinds,
     nodes,
     parsing,
+    sweeps,
     values,
     vetting,
 )
 from admission.dra.cel.library import quantities, versions
+from admission.dra.cel.readings import Readings
 
 CompileError = failures.CompileError
 EvaluationError = failures.EvaluationError
@@ -57,18 +59,21 @@ class UnreadableDevice:
         return EvaluationError(self.message)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A text that compiled. Holds no state: evaluating is safe in several threads."""
+    """A text that compiled. Holds no state: evaluating is safe in several threads.
 
-    __slots__ = ("_places", "_run", "counts", "result", "text")
+    counts: whether evaluating counts its cost; other texts cannot come near the limit. sweep: the same for all devices
+    of a slice at once, if the text has one.
+    """
 
-    def __init__(self, text: str, result: Result, run: frames.Run, places: int, *, counts: bool) -> None:
-        self.text = text
-        self.result = result
-        self.counts = counts
-        """Whether evaluating counts its cost; other texts cannot come near the limit."""
-        self._run = run
-        self._places = places
+    text: str
+    result: Result
+    counts: bool
+    sweep: sweeps.Sweep | None
+    run: frames.Run = field(repr=False)
+    places: int
+    """The length of a frame."""
 
     def evaluate(self, device: DeviceValue | UnreadableDevice) -> bool | int:
         """Return the text's value on a device: a bool, or an int for a price.
@@ -86,7 +91,7 @@ class Program:
             return error, frame[frames.COST]
 
     def _frame(self) -> frames.Frame:
-        frame: frames.Frame = [None] * self._places
+        frame: frames.Frame = [None] * self.places
         frame[frames.STEPS] = budgets.STEPS
         frame[frames.COST] = 0
         return frame
@@ -96,7 +101,7 @@ class Program:
             raise device.error()
         frame[frames.FIRST_VARIABLE] = device.device
         try:
-            value: Any = self._run(frame)
+            value: Any = self.run(frame)
         except RecursionError:
             raise EvaluationError("the expression nests too deeply to be evaluated") from None
         if type(value) is _RESULTS[self.result]:
@@ -119,10 +124,11 @@ def compile_device(
     result: Result = Result.BOOL,
     profile: environments.Profile = environments.DEFAULT,
     always_counts: bool = False,
+    readings: Readings | None = None,
 ) -> Program | CompileError:
     """Compile an expression over `device`. Never raises because of the text.
 
-    always_counts: count the cost of any text, for `measure`.
+    always_counts: count the cost of any text, for `measure`. readings: what a sweep remembers; without, there is none.
     """
     environment = environments.of_device(profile)
     try:
@@ -130,11 +136,12 @@ def compile_device(
         counts = always_counts or estimating.bound(root, checked, environment) > SURELY_CHEAP
         compiler = counting.Counter if counts else compiling.Compiler
         run, places = compiler(checked, environment).program(root)
+        sweep = None if counts or readings is None else sweeps.write(root, checked, readings)
     except failures.RefusalError as refusal:
         return failures.compile_error(text, refusal)
     except RecursionError:
         return failures.compile_error(text, failures.RefusalError(-1, "max recursion depth exceeded"))
-    return Program(text, result, run, places, counts=counts)
+    return Program(text=text, result=result, counts=counts, sweep=sweep, run=run, places=places)
 
 
 def static_cost(
@@ -183,7 +190,10 @@ def device_value(driver: str, device: devices.Device, *, lists: bool = False) ->
         _put(attributes, name, driver, known)
     capacity = values.Domains()
     for name, amount in device.capacity.items():
-        _put(capacity, name, driver, quantities.parse(amount.text))
+        try:
+            _put(capacity, name, driver, quantities.parse(amount.text))
+        except EvaluationError as error:
+            return UnreadableDevice(f"capacity {name}: {error}")
     return assembled(driver, attributes, capacity, allows_multiple=device.allows_multiple)
 
 

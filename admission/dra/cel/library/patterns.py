@@ -41,7 +41,8 @@ def _matches(text: str, compiled: Any) -> bool:
     return compiled.search(text) is not None
 
 
-def _find(text: str, compiled: Any) -> str:
+def find(text: str, compiled: Any) -> str:
+    """Return the first match, or an empty text."""
     match = compiled.search(text)
     return match.group() if match else ""
 
@@ -79,7 +80,7 @@ def _prepared(run: Callable[..., Any]) -> Callable[[Sequence[Any]], Implementati
 OVERLOADS: tuple[Overload, ...] = (
     function("matches", "string, string -> bool", _compiling(_matches), _prepared(_matches)),
     member("matches", "string, string -> bool", _compiling(_matches), _prepared(_matches)),
-    member("find", "string, string -> string", _compiling(_find), _prepared(_find)),
+    member("find", "string, string -> string", _compiling(find), _prepared(find)),
     member("findAll", "string, string -> list(string)", _compiling(_find_all), _prepared(_find_all)),
     member("findAll", "string, string, int -> list(string)", _compiling(_find_all), _prepared(_find_all)),
 )

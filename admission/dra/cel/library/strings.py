@@ -87,6 +87,16 @@ def _join(parts: tuple[Any, ...], separator: str = "") -> str:
     return separator.join(parts)
 
 
+def lower_ascii(text: str) -> str:
+    """Write A to Z in lower case, and nothing else."""
+    return text.translate(_LOWER)
+
+
+def upper_ascii(text: str) -> str:
+    """Write a to z in upper case, and nothing else."""
+    return text.translate(_UPPER)
+
+
 def quote(text: str) -> str:
     """Write a string as a literal."""
     return f'"{text.translate(_QUOTES)}"'
@@ -108,8 +118,8 @@ OVERLOADS: tuple[Overload, ...] = (
     member("indexOf", "string, string, int -> int", _index_of),
     member("lastIndexOf", "string, string -> int", _last_index_of),
     member("lastIndexOf", "string, string, int -> int", _last_index_before),
-    member("lowerAscii", "string -> string", lambda text: text.translate(_LOWER)),
-    member("upperAscii", "string -> string", lambda text: text.translate(_UPPER)),
+    member("lowerAscii", "string -> string", lower_ascii),
+    member("upperAscii", "string -> string", upper_ascii),
     member("replace", "string, string, string -> string", _replace),
     member("replace", "string, string, string, int -> string", _replace),
     member("split", "string, string -> list(string)", _split),

@@ -1,0 +1,138 @@
+"""The fast tier answers as the exact tier does, or not at all."""
+
+import dataclasses
+import functools
+from fractions import Fraction
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from admission.api import devices
+from admission.api.meta import Meta
+from admission.dra.cel import columns, environments, programs
+from admission.dra.cel.readings import Readings
+from tests.conformance import test_cel
+
+DRIVERS = ("gpu.nvidia.com", "mixed.example.com", "nic.example.com", "d")
+NAMES = ("one", "model", "index", "driverVersion", "rel", "productName", "memory", "x")
+KEYS = (*NAMES, *(f"{domain}/{name}" for domain in (*DRIVERS, "resource.kubernetes.io") for name in NAMES[:5]))
+
+texts = st.sampled_from(["", "A100", "NVIDIA H100 80GB HBM3", "fish", "1.2.3", "gpu", "3", "true", "日本"])
+versions = st.sampled_from(["1.2.3", "570.86.15", "0.0.1", "1.2.3-rc.1", "2.0.0+build", "1.2"]).map(devices.Version)
+scalars = st.one_of(texts, versions, st.booleans(), st.integers(-2, 5), st.just(2**63 - 1))
+attributes = st.one_of(scalars, scalars, scalars, st.none(), st.lists(texts, max_size=2).map(tuple))
+amounts = st.sampled_from(["80Gi", "1", "0", "1500m", "1Pi", "81920Mi", "10G"]).map(
+    lambda text: devices.Capacity(value=Fraction(0), text=text)
+)
+some_devices = st.builds(
+    devices.Device,
+    name=st.just("device"),
+    attributes=st.dictionaries(st.sampled_from(KEYS), attributes, max_size=6),
+    capacity=st.dictionaries(st.sampled_from(KEYS), amounts, max_size=3),
+    allows_multiple=st.booleans(),
+)
+slices = st.builds(
+    devices.Slice,
+    meta=st.just(Meta(name="s")),
+    driver=st.sampled_from(DRIVERS),
+    pool=st.just("p"),
+    generation=st.just(1),
+    slice_count=st.just(1),
+    devices=st.lists(some_devices, min_size=1, max_size=6).map(tuple),
+)
+
+paths = st.one_of(
+    st.builds('device.attributes["{}"].{}'.format, st.sampled_from(DRIVERS), st.sampled_from(NAMES)),
+    st.builds('device.attributes["{}"]["{}"]'.format, st.sampled_from(DRIVERS), st.sampled_from(NAMES)),
+)
+capacities = st.builds('device.capacity["{}"].{}'.format, st.sampled_from(DRIVERS), st.sampled_from(NAMES))
+written = st.sampled_from(['"A100"', '"1.2.3"', "3", "-1", "true", "false", 'semver("1.2.3")', '"fish"'])
+operators = st.sampled_from(["==", "!=", "<", "<=", ">", ">="])
+methods = st.sampled_from(["startsWith", "endsWith", "contains", "matches"])
+
+
+def _tests(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.one_of(
+        st.builds("({} && {})".format, inner, inner),
+        st.builds("({} || {})".format, inner, inner),
+        st.builds("!({})".format, inner),
+        st.builds("({} ? {} : {})".format, inner, inner, inner),
+        st.builds("cel.bind(a, device.attributes['d'], has(a.one) && {})".format, inner),
+    )
+
+
+expressions = st.recursive(
+    st.one_of(
+        paths,
+        st.builds("{} {} {}".format, paths, operators, written),
+        st.builds("{} {} {}".format, written, operators, paths),
+        st.builds("{} {} {}".format, paths, operators, paths),
+        st.builds("device.driver {} {}".format, operators, written),
+        st.builds("has({})".format, paths.filter(lambda path: path[-1] != "]")),
+        st.builds("has({})".format, capacities),
+        st.builds('{}.{}("{}")'.format, paths, methods, st.sampled_from(["A", "", "00$", "1"])),
+        st.builds('{}.find("{}") == "A"'.format, paths, st.sampled_from(["A", "[0-9]+"])),
+        st.builds("{} in {}".format, paths, st.sampled_from(['["A100", "fish"]', "[3, 4]", "[true]", '["x"]'])),
+        st.builds('"{}" in device.attributes["{}"]'.format, st.sampled_from(NAMES), st.sampled_from(DRIVERS)),
+        st.builds('device.attributes["{}"].?{}.hasValue()'.format, st.sampled_from(DRIVERS), st.sampled_from(NAMES)),
+        st.builds(
+            'device.attributes["{}"][?"{}"].orValue({}) {} {}'.format,
+            st.sampled_from(DRIVERS),
+            st.sampled_from(NAMES),
+            written,
+            operators,
+            written,
+        ),
+        st.builds('{}.compareTo(quantity("{}")) {} 0'.format, capacities, st.sampled_from(["80Gi", "1"]), operators),
+        st.builds("{}.isGreaterThan({})".format, capacities, capacities),
+        st.builds('{} == quantity("81920Mi")'.format, capacities),
+        st.builds('{}.{}(semver("1.2.3"))'.format, paths, st.sampled_from(["isLessThan", "isGreaterThan"])),
+        st.builds("{}.size() {} 4".format, paths, operators),
+        st.builds('{}.lowerAscii() == "fish"'.format, paths),
+        st.just("device.allowMultipleAllocations"),
+    ),
+    _tests,
+    max_leaves=5,
+)
+
+
+def disagreement(text: str, slice_: devices.Slice, profile: environments.Profile) -> str | None:
+    """Return where a sweep's column differs from the exact tier's."""
+    readings = Readings()
+    program = programs.compile_device(text, profile=profile, readings=readings)
+    if isinstance(program, programs.CompileError) or program.sweep is None:
+        return None
+    known = columns.standing(slice_, readings, lists=profile.reads_lists)
+    values = columns.Values(slice_, lists=profile.reads_lists)
+    fast = columns.fill(program, values, known)
+    exact = columns.fill(dataclasses.replace(program, sweep=None), values, columns.Standing(0, 0))
+    return None if fast == exact else f"{text} on {slice_}: {fast}, exactly {exact}"
+
+
+@settings(deadline=None, max_examples=400)
+@given(expressions, slices, st.sampled_from([environments.Profile(), environments.Profile(release=37)]))
+def test_written_selectors(text: str, slice_: devices.Slice, profile: environments.Profile) -> None:
+    assert disagreement(text, slice_, profile) is None
+
+
+@functools.cache
+def recorded() -> list[str]:
+    """The corpus' expressions, without those that take long."""
+    return sorted({record["expression"] for record in test_cel.records() if "cost" not in record["touches"]})
+
+
+@settings(deadline=None, max_examples=400)
+@given(st.data())
+def test_recorded_selectors(data: st.DataObject) -> None:
+    text = data.draw(st.sampled_from(recorded()))
+
+    assert disagreement(text, data.draw(slices), environments.Profile()) is None
+
+
+def test_many_selectors_have_a_sweep() -> None:
+    """Or the tests above would compare nothing."""
+    readings = Readings()
+    compiled = [programs.compile_device(text, readings=readings) for text in recorded()[::5]]
+    swept = [program for program in compiled if isinstance(program, programs.Program) and program.sweep]
+
+    assert len(swept) > len(compiled) / 8
