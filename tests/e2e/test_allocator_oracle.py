@@ -1,13 +1,16 @@
-"""The allocator of kube-scheduler itself, in both versions: does it answer as the corpus recorded?"""
+"""The allocator of kube-scheduler itself, in both versions: it answers as the corpus recorded, and we as it does."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
 
-from tests.conformance import corpus
+from admission.dra.releases import Release
+from tests.conformance import corpus, kubernetes
 from tests.controlplane import building
 from tests.controlplane.allocators import Oracle, OracleEnded
+from tests.property import worlds
 
 NO_PART_OF_AN_ANSWER = {"error", "invocations", "onlyConfig", "onlyQuantityText"}
 
@@ -38,6 +41,12 @@ def test_kubernetes_answers_as_the_corpus_recorded(oracle: Oracle, version: str)
 
     assert records
     assert answers == {record["id"]: answer_of(recorded(record, version)) for record in records}
+
+
+@given(record=worlds.records(gates=True))
+@settings(max_examples=300, deadline=None)
+def test_we_answer_as_kubernetes_does(oracle: Oracle, version: str, record: Json) -> None:
+    assert kubernetes.difference(record, Release(version), oracle) is None
 
 
 def test_a_question_that_is_none_is_named(version: str) -> None:

@@ -19,6 +19,7 @@ DOMAIN = "resource.kubernetes.io"
 PCIE_ROOT = f"{DOMAIN}/pcieRoot"
 EFFECTS = ("NoSchedule", "NoExecute", "None", "Unheard")
 AMOUNTS = ("1", "2", "4", "7", "500m", "1.5", "10Gi", "1.5Gi", "40Gi", "3G", "0")
+ODD_AMOUNTS = ("1e3", "0.1", "9223372036854775807", "9223372036854775800", "1e19", "8Ei", "1n", "12345678901234567890")
 FEATURES = (
     "AdminAccess",
     "ConsumableCapacity",
@@ -51,6 +52,7 @@ class _Worlds:
         self._integer = integer
         self._partitioned = False
         self._odd = False
+        self._uniform = False
         self._drivers: list[str] = []
 
     def chance(self, percent: float) -> bool:
@@ -77,6 +79,7 @@ class _Worlds:
     def record(self, name: str, *, gates: bool) -> Json:
         features = self.features() if gates else dict.fromkeys(FEATURES, True) | {"ListTypeAttributes": False}
         self._odd = self.chance(7)
+        self._uniform = self.chance(25)
         slices = [obj for pool in self.pools() for obj in pool]
         return {
             "id": name,
@@ -162,10 +165,12 @@ class _Worlds:
     def slice(self, driver: str, pool: str, at: int, place: Json) -> Json:
         obj = self.bare_slice(driver, pool, f"{self.pick('mbx')}-{at}", place)
         model = self.pick(("x", "y"))
-        obj["spec"]["devices"] = [
-            self.device(driver, f"dev-{at}-{number}" if not self.chance(0.4) else "dev", model, place)
-            for number in self.times(1, 4)
-        ]
+        devices: list[Json] = []
+        for number in self.times(1, 4 + 3 * self._uniform):
+            name = f"dev-{at}-{number}" if not self.chance(0.4) else "dev"
+            alike = self._uniform and devices and not self.chance(12)
+            devices.append({**devices[-1], "name": name} if alike else self.device(driver, name, model, place))
+        obj["spec"]["devices"] = devices
         return obj
 
     def bare_slice(self, driver: str, pool: str, name: str, place: Json) -> Json:
@@ -266,6 +271,8 @@ class _Worlds:
         counters = {"compute": {"value": self.pick(("1", "2", "4", "500m", "0"))}}
         if self.chance(50):
             counters["memory"] = {"value": self.pick(("1Gi", "5Gi", "1.5Gi", "40Gi"))}
+        if self._odd and self.chance(3):
+            return {"counterSet": counter_set, "counters": counters, "compatibilityGroups": ["wide"]}
         if self.chance(0.3):
             return {"counterSet": "unknown", "counters": counters}
         return {"counterSet": counter_set, "counters": counters}
@@ -390,7 +397,8 @@ class _Worlds:
             asked["tolerations"] = [self.toleration() for _ in self.times(1, 2)]
         if self.chance(22):
             names = ("memory",) if not self.chance(20) else ("bandwidth", "memory", f"{DRIVERS[0]}/memory")
-            asked["capacity"] = {"requests": {self.pick(names): self.pick(AMOUNTS[:-1]) for _ in self.times(1, 2)}}
+            amounts = AMOUNTS[:-1] if not self._odd or self.chance(50) else ODD_AMOUNTS
+            asked["capacity"] = {"requests": {self.pick(names): self.pick(amounts) for _ in self.times(1, 2)}}
         if admin or self.chance(1):
             asked["adminAccess"] = admin
         return asked
@@ -401,9 +409,7 @@ class _Worlds:
         return self.pick([*self._drivers, "any"]) if not self.chance(25) else self.pick((*DRIVERS, "picky"))
 
     def toleration(self) -> Json:
-        toleration: Json = (
-            {"operator": self.pick(("Exists", "Equal", ""))} if not self.chance(3) else {"operator": "In"}
-        )
+        toleration: Json = {"operator": self.pick(("Exists", "Equal")) if not self.chance(3) else "In"}
         if self.chance(60) or toleration["operator"] != "Exists":
             toleration["key"] = self.pick(("broken", "busy"))
         if toleration["operator"] != "Exists" and self.chance(60):
@@ -412,7 +418,7 @@ class _Worlds:
             toleration["effect"] = self.pick(EFFECTS[:2])
         if self.chance(10):
             toleration["tolerationSeconds"] = self._integer(0, 60)
-        return {key: value for key, value in toleration.items() if value != ""}
+        return toleration
 
     def constraint(self, subjects: Sequence[str]) -> Json:
         attribute = self.pick(

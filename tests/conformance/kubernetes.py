@@ -1,0 +1,79 @@
+"""The allocator held against Kubernetes' own, asked now instead of recorded: on random worlds, as many as wanted.
+
+    python -m tests.conformance.kubernetes 0 20000            # the worlds of these seeds, on every release
+    python -m tests.conformance.kubernetes 0 20000 --gates    # with feature gates on and off
+
+prints each seed whose answers differ, and closes with `N agree, M differ`. Needs Go once, to build Kubernetes.
+"""
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from admission.dra.releases import Release
+from tests.conformance import allocators
+from tests.controlplane.allocators import Oracle
+from tests.property import worlds
+
+Record = dict[str, Any]
+
+NO_ANSWER = ("timeout", "panic")
+
+DECIMALS = {
+    "1.5Gi": "1536Mi",
+    "9223372036854775807": "9223372036854775k",
+    "9223372036854775800": "9223372036854775k",
+    "12345678901234567890": "12345678901234567k",
+}
+"""Amounts of our worlds that apimachinery keeps as decimals, and ones that it does not.
+
+1.36 adds to decimals in place, in the slice or the claim itself, so its answer depends on how often it looked at a
+device: a request of 1.5Gi may consume 3.5Gi. Muster does not; nor does 1.37.
+"""
+
+
+def difference(record: Record, release: Release, oracle: Oracle) -> str | None:
+    """Return how our answer differs from the one of this Kubernetes; None where they agree, or where it has none."""
+    asked = as_read_by(record, release)
+    answer = oracle.ask(asked)
+    if answer["outcome"] in NO_ANSWER:
+        return None
+    return allocators.compare({**asked, "expect": answer}, release)
+
+
+def as_read_by(record: Record, release: Release) -> Record:
+    """Return the world without what makes 1.36 err at random, and without fields that its API server drops."""
+    if release is not Release.V1_36:
+        return record
+    text = json.dumps(record)
+    for decimal, plain in DECIMALS.items():
+        text = text.replace(f'"{decimal}"', f'"{plain}"')
+    found: Record = json.loads(text)
+    for obj in found["slices"]:
+        for device in obj["spec"].get("devices", ()):
+            for use in device.get("consumesCounters", ()):
+                use.pop("compatibilityGroups", None)
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance.kubernetes")
+    parser.add_argument("first", type=int)
+    parser.add_argument("end", type=int)
+    parser.add_argument("--gates", action="store_true")
+    asked = parser.parse_args(arguments)
+    counts = {True: 0, False: 0}
+    for release in Release:
+        with Oracle.of(release) as oracle:
+            for seed in range(asked.first, asked.end):
+                found = difference(worlds.seeded(seed, gates=asked.gates), release, oracle)
+                counts[found is None] += 1
+                if found is not None:
+                    print(f"{release} seed {seed}: {found}")
+    print(f"{counts[True]} agree, {counts[False]} differ")
+    return min(counts[False], 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
