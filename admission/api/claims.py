@@ -1,8 +1,9 @@
 """Claims and claim templates (resource.k8s.io/v1), and the allocation that a claim may carry."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any
 
 from admission.api import devices, meta, quantities, selectors
 from admission.api.devices import DeviceId
@@ -23,7 +24,8 @@ class DeviceRequest:
     """What one request, or one alternative of a `firstAvailable` request, asks for.
 
     admin_access: None where the request does not say. capacity: what it asks of each capacity of a device, by the name
-    that the slice writes; None where it asks for none. derived: whether it names derived attributes (1.37, alpha).
+    that the slice writes; None where it asks for none. inexact: whether an amount of these is written so that
+    Kubernetes 1.36 adds it up wrongly (`1.5Gi`). derived: whether it names derived attributes (1.37, alpha).
     """
 
     name: str
@@ -34,6 +36,7 @@ class DeviceRequest:
     admin_access: bool | None = None
     tolerations: tuple[Toleration, ...] = ()
     capacity: Mapping[str, Fraction] | None = None
+    inexact: bool = False
     derived: bool = False
 
 
@@ -164,6 +167,7 @@ def _device_request(reader: Reader, name: str) -> DeviceRequest:
         admin_access=reader.flag("adminAccess") if "adminAccess" in reader else None,
         tolerations=tuple(map(selectors.decode_toleration, reader.children("tolerations"))),
         capacity=_quantities(reader.child("capacity"), "requests") if "capacity" in reader else None,
+        inexact=any(map(quantities.is_decimal, map(str, _raw_values(reader.child("capacity"), "requests")))),
         derived=bool(reader.raw("derivedAttributes")),
     )
 
@@ -182,6 +186,11 @@ def _allocated(reader: Reader) -> AllocatedDevice:
         share_id=reader.text("shareID"),
         consumed=_quantities(reader, "consumedCapacity"),
     )
+
+
+def _raw_values(reader: Reader, name: str) -> Iterable[Any]:
+    values = reader.child(name)
+    return (values.raw(key) for key in reader.keys(name))
 
 
 def _quantities(reader: Reader, name: str) -> dict[str, Fraction]:

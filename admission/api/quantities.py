@@ -83,3 +83,15 @@ def write(value: Fraction) -> str:
         if scaled.denominator == 1:
             return f"{scaled.numerator}{suffix}"
     raise AmountError(f"{value} cannot be written as a quantity: it is finer than a billionth")
+
+
+def is_decimal(text: str) -> bool:
+    """Return whether Kubernetes keeps a quantity as a decimal of any size instead of as a 64-bit integer with a scale.
+
+    So it does for a fraction with a binary suffix, and for more than 18 digits (`ParseQuantity`).
+    """
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        return False
+    digits, suffix = match[2], match[4]
+    return ("." in digits and suffix in BINARY) or len(digits.replace(".", "")) > 18

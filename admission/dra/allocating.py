@@ -13,7 +13,7 @@ from admission.api.entries import RequestDevice
 from admission.api.names import NodeName
 from admission.dra import asking, faces, results, traits
 from admission.dra.asking import ClaimAsk, Fatal, Option, Refusal
-from admission.dra.contents import Units
+from admission.dra.contents import Units, troubles
 from admission.dra.found import Budget, Found, Pick, Stuck, Why
 from admission.dra.pools import Shelf
 from admission.dra.results import Result
@@ -97,7 +97,11 @@ def allocate(  # noqa: PLR0913 - everything that an answer depends on, by name
         return asked
     need = traits.Need(asking.asks(asked), asking.attributes(asked), profile=world.profile)
     known = traits.of(need, selectors)
-    return on_node(claims, asked, node, known, Usage(world), world, Budget(steps), promise=promise)
+    seen = Seen(world, node, known, Usage(world))
+    units = Units(known)
+    contents = faces.contents_of(seen.layout, seen.shelf, seen.usage, world, units, shows_taken=True)
+    found = search(asked, contents, units, world.profile, Budget(steps), promise=promise)
+    return outcome(found, claims, asked, seen)
 
 
 def compiled(claims: Sequence[Claim], world: World) -> tuple[ClaimAsk, ...] | Fatal:
@@ -111,72 +115,63 @@ def compiled(claims: Sequence[Claim], world: World) -> tuple[ClaimAsk, ...] | Fa
     return tuple(asked)
 
 
-def on_node(  # noqa: PLR0913, PLR0917 - the parts of one question
-    claims: Sequence[Claim],
-    asked: Sequence[ClaimAsk],
-    node: NodeName,
-    known: Traits,
-    usage: Usage,
-    world: World,
-    budget: Budget,
-    *,
-    promise: bool,
-) -> Outcome:
-    """Answer for claims that are compiled, with some use of devices. Raises StepsEndedError."""
-    seen = _Node(world, node, known, usage)
-    answer = search(asked, seen.contents, seen.units, world.profile, budget, promise=promise)
-    if isinstance(answer, Found):
-        return Allocated(tuple(seen.result(*one) for one in zip(claims, asked, answer.picks, strict=True)))
-    if isinstance(answer, Stuck):
-        return seen.not_here(answer, claims, asked)
-    return answer
+class Seen:
+    """One node as one pod's claims see it. shown: the places in its layout that a search knew, all by default."""
+
+    def __init__(
+        self, world: World, node: NodeName, known: Traits, usage: Usage, shown: Sequence[int] | None = None
+    ) -> None:
+        self.node = node
+        self.world = world
+        self.traits = known
+        self.usage = usage
+        self.shelf = world.shelves.get(node, Shelf())
+        self.layout: Layout = known.layout(self.shelf)
+        self.shown: Sequence[int] = range(len(self.layout.spots)) if shown is None else shown
 
 
-class _Node:
-    """One node as one pod's claims see it."""
+def outcome(found: Found | Stuck | Refusal, claims: Sequence[Claim], asked: Sequence[ClaimAsk], seen: Seen) -> Outcome:
+    """Return what a search on a node has found, with the names of devices and requests."""
+    if isinstance(found, Found):
+        return Allocated(tuple(_result(*one, seen) for one in zip(claims, asked, found.picks, strict=True)))
+    return _not_here(found, claims, asked, seen) if isinstance(found, Stuck) else found
 
-    def __init__(self, world: World, name: NodeName, known: Traits, usage: Usage) -> None:
-        self.name = name
-        self._world = world
-        self._usage = usage
-        self._traits = known
-        self._shelf = world.shelves.get(name, Shelf())
-        self._layout: Layout = known.layout(self._shelf)
-        self.units = Units(known)
-        self.contents = faces.contents_of(self._layout, self._shelf, usage, world, self.units, shows_taken=True)
 
-    def result(self, claim: Claim, asked: ClaimAsk, picks: Sequence[Pick]) -> Result:
-        chosen = [asked.requests[pick.request].options[pick.option] for pick in picks]
-        given = [self._given(option, pick.at) for option, pick in zip(chosen, picks, strict=True)]
-        return results.of(claim, asked, given, self.name, self._world.classes, self._world.profile)
+def _result(claim: Claim, asked: ClaimAsk, picks: Sequence[Pick], seen: Seen) -> Result:
+    given = [_given(asked.requests[pick.request].options[pick.option], seen.shown[pick.at], seen) for pick in picks]
+    return results.of(claim, asked, given, seen.node, seen.world.classes, seen.world.profile)
 
-    def _given(self, option: Option, at: int) -> results.Given:
-        spot, trait = self._layout.spots[at], self._trait(at)
-        names = [name for name, _ in trait.room]
-        takes = trait.takes[self._traits.need.asks.index(option.ask)] if trait.takes else ()
-        consumed = dict(zip(names, takes, strict=True)) if trait.shared else {}
-        return results.Given(option, spot, shared=trait.shared, consumed=consumed)
 
-    def not_here(self, stuck: Stuck, claims: Sequence[Claim], asked: Sequence[ClaimAsk]) -> NotHere:
-        requests = asked[stuck.claim].requests if asked else ()
-        option = requests[stuck.request].options[0] if requests else Option("", asking.Ask("", ()), 0)
-        ask = self._traits.need.asks.index(option.ask) if requests else None
-        answers = [self._trait(at).answers[ask] for at in range(len(self._layout.spots))] if ask is not None else []
-        matching = [at for at, answer in enumerate(answers) if answer is Answer.YES]
-        trouble = self.contents.trouble(self._world.profile.quirks)
-        return NotHere(
-            claim=claims[stuck.claim].meta.name if claims else "",
-            request=option.name,
-            device_class=option.ask.device_class,
-            needed=option.count,
-            matching=len(matching),
-            free=sum(not self._usage.is_taken(self._layout.spots[at].id) for at in matching),
-            tainted=answers.count(Answer.TAINTED),
-            conditions=tuple(sorted(stuck.reasons, key=lambda why: why.name)),
-            device=self._layout.spots[stuck.at].id if stuck.at is not None else None,
-            incomplete=trouble.incomplete,
-            invalid=trouble.invalid,
-        )
+def _given(option: Option, at: int, seen: Seen) -> results.Given:
+    spot, trait = seen.layout.spots[at], _trait(at, seen)
+    if not trait.shared:
+        return results.Given(option, spot)
+    names = [name for name, _ in trait.room]
+    takes = trait.takes[seen.traits.need.asks.index(option.ask)] if trait.takes else ()
+    return results.Given(option, spot, shared=True, consumed=dict(zip(names, takes, strict=True)))
 
-    def _trait(self, at: int) -> Trait:
-        return self._traits.known[self._layout.numbers[at]]
+
+def _not_here(stuck: Stuck, claims: Sequence[Claim], asked: Sequence[ClaimAsk], seen: Seen) -> NotHere:
+    requests = asked[stuck.claim].requests if asked else ()
+    option = requests[stuck.request].options[0] if requests else Option("", asking.Ask("", ()), 0)
+    ask = seen.traits.need.asks.index(option.ask) if requests else None
+    answers = [_trait(at, seen).answers[ask] for at in range(len(seen.layout.spots))] if ask is not None else []
+    matching = [at for at, answer in enumerate(answers) if answer is Answer.YES]
+    trouble = troubles(seen.shelf)[seen.world.profile.quirks.foreign_counters]
+    return NotHere(
+        claim=claims[stuck.claim].meta.name if claims else "",
+        request=option.name,
+        device_class=option.ask.device_class,
+        needed=option.count,
+        matching=len(matching),
+        free=sum(not seen.usage.is_taken(seen.layout.spots[at].id) for at in matching),
+        tainted=answers.count(Answer.TAINTED),
+        conditions=tuple(sorted(stuck.reasons, key=lambda why: why.name)),
+        device=seen.layout.spots[seen.shown[stuck.at]].id if stuck.at is not None else None,
+        incomplete=trouble.incomplete,
+        invalid=trouble.invalid,
+    )
+
+
+def _trait(at: int, seen: Seen) -> Trait:
+    return seen.traits.known[seen.layout.numbers[at]]

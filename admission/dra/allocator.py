@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from admission.api.claims import Claim
 from admission.api.names import NodeName
 from admission.dra import allocating, asking, boards, traits
-from admission.dra.allocating import Outcome
+from admission.dra.allocating import Outcome, Seen
 from admission.dra.asking import ClaimAsk, Fatal, Mode, Refusal
 from admission.dra.boards import Board, Face
-from admission.dra.found import Budget, Found
+from admission.dra.found import Budget, Found, Stuck
 from admission.dra.searching import search
 from admission.dra.selecting import Selectors
 from admission.dra.takings import Taking
@@ -25,13 +25,13 @@ from admission.dra.worlds import World
 class Question:
     """The unallocated claims of one pod, compiled; it may be asked of every allocator with the same selectors.
 
-    answers: for every face that was asked about, whether it takes the pod, or why kube-scheduler would give up.
+    answers: for every face that was asked about, what a search on it found.
     """
 
     claims: tuple[Claim, ...]
     asked: tuple[ClaimAsk, ...]
     board: Board
-    answers: dict[Face, bool | Refusal] = field(default_factory=dict)
+    answers: dict[Face, Found | Stuck | Refusal] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +83,17 @@ class Allocator:
         return Fitting(frozenset(fitting), frozenset(fatal), error)
 
     def allocate(self, question: Question, node: NodeName) -> Outcome:
-        """Return what the pod gets on a node; nothing is taken by that. Raises StepsEndedError."""
-        return allocating.on_node(
-            question.claims,
-            question.asked,
-            node,
-            question.board.traits,
-            self._usage,
-            self._world,
-            Budget(self._steps),
-            promise=False,
-        )
+        """Return what the pod gets on a node; nothing is taken by that.
+
+        Raises StepsEndedError, and KeyError for a node that is not there.
+        """
+        board = question.board
+        board.update(self._world)
+        if node not in self._world.nodes:
+            raise KeyError(node)
+        face = self._face(board, node)
+        seen = Seen(self._world, node, board.traits, self._usage, board.shown(node, self._usage))
+        return allocating.outcome(self._found(question, face), question.claims, question.asked, seen)
 
     def take(self, given: Iterable[Taking]) -> None:
         """Use devices, as those of an allocation."""
@@ -131,15 +131,20 @@ class Allocator:
         fitting: set[NodeName],
         fatal: dict[NodeName, Refusal],
     ) -> None:
-        answer = question.answers.get(face)
-        if answer is None:
-            answer = question.answers[face] = self._answer(question, face)
-        if answer is True:
+        found = self._found(question, face)
+        if isinstance(found, Found):
             fitting.update(names)
-        elif answer is not False:
-            fatal.update(dict.fromkeys(names, answer))
+        elif isinstance(found, Refusal):
+            fatal.update(dict.fromkeys(names, found))
 
-    def _answer(self, question: Question, face: Face) -> bool | Refusal:
-        units, budget = question.board.units, Budget(self._steps)
-        found = search(question.asked, face.contents, units, self._world.profile, budget)
-        return found if isinstance(found, Refusal) else isinstance(found, Found)
+    def _face(self, board: Board, node: NodeName) -> Face:
+        """Return what a node has here: that of the world, unless it was touched."""
+        return board.face(node, self._usage, self._world) if self._usage.has_any else board.faces[node]
+
+    def _found(self, question: Question, face: Face) -> Found | Stuck | Refusal:
+        known = question.answers.get(face)
+        if known is None:
+            units, budget = question.board.units, Budget(self._steps)
+            known = search(question.asked, face.contents, units, self._world.profile, budget)
+            question.answers[face] = known
+        return known

@@ -48,6 +48,8 @@ class Ask:
     texts: Texts
     tolerations: tuple[Toleration, ...] = ()
     needs: Needs = ()
+    inexact: bool = False
+    """Whether 1.36 adds its needs up wrongly."""
 
 
 class Mode(StrEnum):
@@ -169,6 +171,7 @@ def _option(
         texts=selecting.joined(device_class.selectors, option.selectors),
         tolerations=option.tolerations if profile.features.taints else (),
         needs=tuple(sorted((option.capacity or {}).items())),
+        inexact=option.inexact and profile.release is Release.V1_36,
     )
     return Option(name, ask, option.count, Mode(option.mode), bool(option.admin_access), option.tolerations)
 

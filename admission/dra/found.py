@@ -29,6 +29,7 @@ class Why(Enum):
     ALL = "it wants all of them"
     LIMIT = "the claim can hold no more devices"
     DISPUTED = "releases of kube-scheduler disagree about it"
+    EVICTED = "a taint of theirs has the pod deleted, since no toleration names the effect NoExecute"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from admission.api.devices import Device, DeviceId, Slice
 from admission.api.names import NodeName
 from admission.api.nodes import Node
 from admission.dra import stocks
-from admission.dra.releases import Features, Quirks
+from admission.dra.releases import Profile, Quirks, Release
 from admission.dra.stocks import Stock
 
 PoolId = tuple[str, str]
@@ -119,10 +119,10 @@ class Slices:
     change keeps its identity, by which `unchanged` tells it fast.
     """
 
-    def __init__(
-        self, slices: Iterable[Slice], features: Features | None = None, before: "Slices | None" = None
-    ) -> None:
-        self._features = features or Features()
+    def __init__(self, slices: Iterable[Slice], profile: Profile | None = None, before: "Slices | None" = None) -> None:
+        profile = profile or Profile()
+        self._features = profile.features
+        self._knows_groups = profile.release is not Release.V1_36
         self.on_node: dict[NodeName, list[Slice]] = {}
         elsewhere: list[Slice] = []
         members: dict[PoolId, list[Slice]] = {}
@@ -176,7 +176,7 @@ class Slices:
         """Return whether kube-scheduler looks at a slice at all, the gates being as they are."""
         if not self._features.partitionable and (slice_.per_device_nodes is not None or slice_.counters):
             return False
-        return not _grouped(slice_)
+        return not self._grouped(slice_)
 
     def relevant(self, node: Node) -> dict[PoolId, list[Slice]]:
         """Return by pool the slices that are for the node."""
@@ -205,6 +205,10 @@ class Slices:
         mine = set(own)
         return tuple(pool for pool in self._foreign if pool.id not in mine)
 
+    def _grouped(self, slice_: Slice) -> bool:
+        """Return whether a device is in compatibility groups, which a default 1.37 does not handle."""
+        return self._knows_groups and any(use.grouped for device in slice_.devices for use in device.consumes)
+
     def _unseen(self, pool_id: PoolId) -> Pool | None:
         counters = [slice_ for slice_ in self.members[pool_id] if slice_.counters]
         return self._pool(pool_id, _newest(counters), tuple(() for _ in _newest(counters)))
@@ -220,7 +224,7 @@ class Slices:
         if len(relevant) != expected:
             if any(slice_.generation > generation for slice_ in members):
                 return None
-            whole = [s for s in members if s.generation == generation and not _grouped(s)]
+            whole = [s for s in members if s.generation == generation and not self._grouped(s)]
         spots = self._spots(pool_id, relevant, reach)
         if len(whole) != expected:
             why = f"{len(whole)} of {expected} slices of generation {generation} are there"
@@ -416,11 +420,6 @@ def _reach(slice_: Slice, node: Node) -> tuple[bool, ...] | None:
         return None
     reached = tuple(node_matches(device, node) for device in slice_.devices)
     return None if all(reached) else reached
-
-
-def _grouped(slice_: Slice) -> bool:
-    """Return whether a device is in compatibility groups, which a default 1.37 does not handle."""
-    return any(use.grouped for device in slice_.devices for use in device.consumes)
 
 
 def _same(left: Sequence[Slice], right: Sequence[Slice]) -> bool:

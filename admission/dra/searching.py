@@ -50,16 +50,35 @@ def search(  # noqa: PLR0913 - the parts of one question
     found = _Search(claims, contents, units, profile, budget).answer()
     if not promise or not isinstance(found, Found):
         return found
+    return _doubt(found, claims, contents, units, profile, budget) or found
+
+
+def _doubt(  # noqa: PLR0913, PLR0917 - the same
+    found: Found, claims: Sequence[ClaimAsk], contents: Contents, units: Units, profile: Profile, budget: Budget
+) -> Stuck | None:
+    """Return why an answer cannot be promised; None where nothing speaks against it."""
     if contents.disputed:
-        return Stuck(0, 0, 0, frozenset((Why.DISPUTED,)), disputed=contents.disputed)
-    if not _is_doubtful(claims, contents, units):
-        return found
-    for quirks in (releases.AS_OF_1_36, releases.MENDED):
-        if quirks != profile.quirks:
-            other = _Search(claims, contents, units, profile.with_quirks(quirks), budget).answer()
-            if other != found:
-                return Stuck(0, 0, 0, frozenset((Why.DISPUTED,)), disputed="a defect that one of them has")
-    return found
+        return _disputed(contents.disputed)
+    asks = {ask: at for at, ask in enumerate(units.traits.need.asks)}
+    for c, picks in enumerate(found.picks):
+        for pick in picks:
+            ask = claims[c].requests[pick.request].options[pick.option].ask
+            unit = units.known[contents.units[pick.at]]
+            if asks[ask] in unit.trait.evicting:
+                return Stuck(c, pick.request, 0, frozenset((Why.EVICTED,)), pick.at)
+            if ask.inexact and unit.trait.shared:
+                return _disputed("amounts such as 1.5Gi, which 1.36 adds up wrongly")
+    if _is_doubtful(claims, contents, units):
+        for quirks in (releases.AS_OF_1_36, releases.MENDED):
+            if quirks != profile.quirks:
+                other = _Search(claims, contents, units, profile.with_quirks(quirks), budget).answer()
+                if other != found:
+                    return _disputed("a defect that one of them has")
+    return None
+
+
+def _disputed(what: str) -> Stuck:
+    return Stuck(0, 0, 0, frozenset((Why.DISPUTED,)), disputed=what)
 
 
 def _is_doubtful(claims: Sequence[ClaimAsk], contents: Contents, units: Units) -> bool:

@@ -51,7 +51,8 @@ class Trait:
 
     answers: for each ask; a refusal stops the search that meets it. values: for each compared attribute. prices: for
     each ask. shared: whether several claims may have it. room: its capacities, where they can be shared. takes: for
-    each ask, what it consumes of them. draw: what the device draws from its pool's counters.
+    each ask, what it consumes of them. draw: what the device draws from its pool's counters. evicting: the asks that
+    may have the device, but whose pods are deleted because of its taint.
     """
 
     answers: tuple[Answer | Refusal, ...]
@@ -61,6 +62,7 @@ class Trait:
     room: tuple[tuple[str, Amount], ...] = ()
     takes: tuple[tuple[Amount, ...], ...] = ()
     draw: Draw = ()
+    evicting: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -254,6 +256,9 @@ class Traits:
             room=tuple((name, stocks.exact(device.capacity[name].value)) for name in names),
             takes=tuple(tuple(amounts.get(name, 0) for name in names) for amounts in taken) if names else (),
             draw=stocks.drawn(device),
+            evicting=frozenset(
+                at for at, ask in enumerate(self.need.asks) if features.taints and _is_evicted(ask, device)
+            ),
         )
 
     def _consumption(self, ask: Ask, spot: Spot) -> tuple[Answer | Refusal, dict[str, Amount]]:
@@ -284,6 +289,20 @@ class Traits:
         if isinstance(marks, ChargeError):
             return Unpriced(marks.meter, marks.message), FREE
         return Answer.YES, Price(tuple(sorted(amounts.items())), marks)
+
+
+def _is_evicted(ask: Ask, device: Device) -> bool:
+    """Return whether a pod with the device is deleted because of a taint, though its claim tolerates that.
+
+    The eviction controller (pkg/controller/devicetainteviction, 1.36 and 1.37) heeds only tolerations that name the
+    effect NoExecute, and those with tolerationSeconds only for so long.
+    """
+    for taint in device.taints:
+        if taint.effect == "NoExecute":
+            heeded = (t for t in ask.tolerations if t.effect == "NoExecute" and t.tolerates(taint))
+            if not any(toleration.seconds is None for toleration in heeded):
+                return True
+    return False
 
 
 def _by_slice(spots: Sequence[Spot]) -> Iterator[tuple[Slice, list[Spot]]]:

@@ -76,6 +76,11 @@ class Usage:
         return contents.shared_use(trait, shares) if shares else contents.FREE
 
     @property
+    def has_any(self) -> bool:
+        """Whether any layer over the world has something."""
+        return bool(self._taken or self._shares) or (isinstance(self._below, Usage) and self._below.has_any)
+
+    @property
     def has_shares(self) -> bool:
         """Whether any device has shares at all."""
         if self._shares:

@@ -109,7 +109,7 @@ def of(
     tainted = tainting.of(
         snapshot.slices, snapshot.taint_rules, profile.release, before.tainted if before is not None else None
     )
-    slices = Slices(tainted.slices.values(), profile.features, before.slices if before is not None else None)
+    slices = Slices(tainted.slices.values(), profile, before.slices if before is not None else None)
     use = _Use({}, {})
     _add_allocated(use, snapshot.claims.values(), placements, profile.features)
     by_uid = {claim.meta.uid: claim for claim in snapshot.claims.values()}

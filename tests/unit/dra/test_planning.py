@@ -431,3 +431,21 @@ def test_nodes_that_differ_in_what_nobody_needs_are_one() -> None:
 
 def test_a_pod_without_claims_only_needs_a_node() -> None:
     assert places(a_world().node("a").plan(a_pod("p"))) == {"p": "a"}
+
+
+def tainted(**toleration: Any) -> dict[str, Any]:
+    return a_request(tolerations=[{"key": "sick", "operator": "Exists", **toleration}])
+
+
+@pytest.mark.parametrize(
+    ("toleration", "promised"),
+    [({}, False), ({"effect": "NoExecute"}, True), ({"effect": "NoExecute", "tolerationSeconds": 60}, False)],
+)
+def test_no_device_is_promised_from_which_the_pod_would_be_evicted(toleration: dict[str, Any], promised: bool) -> None:
+    """Seen on 1.36.3 and 1.37.1: kube-scheduler gives the device, and the eviction controller deletes the pod."""
+    world = a_world().node("a", gpus=[{"taints": [{"key": "sick", "effect": "NoExecute"}]}])
+    answer = world.plan(a_pod("p", tainted(**toleration)))
+
+    assert isinstance(answer, Plan) is promised
+    if isinstance(answer, NoPlan):
+        assert "a taint of theirs has the pod deleted" in answer.message
