@@ -27,10 +27,11 @@ from admission.cluster.patching import PodWriter
 from admission.cluster.reporting import Reporter
 from admission.cluster.requeuing import JobWriter
 from admission.cluster.store import Store, Subscription
+from admission.cluster.versions import Versions
 from admission.control import admitting, leading
 from admission.control.outbox import Outbox
 from admission.errors import ClusterAwayError, MendError, RetryError
-from admission.flow import reviewing
+from admission.flow import choosing, reviewing
 from admission.flow.desks import Desk, Ports, Result
 from admission.ledger import migrating
 from admission.ledger.ledger import SqlLedger
@@ -57,6 +58,7 @@ class Parts:
     settings: Settings
     connection: Connection
     store: Store
+    versions: Versions
     metrics: Metrics
     user: str
     """The name that the API server knows this process by."""
@@ -85,6 +87,7 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
                     tasks.create_task(_always(_webhook, parts), name="webhook")
                 if "controller" in settings.roles:
                     tasks.create_task(_always(_controller, parts), name="controller")
+                    tasks.create_task(parts.versions.keep(connection), name="watch the version of Kubernetes")
         except* _StoppedError:
             log.info("stopped")
 
@@ -98,7 +101,10 @@ async def _prepare(settings: Settings, connection: Connection) -> Parts:
     if settings.install_crds:
         await installing.install(connection, sorted((resources.config() / "crds").glob("*.yaml")))
     await namespaces.ensure(connection, settings.lease.namespace)
-    return Parts(settings=settings, connection=connection, store=Store(), metrics=Metrics(), user=user)
+    versions = Versions(choosing.named(str(settings.controller.profile)))
+    return Parts(
+        settings=settings, connection=connection, store=Store(), versions=versions, metrics=Metrics(), user=user
+    )
 
 
 async def _webhook(parts: Parts) -> None:
@@ -135,6 +141,7 @@ async def _controller(parts: Parts) -> None:
     if settings.ledger.migrate:
         await migrating.migrate(settings.ledger.url)
     async with SqlLedger.open(settings.ledger.url, settings.ledger.cluster) as ledger:
+        await parts.versions.look(parts.connection)
         await parts.store.wait_synced()
 
         async def work(epoch: int) -> None:
@@ -160,6 +167,7 @@ def _desk(parts: Parts, ledger: SqlLedger, outbox: Outbox, epoch: int) -> Desk:
         workloads=JobWriter(parts.connection),
         reports=outbox,
         ledger=ledger,
+        scheduler=parts.versions,
     )
     actor = f"{parts.user}@{socket.gethostname()}/{os.getpid()}"
     return Desk(ports=ports, actor=actor, epoch=epoch, steps=settings.steps, writes=settings.writes)

@@ -72,6 +72,8 @@ class Controller(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Bound of the planner's search, per gang and question."""
     writes: int = 32
     """Pods that are changed at the same time."""
+    profile: str | float = "auto"
+    """Which Kubernetes' kube-scheduler to predict: `1.36`, `1.37`, or `auto`, that of the API server's version."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -94,6 +96,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 ROLES = frozenset({"webhook", "controller"})
+PROFILES = ("auto", "1.36", "1.37")
 
 
 def read(values: Mapping[str, Any]) -> Settings:
@@ -105,6 +108,8 @@ def read(values: Mapping[str, Any]) -> Settings:
     unknown = sorted(set(settings.roles) - ROLES)
     if unknown or not settings.roles:
         raise MendError(f"settings: roles: {', '.join(unknown) or '(none)'}: choose from {', '.join(sorted(ROLES))}")
+    if str(settings.controller.profile) not in PROFILES:
+        raise MendError(f"settings: controller.profile: {settings.controller.profile}: choose {', '.join(PROFILES)}")
     if not 0 < settings.lease.retry < settings.lease.renew_deadline < settings.lease.duration:
         raise MendError("settings: lease: retry < renew_deadline < duration must hold, all above 0")
     return settings

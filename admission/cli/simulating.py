@@ -10,6 +10,8 @@ import typer
 from admission.cli import applications, manifests, rendering
 from admission.cli.manifests import BadInputError, Manifest
 from admission.cli.rendering import Format, Number
+from admission.dra import releases
+from admission.dra.releases import Release
 from admission.errors import MendError
 from admission.flow import expanding, simulating
 from admission.flow.expanding import Expanded
@@ -41,6 +43,7 @@ def simulate(
         str | None, typer.Option(help="The time, RFC 3339; by default a minute after the latest time in the input.")
     ] = None,
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="For objects that name none.")] = "default",
+    profile: Annotated[Release, typer.Option(help="The Kubernetes whose kube-scheduler decides.")] = Release.V1_37,
     steps: Annotated[int, typer.Option(min=1, help="Bound of the search, per gang and question.")] = 50_000,
 ) -> None:
     """Show which gangs would start, where and on which devices, and why the others wait. Needs no cluster.
@@ -49,7 +52,8 @@ def simulate(
     pods. Pods that are bound and claims that are allocated count as in use.
     """
     found = manifests.read(paths)
-    world = expanding.expand([manifest.body for manifest in found], now=_time(now), namespace=namespace)
+    bodies = [manifest.body for manifest in found]
+    world = expanding.expand(bodies, now=_time(now), namespace=namespace, profile=releases.profile(profile))
     _refuse_flaws(world, found)
 
     outcome = asyncio.run(simulating.simulate(world, until_empty=until_empty, steps=steps))

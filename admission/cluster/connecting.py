@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import aiohttp
 import structlog
@@ -60,6 +60,16 @@ class Patience:
 
 PATIENT = Patience()
 ONCE = Patience(tries=1, timeout=5.0)
+
+
+class ServerVersions(NamedTuple):
+    """Major and minor version of the API server, and of the earliest that it has to work with, where it says so."""
+
+    own: tuple[int, int]
+    compatible: tuple[int, int] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.own[0]}.{self.own[1]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,12 +189,15 @@ class Connection:
 
     async def version(self) -> tuple[int, int]:
         """Return the API server's major and minor version."""
+        return (await self.versions()).own
+
+    async def versions(self) -> ServerVersions:
+        """Return what the API server says of its version."""
         answer = await self.get("/version")
-        # Some providers write "33+".
-        major, minor = (re.sub(r"\D.*", "", str(answer.get(part, ""))) for part in ("major", "minor"))
-        if not (major and minor):
+        own = _version(answer, "major", "minor")
+        if own is None:
             raise ClusterAwayError(f"{self.server}/version is not that of Kubernetes: {failures.cut(answer)}")
-        return int(major), int(minor)
+        return ServerVersions(own, _version(answer, "minCompatibilityMajor", "minCompatibilityMinor"))
 
     async def send(self, request: Request, patience: Patience | None = None) -> Json:
         """Send until an answer comes that is worth returning or raising."""
@@ -285,3 +298,9 @@ def _retry_after(answer: aiohttp.ClientResponse) -> float | None:
         return float(answer.headers["Retry-After"])
     except (KeyError, ValueError):
         return None
+
+
+def _version(answer: Json, *fields: str) -> tuple[int, int] | None:
+    # Some providers write "33+".
+    major, minor = (re.sub(r"\D.*", "", str(answer.get(field, ""))) for field in fields)
+    return (int(major), int(minor)) if major and minor else None

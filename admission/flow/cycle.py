@@ -20,12 +20,15 @@ from admission.api.reports import QueueReport
 from admission.api.snapshot import Snapshot
 from admission.dra import appraising, landing, metering, worlds
 from admission.dra.metering import Meters
+from admission.dra.releases import Profile
+from admission.dra.selecting import Selectors
 from admission.errors import GoneError, LedgerAwayError, MendError, RetryError
 from admission.flow import bookkeeping, evicting, notices, writing
 from admission.flow.desks import Desk, Facts, Result
 from admission.policy import deciding, following, recognition, reporting
 from admission.policy.deciding import Decision, Grant
 from admission.policy.following import Sight
+from admission.policy.recalling import Recall
 from admission.policy.recognition import Group
 from admission.quota import books
 from admission.quota.tree import Tree
@@ -62,6 +65,7 @@ async def run(desk: Desk, now: datetime) -> Result:
 
 async def _gather(desk: Desk, now: datetime) -> Facts:
     snapshot = desk.ports.view.snapshot()
+    profile = _profile(desk)
     meters = _compiled(desk, snapshot)
     facts = Facts(
         snapshot=snapshot,
@@ -69,6 +73,7 @@ async def _gather(desk: Desk, now: datetime) -> Facts:
         tree=Tree.of(snapshot.queues.values()),
         meters=meters,
         now=now,
+        profile=profile,
     )
     evicting.forget_pods(desk, facts)
     facts = _regrouped(desk, replace(facts, ledger_away=await bookkeeping.catch_up(desk, facts)))
@@ -80,6 +85,16 @@ def _regrouped(desk: Desk, facts: Facts) -> Facts:
     """Return the facts with the gangs as the book has them now."""
     groups = recognition.groups(facts.snapshot, desk.book.placements, desk.leaving)
     return replace(facts, groups=tuple(groups))
+
+
+def _profile(desk: Desk) -> Profile | None:
+    """Return which kube-scheduler to decide like; what was found while it was another one is forgotten."""
+    profile = desk.ports.scheduler.profile
+    if profile is not None and profile != desk.profile:
+        desk.profile = profile
+        desk.selectors = Selectors(profile.cel)
+        desk.world, desk.recall, desk.appraisal = None, Recall(), appraising.NOTHING
+    return profile
 
 
 def _compiled(desk: Desk, snapshot: Snapshot) -> Meters:
@@ -102,9 +117,11 @@ def _decide(desk: Desk, facts: Facts) -> list[Decision]:
         backoffs=dict(desk.backoffs),
         now=facts.now,
         steps=desk.steps,
+        profile=facts.profile,
         recall=desk.recall,
     )
-    desk.world = worlds.of(facts.snapshot, desk.book.placements.values(), before=desk.world)
+    placements = desk.book.placements.values()
+    desk.world = worlds.of(facts.snapshot, placements, profile=desk.profile, before=desk.world)
     desk.selectors.keep(desk.world.shelves)
     world = landing.landed(desk.world, selectors=desk.selectors, steps=desk.steps)
     usage = {queue: {m: sum(use) for m, use in meters.items()} for queue, meters in desk.book.usage().items()}

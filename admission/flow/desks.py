@@ -10,10 +10,11 @@ from admission.api.snapshot import Snapshot
 from admission.dra import appraising
 from admission.dra.appraising import Appraisal
 from admission.dra.metering import Meters
+from admission.dra.releases import Profile
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
-from admission.flow import notices
-from admission.flow.ports import Ledger, Pods, Reports, View, Workloads
+from admission.flow import choosing, memory, notices
+from admission.flow.ports import Ledger, Pods, Reports, Scheduler, View, Workloads
 from admission.policy.deciding import Backoff, Decision
 from admission.policy.following import Sight
 from admission.policy.recalling import Recall
@@ -31,6 +32,7 @@ class Ports:
     workloads: Workloads
     reports: Reports
     ledger: Ledger
+    scheduler: Scheduler = memory.NEWEST
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,7 +47,9 @@ class Desk:
     book: Book = field(default_factory=Book)
     loaded: bool = False
     """Whether the book is what the ledger holds; it is read again when the outcome of a write is not known."""
-    selectors: Selectors = field(default_factory=Selectors)
+    profile: Profile = choosing.NEWEST
+    """Which kube-scheduler was last decided like; what is remembered below is of that one."""
+    selectors: Selectors = field(default_factory=lambda: Selectors(choosing.NEWEST.cel))
     meters: Meters = field(default_factory=Meters)
     """The meters of the last cycle, compiled; made anew only when a Meter has changed."""
     world: World | None = None
@@ -67,13 +71,17 @@ class Desk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What one cycle is about. taken_back: gangs that it evicts, or has tried to."""
+    """What one cycle is about. taken_back: gangs that it evicts, or has tried to.
+
+    profile: which kube-scheduler to decide like; None for one that nothing is predicted for.
+    """
 
     snapshot: Snapshot
     sight: Sight
     tree: Tree
     meters: Meters
     now: datetime
+    profile: Profile | None = None
     groups: tuple[Group, ...] = ()
     taken_back: frozenset[GangUid] = frozenset()
     ledger_away: bool = False

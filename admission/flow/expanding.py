@@ -46,12 +46,14 @@ class Refusal:
 class Expanded:
     """What a list of objects amounts to.
 
-    refusals: by gang, of the first pod that was refused. invented: UIDs that the input does not give. notes: what was
-    left out, and warnings of the door. flaws: what cannot be read, with the object's place in the list.
+    profile: the Kubernetes that it runs. refusals: by gang, of the first pod that was refused. invented: UIDs that the
+    input does not give. notes: what was left out, and warnings of the door. flaws: what cannot be read, with the
+    object's place in the list.
     """
 
     snapshot: Snapshot
     now: datetime
+    profile: Profile = choosing.NEWEST
     refusals: Mapping[GangUid, Refusal] = field(default_factory=dict)
     invented: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
@@ -81,6 +83,7 @@ def expand(
     return Expanded(
         snapshot=_with_claims(replace(bare, pods={pod.meta.uid: pod for pod in found})),
         now=store.now,
+        profile=profile,
         refusals=door.refusals,
         invented=frozenset(store.invented),
         notes=(*store.notes, *dict.fromkeys(door.warnings)),

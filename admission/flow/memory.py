@@ -7,7 +7,7 @@ pass in here; whoever runs a cycle says what time it is.
 
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from admission.api import names
 from admission.api.claims import AllocatedDevice, Allocation, Claim
@@ -20,7 +20,9 @@ from admission.api.reports import ConditionReport, Notice, QueueReport
 from admission.api.selectors import NodeSelector, NodeTerm, Requirement
 from admission.api.snapshot import Snapshot
 from admission.api.workloads import Job
+from admission.dra.releases import Profile
 from admission.errors import DeposedError
+from admission.flow import choosing
 from admission.quota.books import Book
 
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, names.GROUP)
@@ -43,6 +45,16 @@ class Still:
 
     def snapshot(self) -> Snapshot:
         return self._snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The port Scheduler of a kube-scheduler that stays what it is."""
+
+    profile: Profile | None
+
+
+NEWEST = Known(choosing.NEWEST)
 
 
 class Cluster:

@@ -13,6 +13,7 @@ from admission.api.pods import Pod
 from admission.api.reports import ConditionReport, Notice, QueueReport
 from admission.api.snapshot import Snapshot
 from admission.api.workloads import Job
+from admission.dra.releases import Profile
 from admission.quota.books import Book
 
 
@@ -26,6 +27,15 @@ class View(Protocol):
 
     def snapshot(self) -> Snapshot:
         """Freeze what is known now. Cheap: no I/O."""
+        ...
+
+
+class Scheduler(Protocol):
+    """Which kube-scheduler decides in the cluster."""
+
+    @property
+    def profile(self) -> Profile | None:
+        """How it decides; None for one that nothing is predicted for. May change when the cluster is upgraded."""
         ...
 
 

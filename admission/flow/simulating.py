@@ -82,7 +82,14 @@ class _Run:
         self._cluster = memory.Cluster(world.snapshot)
         self._ledger = memory.Ledger()
         cluster = self._cluster
-        ports = Ports(view=cluster, pods=cluster, workloads=cluster, reports=cluster, ledger=self._ledger)
+        ports = Ports(
+            view=cluster,
+            pods=cluster,
+            workloads=cluster,
+            reports=cluster,
+            ledger=self._ledger,
+            scheduler=memory.Known(world.profile),
+        )
         self._desk = Desk(ports=ports, actor=ACTOR, epoch=EPOCH, steps=steps)
         self._seen: dict[GangUid, GangReport] = {}
         self._running: list[GangUid] = []

@@ -7,24 +7,21 @@ from collections.abc import Iterator
 
 from admission.api.reading import Json, Reader
 from admission.api.validation import claims, objects
-from admission.dra.cel import environments, programs
-from admission.dra.releases import Profile, Release
+from admission.dra.cel import admitting
+from admission.dra.releases import Profile
 from admission.errors import Flaw
-
-_MINORS = {Release.V1_36: 36, Release.V1_37: 37}
 
 
 def flaws(kind: str, obj: Json, profile: Profile) -> tuple[Flaw, ...]:
     """Return every flaw of an object of resource.k8s.io with its field; nothing for other kinds."""
-    environment = environments.Profile(release=_MINORS[profile.release], lists=profile.features.list_attributes)
     reader = Reader(obj)
     for selector in _selectors(kind, reader):
         text = selector.child("cel").raw("expression")
         # What is no text, or too long a one, is told with the other fields.
         if isinstance(text, str) and 0 < len(text.encode(errors="replace")) <= claims.LONGEST_EXPRESSION:
-            program = programs.compile_device(text, profile=environment)
-            if isinstance(program, programs.CompileError):
-                selector.flaw("cel.expression", f"is not CEL that Kubernetes takes: {program}")
+            objection = admitting.device(text, profile=profile.cel)
+            if objection is not None:
+                selector.flaw("cel.expression", f"is not CEL that Kubernetes takes: {objection.message}")
     return tuple(dict.fromkeys((*objects.flaws(kind, obj), *reader.flaws)))
 
 

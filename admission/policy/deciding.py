@@ -277,8 +277,8 @@ def scheduler_is_known(inputs: Inputs) -> Hold | None:
     if inputs.rules.profile is not None or not claims:
         return None
     message = (
-        f"claim {claims[0].meta.key} needs devices, which kube-scheduler picks in random order before Kubernetes 1.36, so "
-        "nothing can be promised; upgrade Kubernetes, or set controller.profile and accept that plans may not come true"
+        f"claim {claims[0].meta.key} needs devices, which kube-scheduler picks in random order before Kubernetes 1.36, "
+        "so nothing can be promised; upgrade Kubernetes, or set controller.profile and accept that plans may fail"
     )
     return Hold(HoldReason.NOT_SIMULATED, message, {"claim": claims[0].meta.key})
 

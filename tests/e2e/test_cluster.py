@@ -26,6 +26,9 @@ from admission.cluster.patching import PodWriter
 from admission.cluster.registering import Client, Registration
 from admission.cluster.reporting import Reporter
 from admission.cluster.store import Store
+from admission.cluster.versions import Versions
+from admission.dra import releases
+from admission.dra.releases import Release
 from admission.errors import ForbiddenError, GoneError, RetryError
 from admission.policy.arrivals import MIRROR
 from tests.controlplane import ControlPlane, workloads
@@ -417,6 +420,13 @@ async def _is_refused_change(connection: Connection, path: str, change: Any) -> 
     except RetryError as error:
         return "failed calling webhook" in str(error)
     return False
+
+
+async def test_the_profile_is_that_of_the_cluster(connection: Connection, kubernetes: str) -> None:
+    versions = Versions()
+    await versions.look(connection)
+
+    assert versions.profile == releases.profile(Release(kubernetes))
 
 
 async def test_every_kind_that_is_watched_can_be_listed(connection: Connection, kubernetes: str) -> None:

@@ -10,6 +10,7 @@ import yaml
 
 from admission import resources, settings
 from admission.errors import MendError
+from admission.flow import choosing
 
 SHIPPED = resources.config() / "defaults" / "muster.yaml"
 
@@ -21,11 +22,23 @@ def test_the_shipped_file_holds_every_setting_with_its_default() -> None:
     assert settings.read(written) == settings.Settings()
 
 
+@pytest.mark.parametrize("profile", ["auto", "1.36", 1.37])
+def test_a_profile_may_be_written_as_a_number_too(profile: str | float) -> None:
+    found = settings.read({"controller": {"profile": profile}}).controller.profile
+
+    assert str(found) == str(profile)
+
+
+def test_every_release_that_is_known_may_be_chosen() -> None:
+    assert settings.PROFILES == choosing.CHOICES
+
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown setting": ({"webhok": {}}, "webhok"),
     "an unknown setting in a section": ({"webhook": {"prot": 1}}, r"prot.*\$\.webhook"),
     "a wrong type": ({"webhook": {"port": "many"}}, r"\$\.webhook\.port"),
     "an unknown role": ({"roles": ["cook"]}, "cook.*controller, webhook"),
+    "an unknown profile": ({"controller": {"profile": "1.35"}}, r"controller.profile: 1.35: choose auto, 1.36, 1.37"),
     "no role": ({"roles": []}, "none"),
     "a lease that is renewed too late": ({"lease": {"renew_deadline": 20.0}}, "renew_deadline < duration"),
 }

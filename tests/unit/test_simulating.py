@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 from admission.api.reasons import DenyReason, HoldReason
+from admission.dra import releases
+from admission.dra.releases import Release
 from admission.flow import expanding, simulating
 from admission.flow.expanding import Expanded
 from admission.flow.simulating import GangOutcome, Outcome, Verdict
@@ -344,6 +346,23 @@ def test_taint_rules_are_part_of_the_cluster(version: str) -> None:
     assert [(name, rule.driver, rule.taint.effect) for name, rule in rules.items()] == [
         ("good", "gpu.example.com", "NoExecute")
     ]
+
+
+def test_a_taint_rule_keeps_gangs_off_devices() -> None:
+    rule = refused.rule({"pool": "one"})
+
+    assert fates(simulate(teams(), node("one", 1), node("two", 1), job("a"), [rule])) == {"a": "Admitted"}
+    assert fates(simulate(teams(), node("one", 1), job("a"), [rule])) == {"a": HoldReason.NO_FEASIBLE_PLACEMENT}
+
+
+@pytest.mark.parametrize(
+    ("release", "fate"), [(Release.V1_36, HoldReason.NO_FEASIBLE_PLACEMENT), (Release.V1_37, "Admitted")]
+)
+def test_the_profile_decides(release: Release, fate: str) -> None:
+    """A rule without a selector matches every device in 1.36, and none in 1.37."""
+    world = expand(teams(), node("one", 1), job("a"), [refused.rule()], profile=releases.profile(release))
+
+    assert fates(asyncio.run(simulating.simulate(world))) == {"a": fate}
 
 
 def test_kinds_that_are_not_simulated_are_noted() -> None:

@@ -209,6 +209,27 @@ def test_a_claim_that_no_cluster_would_keep_is_told_with_line_field_and_mend(mus
     assert done.stderr.startswith(f"error: {path}:11: ResourceClaim c: {field}: is 9223372036854775807; a claim holds")
 
 
+def test_a_profile_that_is_not_known_is_refused_with_those_that_are(muster: Muster, hardware: str) -> None:
+    done = muster("simulate", hardware, "--profile", "1.35")
+
+    assert done.returncode == 2
+    assert "1.36" in done.stderr
+    assert "1.37" in done.stderr
+
+
+def test_cel_is_judged_as_the_profile_does(muster: Muster, tmp_path: Path) -> None:
+    path = tmp_path / "class.yaml"
+    path.write_text(
+        "apiVersion: resource.k8s.io/v1\nkind: DeviceClass\nmetadata: {name: c}\n"
+        "spec:\n  selectors:\n  - cel: {expression: 'device.`driver` == \"\"'}\n"
+    )
+
+    assert muster("simulate", str(path), "--profile", "1.37").returncode == 0
+    done = muster("simulate", str(path), "--profile", "1.36")
+    assert done.returncode == 2
+    assert "spec.selectors[0].cel.expression: is not CEL that Kubernetes takes: 1:8: unsupported syntax" in done.stderr
+
+
 def test_debug_shows_the_traceback(muster: Muster, tmp_path: Path) -> None:
     done = muster("--debug", "simulate", str(tmp_path))
 

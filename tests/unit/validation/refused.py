@@ -199,6 +199,7 @@ CLASSES = {
     ),
 }
 
+ALL = "device.attributes.all("
 CEL = {
     "CEL that is none": Case(
         claim(exactly(selectors=[cel("true"), cel("device.driver ==")])), f"{ASKED}.selectors[1].cel.expression"
@@ -209,6 +210,10 @@ CEL = {
     ),
     "CEL that is no condition": Case(
         an_object("DeviceClass", {"selectors": [cel("device.driver")]}), "spec.selectors[0].cel.expression"
+    ),
+    "CEL that may cost too much": Case(
+        claim(exactly(selectors=[cel(f"{ALL}a, {ALL}b, {ALL}c, device.attributes[a].all(d, d == c))))")])),
+        f"{ASKED}.selectors[0].cel.expression",
     ),
     "CEL of a template that is none": Case(
         template(claim(exactly(selectors=[cel("device.attributes[")]))),

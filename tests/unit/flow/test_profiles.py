@@ -1,0 +1,95 @@
+"""A cycle decides like the kube-scheduler that the cluster runs now, and promises nothing where that one is random."""
+
+import pytest
+
+from admission.api.reasons import HoldReason
+from admission.dra import releases
+from admission.dra.releases import Profile, Release
+from admission.flow import cycle, memory
+from admission.flow.desks import Desk, Ports, Result
+from tests.builders import NAMESPACE, NOON, ClusterBuilder, a_cluster
+
+OLD, NEW = releases.profile(Release.V1_36), releases.profile(Release.V1_37)
+
+
+class Scheduler:
+    """The port Scheduler of a cluster that is upgraded when a test says so."""
+
+    def __init__(self, profile: Profile | None) -> None:
+        self.profile = profile
+
+
+def a_desk(builder: ClusterBuilder, profile: Profile | None) -> tuple[Desk, Scheduler]:
+    cluster, scheduler = memory.Cluster(builder.snapshot()), Scheduler(profile)
+    ports = Ports(
+        view=cluster,
+        pods=cluster,
+        workloads=cluster,
+        reports=cluster,
+        ledger=memory.Ledger(),
+        scheduler=scheduler,
+    )
+    return Desk(ports=ports, actor="test", epoch=1), scheduler
+
+
+def holds(result: Result) -> dict[str, str]:
+    return {g.workload.name: g.hold.reason for g in result.gangs if g.workload is not None and g.hold is not None}
+
+
+async def test_where_devices_are_picked_at_random_gangs_that_need_some_wait() -> None:
+    cluster = a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q").job("plain", queue="q", gpus=0)
+    desk, _ = a_desk(cluster, None)
+
+    result = await cycle.run(desk, NOON)
+
+    assert holds(result) == {"train": HoldReason.NOT_SIMULATED}
+    (hold,) = [gang.hold for gang in result.gangs if gang.hold is not None]
+    assert f"claim {NAMESPACE}/train-0-gpus needs devices" in hold.message
+    assert "upgrade Kubernetes, or set controller.profile" in hold.message
+    assert len(result.granted) == 1
+
+
+async def test_after_an_upgrade_gangs_are_let_in() -> None:
+    desk, scheduler = a_desk(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q"), None)
+    await cycle.run(desk, NOON)
+
+    scheduler.profile = OLD
+    result = await cycle.run(desk, NOON)
+
+    assert holds(result) == {}
+    assert len(result.granted) == 1
+
+
+@pytest.mark.parametrize(("profile", "minor"), [(OLD, 36), (NEW, 37)])
+async def test_cel_is_evaluated_as_the_scheduler_does(profile: Profile, minor: int) -> None:
+    desk, _ = a_desk(a_cluster().node("a", gpus=1), profile)
+
+    await cycle.run(desk, NOON)
+
+    assert desk.selectors.profile.release == minor
+
+
+async def test_what_was_found_for_another_release_is_forgotten() -> None:
+    cluster = a_cluster().node("a", gpus=1).queue("q", gpus=4).job("large", queue="q", gpus=2)
+    desk, scheduler = a_desk(cluster, OLD)
+    await cycle.run(desk, NOON)
+    selectors, recall, world = desk.selectors, desk.recall, desk.world
+
+    await cycle.run(desk, NOON)
+    assert (desk.selectors is selectors, desk.recall is recall) == (True, True), "nothing has changed"
+
+    scheduler.profile = NEW
+    result = await cycle.run(desk, NOON)
+    assert (desk.selectors is selectors, desk.recall is recall, desk.world is world) == (False, False, False)
+    assert holds(result) == {"large": HoldReason.NO_FEASIBLE_PLACEMENT}
+
+
+async def test_while_the_version_is_unknown_what_was_found_is_kept() -> None:
+    desk, scheduler = a_desk(a_cluster().node("a", gpus=1), NEW)
+    await cycle.run(desk, NOON)
+    selectors = desk.selectors
+
+    scheduler.profile = None
+    await cycle.run(desk, NOON)
+
+    assert desk.selectors is selectors
