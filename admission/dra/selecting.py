@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from admission.api.devices import Slice
 from admission.dra.cel import columns, environments, programs
-from admission.dra.cel.columns import Standing
 from admission.dra.cel.failures import CompileError, EvaluationError
 from admission.dra.cel.readings import Readings
 from admission.dra.pools import Shelf, Spot
@@ -44,8 +43,8 @@ class _Seen:
     slice: Slice
     columns: dict[Texts, Column]
     """Of single texts and of texts folded; of no texts from the beginning."""
-    standing: Standing | None = None
-    """Which devices can be read; found with the first column."""
+    unreadable: int | None = None
+    """The devices on which every text fails; found with the first column."""
 
 
 class Selectors:
@@ -65,12 +64,12 @@ class Selectors:
         """Return which devices of a slice satisfy every text, and on which evaluating stops with an error."""
         seen = self._by_identity.get(id(slice_)) or self._of(slice_)
         return seen.columns.get(texts) or self._folded(
-            texts, seen, columns.Values(slice_, lists=self.profile.reads_lists)
+            texts, seen, columns.Values(slice_, self._readings, lists=self.profile.reads_lists)
         )
 
     def error(self, texts: Texts, slice_: Slice, at: int) -> str:
         """Return why evaluating stops on the device at a place whose bit is bad: computed anew, for people."""
-        value = columns.Values(slice_, lists=self.profile.reads_lists).at(at)
+        value = columns.Values(slice_, self._readings, lists=self.profile.reads_lists).at(at)
         for text in texts:
             answer = self._one(text, slice_, at, value)
             if answer is not True:
@@ -126,9 +125,9 @@ class Selectors:
         program = self._compiled(text)
         if isinstance(program, CompileError):
             return Column(0, seen.columns[()].yes)
-        if seen.standing is None:
-            seen.standing = columns.standing(seen.slice, self._readings, lists=self.profile.reads_lists)
-        return Column(*columns.fill(program, values, seen.standing))
+        if seen.unreadable is None:
+            seen.unreadable = columns.unreadable(seen.slice, self._readings, lists=self.profile.reads_lists)
+        return Column(*columns.fill(program, values, seen.unreadable))
 
     def _one(self, text: str, slice_: Slice, at: int, value: Value) -> Answer:
         program = self._compiled(text)

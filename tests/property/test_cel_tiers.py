@@ -102,10 +102,10 @@ def disagreement(text: str, slice_: devices.Slice, profile: environments.Profile
     program = programs.compile_device(text, profile=profile, readings=readings)
     if isinstance(program, programs.CompileError) or program.sweep is None:
         return None
-    known = columns.standing(slice_, readings, lists=profile.reads_lists)
-    values = columns.Values(slice_, lists=profile.reads_lists)
-    fast = columns.fill(program, values, known)
-    exact = columns.fill(dataclasses.replace(program, sweep=None), values, columns.Standing(0, 0))
+    bad = columns.unreadable(slice_, readings, lists=profile.reads_lists)
+    values = columns.Values(slice_, readings, lists=profile.reads_lists)
+    fast = columns.fill(program, values, bad)
+    exact = columns.fill(dataclasses.replace(program, sweep=None), values, 0)
     return None if fast == exact else f"{text} on {slice_}: {fast}, exactly {exact}"
 
 

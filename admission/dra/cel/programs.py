@@ -24,7 +24,6 @@ from admission.dra.cel import (
     values,
     vetting,
 )
-from admission.dra.cel.library import quantities, versions
 from admission.dra.cel.readings import Readings
 
 CompileError = failures.CompileError
@@ -175,23 +174,25 @@ def _check_result(kind: kinds.Kind, result: Result, environment: environments.En
     raise failures.RefusalError(-1, f"must evaluate to {result.value} or the unknown type, not {kind}")
 
 
-def device_value(driver: str, device: devices.Device, *, lists: bool = False) -> DeviceValue | UnreadableDevice:
-    """Return a device as expressions see it; built once per device and version of its slice.
+def device_value(
+    driver: str, device: devices.Device, *, lists: bool = False, readings: Readings | None = None
+) -> DeviceValue | UnreadableDevice:
+    """Return a device as expressions see it.
 
-    lists: whether attributes may be lists, the gate DRAListTypeAttributes (1.37: always).
-    Source: k8s.io/dynamic-resource-allocation cel/compile.go, DeviceMatches (v0.36).
+    lists: whether attributes may be lists, the gate DRAListTypeAttributes (1.37: always). readings: what remembers the
+    texts that devices repeat. Source: k8s.io/dynamic-resource-allocation cel/compile.go, DeviceMatches (v0.36).
     """
+    known = readings or Readings()
     attributes = values.Domains()
     for name, value in device.attributes.items():
         try:
-            known = _attribute(value, lists=lists)
+            _put(attributes, name, driver, _attribute(value, known, lists=lists))
         except EvaluationError as error:
             return UnreadableDevice(f"attribute {name}: {error}")
-        _put(attributes, name, driver, known)
     capacity = values.Domains()
     for name, amount in device.capacity.items():
         try:
-            _put(capacity, name, driver, quantities.parse(amount.text))
+            _put(capacity, name, driver, known.amounts[amount.text])
         except EvaluationError as error:
             return UnreadableDevice(f"capacity {name}: {error}")
     return assembled(driver, attributes, capacity, allows_multiple=device.allows_multiple)
@@ -215,19 +216,23 @@ def _put(domains: values.Domains, name: str, driver: str, value: object) -> None
     domain, slash, plain = name.partition("/")
     if not slash:
         domain, plain = driver, name
-    if domain not in domains:
-        domains[domain] = values.Names()
-    domains[domain][plain] = value
+    names = domains.get(domain)
+    if names is None:
+        names = domains[domain] = values.Names()
+    names[plain] = value
 
 
-def _attribute(value: devices.AttributeValue | None, *, lists: bool) -> object:
-    if type(value) in (str, int, bool):
+def _attribute(value: devices.AttributeValue | None, readings: Readings, *, lists: bool) -> object:
+    if type(value) in _SCALARS:
         return value
     if isinstance(value, devices.Version):
         try:
-            return versions.parse(value)
+            return readings.versions[value]
         except EvaluationError as error:
             raise EvaluationError(f"parse semantic version: {error}") from None
     if isinstance(value, tuple) and lists:
-        return tuple(_attribute(element, lists=False) for element in value)
+        return tuple(_attribute(element, readings, lists=False) for element in value)
     raise EvaluationError("unsupported attribute value")
+
+
+_SCALARS = frozenset({str, int, bool})

@@ -28,8 +28,8 @@ class Remembered(dict[str, Any]):
 
 
 class Readings:
-    """What one user of programs remembers of texts: amounts in units of 10⁻⁹, and what orders versions."""
+    """What one user of programs remembers of texts: amounts and versions."""
 
     def __init__(self) -> None:
-        self.amounts = Remembered(lambda text: quantities.parse(text).nanos)
-        self.versions = Remembered(lambda text: versions.parse(text).order)
+        self.amounts = Remembered(quantities.parse)
+        self.versions = Remembered(versions.parse)

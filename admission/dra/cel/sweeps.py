@@ -38,15 +38,17 @@ class Sweep(NamedTuple):
     paths: tuple[tuple[str, str], ...]
 
     def over(self, devices: Sequence[Device], driver: str) -> tuple[Bits, Bits]:
-        """Return the devices on which the text holds, and those in doubt. None may be unreadable or odd."""
-        return self.loop(devices, driver, tuple(_key(domain, name, driver) for domain, name in self.paths))
+        """Return the devices on which the text holds, and those in doubt. What is said of unreadable ones is void."""
+        keys = (key for domain, name in self.paths for key in _keys(domain, name, driver))
+        return self.loop(devices, driver, tuple(keys))
 
 
-def _key(domain: str, name: str, driver: str) -> str | None:
-    """Return how a slice of the driver writes a name, None if it cannot."""
+def _keys(domain: str, name: str, driver: str) -> tuple[str | None, str | None]:
+    """Return how a device of the driver writes a name, and how it writes it in another way; None is written nowhere."""
+    qualified = None if "/" in domain else f"{domain}/{name}"
     if domain == driver and "/" not in name:
-        return name
-    return None if "/" in domain else f"{domain}/{name}"
+        return name, qualified
+    return qualified, None
 
 
 def write(root: nodes.Node, checked: checking.Checked, readings: Readings) -> Sweep | None:
@@ -56,10 +58,11 @@ def write(root: nodes.Node, checked: checking.Checked, readings: Readings) -> Sw
     writer = _Writer(checked, readings)
     try:
         body = writer.truth(writer.piece(root, {"device": _Path()}))
-        exec(compile(_TEMPLATE.format(keys=writer.keys(), body=body), "<sweep>", "exec"), writer.table)  # noqa: S102
+        source = _TEMPLATE.format(keys=writer.keys(), guard=writer.guard(), body=body)
+        exec(compile(source, "<sweep>", "exec"), writer.table)  # noqa: S102
     except (Unsupported, failures.EvaluationError, SyntaxError, RecursionError, MemoryError):
         return None
-    return Sweep(writer.table["sweep"], tuple(writer.paths))
+    return Sweep(writer.table["sweep"], tuple((domain, name) for _, domain, name in writer.paths))
 
 
 _TEMPLATE = """
@@ -70,6 +73,7 @@ def sweep(devices, driver, keys):
     for device in devices:
         A = device.attributes
         try:
+            {guard}
             if {body}:
                 yes |= bit
         except Exception:
@@ -166,7 +170,7 @@ class _Writer:
     def __init__(self, checked: checking.Checked, readings: Readings) -> None:
         self.checked = checked
         self.readings = readings
-        self.paths: list[tuple[str, str]] = []
+        self.paths: list[tuple[str, str, str]] = []
         self.variables = 0
         self.table: dict[str, Any] = {
             "doubt": _doubt,
@@ -178,8 +182,16 @@ class _Writer:
         }
 
     def keys(self) -> str:
-        names = "".join(f"K{place}, " for place in range(len(self.paths)))
+        names = "".join(f"K{place}, O{place}, " for place in range(len(self.paths)))
         return f"{names}= keys" if names else "pass"
+
+    def guard(self) -> str:
+        """Leave a device in doubt that writes a name with its driver's domain: it may write it without, too."""
+        tests = [
+            f"O{place} in {'device.capacity' if field == 'capacity' else 'A'}"
+            for place, (field, _, _) in enumerate(self.paths)
+        ]
+        return f"if {' or '.join(tests)}: doubt()" if tests else "pass"
 
     def constant(self, value: Any) -> str:
         name = f"C{len(self.table)}"
@@ -193,7 +205,7 @@ class _Writer:
     def key(self, path: _Path) -> str:
         assert path.domain is not None  # noqa: S101 - a value's path has both
         assert path.name is not None  # noqa: S101
-        place = (path.domain, path.name)
+        place = (path.field, path.domain, path.name)
         if place not in self.paths:
             self.paths.append(place)
         return f"K{self.paths.index(place)}"
@@ -253,7 +265,7 @@ class _Writer:
         if path.name is None:
             raise Unsupported
         if path.field == "capacity":
-            return _Piece(f"amounts[device.capacity[{self.key(path)}].text]", _Tag.AMOUNT)
+            return _Piece(f"amounts[device.capacity[{self.key(path)}].text].nanos", _Tag.AMOUNT)
         return _Piece(f"A[{self.key(path)}]", _Tag.ANY)
 
     def is_there(self, path: _Path) -> str:
@@ -293,7 +305,7 @@ class _Writer:
             raise Unsupported
         value = self.variable()
         if tag is _Tag.VERSION:
-            return f"(versions[{value}] if ({value} := {piece.source}).__class__ is Version else doubt())"
+            return f"(versions[{value}].order if ({value} := {piece.source}).__class__ is Version else doubt())"
         if tag not in _CLASSES:
             raise Unsupported
         return f"({value} if ({value} := {piece.source}).__class__ is {_CLASSES[tag]} else doubt())"
@@ -338,7 +350,7 @@ class _Writer:
         attribute, other = (left, right) if left.tag is _Tag.ANY else (right, left)
         value = self.variable()
         if other.tag is _Tag.VERSION:
-            same = f"versions[{value}] {operator} {other.source}"
+            same = f"versions[{value}].order {operator} {other.source}"
             unlike = str(negated) if negated or attribute is left else "doubt()"
             source = f"({same} if ({value} := {attribute.source}).__class__ is Version else {unlike})"
         elif other.tag in _CLASSES:
