@@ -38,7 +38,7 @@ def advice(hold: Hold, queue: str) -> str:  # noqa: C901, PLR0911, PLR0912 - one
         case HoldReason.SEARCH_LIMIT:
             return "it may fit: fewer pods, fewer selectors or a larger controller.steps let the search end"
         case HoldReason.NOT_SIMULATED:
-            return f"leave out what is named, or set spec.placement of queue {queue} to Count"
+            return "the sentence above names it: do without it, or mend it; nothing is guessed at"
         case HoldReason.LEDGER_UNAVAILABLE:
             return "the ledger's database has to answer again; nothing is granted without it"
         case _:

@@ -4,10 +4,11 @@ For `muster simulate`: an object that no cluster would keep must not be decided 
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from admission.api.reading import Json, Reader
 from admission.api.validation import claims, objects
-from admission.dra.cel import admitting
+from admission.dra.cel import admitting, environments
 from admission.dra.releases import Profile
 from admission.errors import Flaw
 
@@ -19,10 +20,16 @@ def flaws(kind: str, obj: Json, profile: Profile) -> tuple[Flaw, ...]:
         text = selector.child("cel").raw("expression")
         # What is no text, or too long a one, is told with the other fields.
         if isinstance(text, str) and 0 < len(text.encode(errors="replace")) <= claims.LONGEST_EXPRESSION:
-            objection = admitting.device(text, profile=profile.cel)
+            objection = _objection(text, profile.cel)
             if objection is not None:
                 selector.flaw("cel.expression", f"is not CEL that Kubernetes takes: {objection.message}")
     return tuple(dict.fromkeys((*objects.flaws(kind, obj), *reader.flaws)))
+
+
+@lru_cache(maxsize=1024)
+def _objection(text: str, compiler: environments.Profile) -> admitting.Inadmissible | None:
+    """Judge a text, once: thousands of claims say the same."""
+    return admitting.device(text, profile=compiler)
 
 
 def _selectors(kind: str, obj: Reader) -> Iterator[Reader]:
