@@ -1,0 +1,365 @@
+"""Extended resources that devices stand behind: the claim that kube-scheduler makes for them, and what it never does.
+
+A container asks for `test.muster.dev/gpu: 2` as of a device plugin; a DeviceClass says that this means its devices.
+The gate DRAExtendedResource is on by default in 1.36 and 1.37, and both do the same.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.controlplane import ApiError, ControlPlane, fleet, placements, workloads
+from tests.controlplane.fleet import Manifest
+from tests.controlplane.namespaces import Namespace
+from tests.controlplane.observing import eventually, holds_for
+from tests.controlplane.workloads import GATE
+from tests.e2e import barriers
+from tests.e2e.barriers import Barrier
+
+GPU, NIC = "test.muster.dev/gpu", "test.muster.dev/nic"
+GPU_CLASS, NIC_CLASS = "extended-gpu", "extended-nic"
+IMPLICIT = f"deviceclass.resource.kubernetes.io/{GPU_CLASS}"
+ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
+CLASSES = fleet.COLLECTIONS["DeviceClass"]
+GPUS = 40
+SECONDS_OF_NOTHING = 5.0
+
+Containers = Sequence[tuple[str, Mapping[str, str]]]
+"""Kind (init, sidecar, main) and requests of each, in the pod's order."""
+
+Requests = Sequence[tuple[str, str, int]]
+"""Name, class and count of each request, in the claim's order."""
+
+numbers = itertools.count(1)
+
+
+def extended_class(name: str, resource: str) -> Manifest:
+    made = fleet.device_class(name)
+    made["spec"]["extendedResourceName"] = resource
+    return made
+
+
+@pytest.fixture(scope="module")
+def barrier(control_plane: ControlPlane) -> Iterator[Barrier]:
+    with barriers.barrier(control_plane.client()) as barrier:
+        yield barrier
+
+
+@pytest.fixture(scope="module")
+def node(control_plane: ControlPlane) -> Iterator[str]:
+    """A node with GPUs and two classes that both mean them, each with an extended resource of its own."""
+    client = control_plane.client()
+    hardware = [extended_class(GPU_CLASS, GPU), extended_class(NIC_CLASS, NIC), fleet.device_class()]
+    hardware += fleet.gpu_node("extended", gpus=GPUS)
+    fleet.install(client, hardware)
+    yield "extended"
+    fleet.remove(client, hardware)
+    for name in (GPU_CLASS, NIC_CLASS):
+        client.delete(f"{CLASSES}/{name}")
+
+
+@pytest.fixture
+def world(namespace: Namespace, barrier: Barrier, node: str) -> Namespace:
+    """A namespace, once kube-scheduler knows the classes and has got the devices of earlier tests back."""
+    barrier.wait(namespace)
+    return namespace
+
+
+def pod(name: str, containers: Containers, **more: Any) -> Manifest:
+    """A pod on the node whose containers ask for this."""
+    made = workloads.pod(name, nodeSelector={"kubernetes.io/hostname": "extended"}, **more)
+    uses = made["spec"]["containers"][0].get("resources", {})
+    spec: Manifest = {"containers": [], "initContainers": []}
+    for number, (kind, requests) in enumerate(containers):
+        resources = {"requests": dict(requests), "limits": dict(requests), **uses}
+        container: Manifest = {
+            "name": f"{kind}-{number}",
+            "image": "registry.k8s.io/pause:3.10",
+            "resources": resources,
+        }
+        if kind == "sidecar":
+            container["restartPolicy"] = "Always"
+        spec["containers" if kind == "main" else "initContainers"].append(container)
+    return {**made, "spec": {**made["spec"], **spec}}
+
+
+def claim_made_for(world: Namespace, name: str) -> Any:
+    """Return the claim that the status of a bound pod names."""
+    status = world.bound(name)["status"]["extendedResourceClaimStatus"]
+    return world.claim(status["resourceClaimName"])
+
+
+def requests_of(claim: Any) -> list[tuple[str, str, int]]:
+    requests = claim["spec"]["devices"]["requests"]
+    return [(one["name"], one["exactly"]["deviceClassName"], one["exactly"]["count"]) for one in requests]
+
+
+def devices_of(claim: Any) -> list[tuple[str, str]]:
+    results = claim["status"]["allocation"]["devices"]["results"]
+    return [(one["request"], one["device"]) for one in results]
+
+
+CASES: dict[str, tuple[Containers, Requests]] = {
+    "one container": ([("main", {GPU: "2"})], [("container-0-request-0", GPU_CLASS, 2)]),
+    "a request's number is the resource's place among all that the container asks for": (
+        [("main", {"cpu": "1", GPU: "1", "memory": "1Gi"})],
+        [("container-0-request-2", GPU_CLASS, 1)],
+    ),
+    "a class may be asked for by its own name as well": (
+        [("main", {GPU: "1", IMPLICIT: "2"})],
+        [("container-0-request-0", GPU_CLASS, 2), ("container-0-request-1", GPU_CLASS, 1)],
+    ),
+    "two containers and two resources": (
+        [("main", {GPU: "1", NIC: "1"}), ("main", {GPU: "2"})],
+        [
+            ("container-0-request-0", GPU_CLASS, 1),
+            ("container-0-request-1", NIC_CLASS, 1),
+            ("container-1-request-0", GPU_CLASS, 2),
+        ],
+    ),
+    "requests are sorted as text": (
+        [("main", {GPU: "1"} if number in {2, 10} else {}) for number in range(11)],
+        [("container-10-request-0", GPU_CLASS, 1), ("container-2-request-0", GPU_CLASS, 1)],
+    ),
+    "an init container takes over what later containers have and asks for the rest": (
+        [("init", {GPU: "3"}), ("main", {GPU: "1"}), ("main", {GPU: "1"})],
+        [
+            ("container-0-request-0", GPU_CLASS, 1),
+            ("container-1-request-0", GPU_CLASS, 1),
+            ("container-2-request-0", GPU_CLASS, 1),
+        ],
+    ),
+    "an init container that needs no more than later containers asks for nothing": (
+        [("init", {GPU: "2"}), ("main", {GPU: "2"})],
+        [("container-1-request-0", GPU_CLASS, 2)],
+    ),
+    "of all init containers the greediest asks, the first of equals": (
+        [("init", {GPU: "2"}), ("init", {GPU: "4"}), ("init", {GPU: "4"}), ("main", {GPU: "1"})],
+        [("container-1-request-0", GPU_CLASS, 3), ("container-3-request-0", GPU_CLASS, 1)],
+    ),
+    "a sidecar has its own, which init containers after it cannot take over": (
+        [("sidecar", {GPU: "2"}), ("init", {GPU: "2"}), ("main", {GPU: "1"})],
+        [
+            ("container-0-request-0", GPU_CLASS, 2),
+            ("container-1-request-0", GPU_CLASS, 1),
+            ("container-2-request-0", GPU_CLASS, 1),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize(("containers", "requests"), CASES.values(), ids=CASES)
+def test_kube_scheduler_makes_a_claim_of_a_pods_extended_resources(
+    world: Namespace, containers: Containers, requests: Requests
+) -> None:
+    world.create(pod("worker", containers))
+
+    claim = claim_made_for(world, "worker")
+
+    assert requests_of(claim) == requests
+    asked = [name for name, _, count in requests for _ in range(count)]
+    assert devices_of(claim) == [(name, f"gpu-{number}") for number, name in enumerate(asked)]
+
+
+def test_the_claim_is_the_pods_own_and_goes_with_it(world: Namespace) -> None:
+    world.create(pod("worker", [("init", {GPU: "2"}), ("main", {GPU: "1"})]))
+
+    claim = claim_made_for(world, "worker")
+
+    seen = world.pod("worker")
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "worker", "uid": seen["metadata"]["uid"], "controller": True}
+    assert claim["metadata"]["generateName"] == "worker-extended-resources-"
+    assert claim["metadata"]["annotations"] == {ANNOTATION: "true"}
+    assert claim["metadata"]["ownerReferences"] == [owner]
+    assert claim["metadata"]["finalizers"] == [placements.FINALIZER]
+    assert [one["name"] for one in claim["status"]["reservedFor"]] == ["worker"]
+    mappings = seen["status"]["extendedResourceClaimStatus"]["requestMappings"]
+    assert [(one["containerName"], one["resourceName"], one["requestName"]) for one in mappings] == [
+        ("main-1", GPU, "container-1-request-0"),
+        ("init-0", GPU, "container-1-request-0"),
+        ("init-0", GPU, "container-0-request-0"),
+    ]
+    world.client.delete(f"{world.pods}/worker?gracePeriodSeconds=0")
+    eventually(lambda: not made_claims(world), what="the claim is collected")
+
+
+def made_claims(world: Namespace) -> list[Any]:
+    return [
+        claim for claim in world.client.items(world.claims) if ANNOTATION in claim["metadata"].get("annotations", {})
+    ]
+
+
+def test_a_gated_pod_has_no_such_claim_yet(world: Namespace) -> None:
+    world.create(workloads.claim_template("one-gpu"))
+    world.create(pod("worker", [("main", {GPU: "1"})], template="one-gpu", gates=[GATE]))
+    world.claim_of("worker")
+
+    holds_for(SECONDS_OF_NOTHING, lambda: not made_claims(world), what="only the template's claim is there")
+
+
+def test_a_pods_own_claims_choose_first(world: Namespace) -> None:
+    world.create(workloads.claim("own"), pod("worker", [("main", {GPU: "1"})], claim="own"))
+
+    assert devices_of(claim_made_for(world, "worker")) == [("container-0-request-0", "gpu-1")]
+    assert devices_of(world.claim("own")) == [("gpu", "gpu-0")]
+
+
+def test_a_pod_waits_when_its_own_claims_leave_too_little(world: Namespace) -> None:
+    world.create(pod("first", [("main", {GPU: str(GPUS - 8)})]))
+    world.bound("first")
+    world.create(
+        workloads.claim("own", workloads.device_request(count=7)), pod("worker", [("main", {GPU: "2"})], claim="own")
+    )
+
+    refusal = eventually(lambda: world.refusal("worker"), what="kube-scheduler says why")
+
+    assert "cannot allocate all claims" in refusal
+    assert reason_of(world, "worker") == "Unschedulable"
+
+
+REFUSED: dict[str, tuple[Containers, str, str]] = {
+    "more than a claim may have": ([("main", {GPU: "33"})], "SchedulerError", "exceeds the claim limit of 32"),
+    "a resource that no class has": ([("main", {"test.muster.dev/nothing": "1"})], "Unschedulable", "Insufficient"),
+    "a class that does not exist": (
+        [("main", {f"{IMPLICIT}-not": "1"})],
+        "Unschedulable",
+        f"Insufficient {IMPLICIT}-not",
+    ),
+}
+
+
+@pytest.mark.parametrize(("containers", "reason", "said"), REFUSED.values(), ids=REFUSED)
+def test_kube_scheduler_refuses(world: Namespace, containers: Containers, reason: str, said: str) -> None:
+    world.create(pod("worker", containers))
+
+    refusal = eventually(lambda: world.refusal("worker"), what="kube-scheduler says why")
+
+    assert said in refusal
+    assert reason_of(world, "worker") == reason
+
+
+def reason_of(world: Namespace, name: str) -> str:
+    conditions = world.pod(name)["status"]["conditions"]
+    found: str = next(one["reason"] for one in conditions if one["type"] == "PodScheduled")
+    return found
+
+
+@pytest.fixture
+def plugin(world: Namespace, barrier: Barrier) -> Iterator[None]:
+    """One GPU of the same name from a device plugin on the node."""
+    path = f"{fleet.COLLECTIONS['Node']}/extended/status"
+
+    def publish(amount: str | None) -> None:
+        world.client.merge_patch(path, {"status": {"allocatable": {GPU: amount}, "capacity": {GPU: amount}}})
+        barrier.wait(world)
+
+    publish("1")
+    yield
+    world.empty()
+    publish(None)
+
+
+@pytest.mark.usefixtures("plugin")
+def test_what_a_device_plugin_has_on_a_node_is_not_claimed(world: Namespace) -> None:
+    world.create(pod("worker", [("main", {GPU: "1", NIC: "1"})]))
+
+    assert requests_of(claim_made_for(world, "worker")) == [("container-0-request-1", NIC_CLASS, 1)]
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_device_plugin_and_devices_never_make_up_one_resource_together(world: Namespace) -> None:
+    world.create(pod("one", [("main", {GPU: "1"})]), pod("two", [("main", {GPU: "2"})]))
+
+    world.bound("one")
+    refusal = eventually(lambda: world.refusal("two"), what="kube-scheduler says why")
+    assert f"Insufficient {GPU}" in refusal
+    assert made_claims(world) == []
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_pod_with_a_claim_of_its_own_is_never_bound_where_a_device_plugin_has_all_else(world: Namespace) -> None:
+    """A defect: kube-scheduler makes an empty claim for nothing, and then fails for want of anything to write of it."""
+    world.create(workloads.claim("own"), pod("worker", [("main", {GPU: "1"})], claim="own"))
+
+    refusal = eventually(lambda: world.refusal("worker"), what="kube-scheduler says why")
+
+    assert "nil or empty request mappings" in refusal
+    assert reason_of(world, "worker") == "SchedulerError"
+    holds_for(SECONDS_OF_NOTHING, lambda: world.node_of("worker") is None, what="the pod is not bound")
+
+
+def test_nobody_else_can_allocate_it(world: Namespace, kubernetes: str) -> None:
+    """kube-scheduler takes such a claim for a remnant of its own and deletes it; 1.36 forgets the pod after that."""
+    world.create(pod("worker", [("main", {GPU: "1"})], gates=[GATE]))
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "worker", "controller": True}
+    owner["uid"] = world.pod("worker")["metadata"]["uid"]
+    prepared = workloads.claim("prepared", workloads.device_request("container-0-request-0", device_class=GPU_CLASS))
+    prepared["metadata"].update({"annotations": {ANNOTATION: "true"}, "ownerReferences": [owner]})
+    world.create(prepared)
+    placements.protect(world, "prepared")
+    wanted = placements.allocation(node="extended", device="gpu-7", request="container-0-request-0")
+    placements.write_allocation(world, "prepared", wanted)
+
+    placements.open_gate(world, "worker", pin_to="extended")
+
+    eventually(lambda: world.client.find(f"{world.claims}/prepared") is None, what="the prepared claim is deleted")
+    if kubernetes == "1.36":
+        refusal = eventually(lambda: world.refusal("worker"), what="kube-scheduler says why")
+        assert "cannot schedule extended resource claim" in refusal
+    else:
+        assert devices_of(claim_made_for(world, "worker")) == [("container-0-request-0", "gpu-0")]
+
+
+@pytest.fixture
+def rivals(world: Namespace, barrier: Barrier) -> Iterator[tuple[str, str, str]]:
+    """Two classes that claim one extended resource, the older and the newer, and its name."""
+    number = next(numbers)
+    resource, older, newer = f"test.muster.dev/disputed-{number}", f"disputed-a-{number}", f"disputed-b-{number}"
+    made = world.client.create(CLASSES, extended_class(older, resource))["metadata"]["creationTimestamp"]
+    eventually(lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") > made, what="the next second begins")
+    world.client.create(CLASSES, extended_class(newer, resource))
+    barrier.wait(world)
+    yield older, newer, resource
+    for name in (older, newer):
+        world.client.delete(f"{CLASSES}/{name}")
+
+
+def test_of_two_classes_the_newer_one_is_meant(world: Namespace, rivals: tuple[str, str, str]) -> None:
+    _, newer, resource = rivals
+    world.create(pod("worker", [("main", {resource: "1"})]))
+
+    assert requests_of(claim_made_for(world, "worker")) == [("container-0-request-0", newer, 1)]
+
+
+@pytest.mark.parametrize("deleted", [0, 1], ids=["the older", "the newer"])
+def test_once_one_of_two_classes_is_deleted_the_resource_is_unknown_until_the_other_changes(
+    world: Namespace, barrier: Barrier, rivals: tuple[str, str, str], deleted: int
+) -> None:
+    """A defect: kube-scheduler forgets the resource with either class. A restart helps as well."""
+    resource, left = rivals[2], rivals[1 - deleted]
+    world.client.delete(f"{CLASSES}/{rivals[deleted]}")
+    barrier.wait(world)
+    world.create(pod("worker", [("main", {resource: "1"})]))
+
+    refusal = eventually(lambda: world.refusal("worker"), what="kube-scheduler says why")
+    assert f"Insufficient {resource}" in refusal
+    world.client.merge_patch(f"{CLASSES}/{left}", {"metadata": {"labels": {"changed": "true"}}})
+    barrier.wait(world)
+    world.create(pod("later", [("main", {resource: "1"})]))
+    assert requests_of(claim_made_for(world, "later")) == [("container-0-request-0", left, 1)]
+
+
+def test_only_a_class_asked_for_by_its_own_name_may_be_asked_for_without_a_limit(world: Namespace) -> None:
+    def unlimited(name: str, resource: str) -> Manifest:
+        made = pod(name, [("main", {})])
+        made["spec"]["containers"][0]["resources"] = {"requests": {resource: "1"}}
+        return made
+
+    world.create(unlimited("implicit", IMPLICIT))
+
+    assert requests_of(claim_made_for(world, "implicit")) == [("container-0-request-0", GPU_CLASS, 1)]
+    with pytest.raises(ApiError, match="Limit must be set for non overcommitable resources"):
+        world.create(unlimited("explicit", GPU))
