@@ -1,4 +1,4 @@
-"""Benchmarks: `python -m tests.bench [webhook] [admission] [options]`; both by default, JSON and a table of each."""
+"""Benchmarks: `python -m tests.bench [webhook] [admission] [cel] [options]`; JSON and a table of each; default: all."""
 
 import argparse
 import json
@@ -8,10 +8,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import admission, webhook
+from tests.bench import admission, cel, webhook
 
 NUMBERS = {"requests_per_second": "requests/s", "p50_ms": "p50 ms", "p99_ms": "p99 ms", "cpu_us": "server CPU µs"}
-BENCHMARKS = ("webhook", "admission")
+BENCHMARKS = ("webhook", "admission", "cel")
 
 
 def main() -> None:
@@ -20,6 +20,9 @@ def main() -> None:
         if name == "webhook":
             result = webhook.measure(clients=given.clients, rounds=given.rounds, seconds=given.seconds)
             table = _webhook(result)
+        elif name == "cel":
+            result = cel.measure(rounds=given.rounds)
+            table = cel.table(result)
         else:
             result = admission.measure(nodes=given.nodes, gangs=given.gangs, rounds=given.passes)
             table = _admission(result)
@@ -32,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("benchmarks", nargs="*", choices=BENCHMARKS, default=[])
     parser.add_argument("--out", type=Path, default=Path("bench-results"))
-    parser.add_argument("--rounds", type=int, default=9, help="webhook: rounds per server")
+    parser.add_argument("--rounds", type=int, default=9, help="webhook: rounds per server; cel: rounds")
     parser.add_argument("--seconds", type=float, default=1.5, help="webhook: length of a round")
     parser.add_argument("--clients", type=lambda text: [int(n) for n in text.split(",")], default=[1, 50, 200])
     parser.add_argument("--nodes", type=int, default=25, help="admission: nodes with eight GPUs")
