@@ -25,6 +25,9 @@ MANAGED_BY = "app.kubernetes.io/managed-by"
 FIELD_MANAGER = "muster"
 """Owner of the fields that Muster applies on the server side."""
 
+EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
+"""Annotation of the claim that kube-scheduler makes for the extended resources of a pod."""
+
 HOSTNAME = "kubernetes.io/hostname"
 
 QueueName = NewType("QueueName", str)
@@ -33,3 +36,20 @@ NodeName = NewType("NodeName", str)
 Uid = NewType("Uid", str)
 GangUid = NewType("GangUid", str)
 """Identity of a gang: the UID of the owner that makes its pods, or of the lone pod. Never taken from a label."""
+
+
+def extended_claim(pod: Uid) -> Uid:
+    """Return what stands for the UID of a pod's claim for extended resources.
+
+    kube-scheduler makes that claim in the moment in which it binds the pod, so a plan, its charge and its reservation
+    come long before the claim has a UID of its own.
+    """
+    return Uid(f"{pod}{_EXTENDED}")
+
+
+def is_extended_claim(claim: Uid) -> bool:
+    """Return whether a UID is one of `extended_claim`."""
+    return claim.endswith(_EXTENDED)
+
+
+_EXTENDED = "/extended-resources"

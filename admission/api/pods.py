@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from admission.api import meta, names, nodes, selectors
 from admission.api.meta import Meta
@@ -22,12 +23,31 @@ class PodClaim:
     template: str | None = None
 
 
+class Stage(StrEnum):
+    """When a container runs."""
+
+    INIT = "init"
+    """Before all others of its kind that come after it, and then no more."""
+    SIDECAR = "sidecar"
+    """From its turn among the init containers to the end."""
+    MAIN = "main"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """What one container asks for: every resource that it names, in order of names, also those of which it wants 0."""
+
+    stage: Stage
+    requests: tuple[tuple[str, int], ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
     """A pod.
 
-    requests: what its containers ask for together, as kube-scheduler counts it. generated_claims: status, the pod's own
-    name of a claim → the claim made from its template.
+    requests: what its containers ask for together, as kube-scheduler counts it. containers: init containers, then the
+    others; only where one of them asks for an extended resource, which may be devices in disguise. generated_claims:
+    status, the pod's own name of a claim → the claim made from its template.
     """
 
     meta: Meta
@@ -38,6 +58,7 @@ class Pod:
     claims: tuple[PodClaim, ...] = ()
     generated_claims: Mapping[str, str] = field(default_factory=dict)
     requests: Resources = field(default_factory=dict)
+    containers: tuple[Container, ...] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict)
     affinity: NodeSelector | None = None
     tolerations: tuple[Toleration, ...] = ()
@@ -84,6 +105,7 @@ def decode(obj: Json) -> Pod:
             if "resourceClaimName" in entry
         },
         requests=_requests(spec),
+        containers=_containers(spec),
         node_selector=spec.pairs("nodeSelector"),
         affinity=selectors.decode_nodes(node_affinity.child(required)) if required in node_affinity else None,
         tolerations=tuple(map(selectors.decode_toleration, spec.children("tolerations"))),
@@ -105,6 +127,19 @@ def _claim(reader: Reader) -> PodClaim:
     if (claim.claim is None) == (claim.template is None):
         reader.flaw("", "needs exactly one of resourceClaimName and resourceClaimTemplateName")
     return claim
+
+
+def _containers(spec: Reader) -> tuple[Container, ...]:
+    """Return the containers of a pod, if one of them asks for a resource that has a domain in its name."""
+    found = [
+        *(
+            (Stage.SIDECAR if one.text("restartPolicy") == "Always" else Stage.INIT, one)
+            for one in spec.children("initContainers")
+        ),
+        *((Stage.MAIN, one) for one in spec.children("containers")),
+    ]
+    listed = tuple(Container(stage=stage, requests=tuple(sorted(_container(one).items()))) for stage, one in found)
+    return listed if any("/" in name for container in listed for name, _ in container.requests) else ()
 
 
 def _requests(spec: Reader) -> Resources:

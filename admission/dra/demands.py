@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from admission.api.claims import Claim
+from admission.api.claims import MAX_CONSUMERS, Claim
 from admission.api.names import NodeName, Uid
-from admission.dra import asking, filters
-from admission.dra.asking import ClaimAsk, Refusal
+from admission.dra import asking, extended, filters
+from admission.dra.asking import ClaimAsk, Fatal, Refusal
 from admission.dra.plans import PodDemand
 from admission.dra.worlds import World, key_of
 
@@ -73,10 +73,12 @@ class Refused:
 
 def compiled(demands: Sequence[PodDemand], world: World) -> Gang | Refused:
     """Group pods into kinds; the first claim that cannot be searched for is the answer instead."""
-    numbers = _shared(demands, world)
+    numbers, numbers_of_users = _shared(demands, world), _users(demands)
     grouped: dict[Hashable, list[tuple[PodDemand, tuple[Wanted, ...]]]] = {}
     asks: dict[Hashable, ClaimAsk | Refusal] = {}
     for demand in sorted(demands, key=lambda demand: _natural(demand.pod.meta.name)):
+        if refusal := _refusal(demand, numbers_of_users, world):
+            return Refused(demand.pod.meta.name, refusal)
         wanted: list[Wanted] = []
         for claim in _open(demand, world):
             found = _ask(claim, world, asks)
@@ -87,6 +89,33 @@ def compiled(demands: Sequence[PodDemand], world: World) -> Gang | Refused:
     kinds = [_kind(members, world) for members in grouped.values()]
     kinds.sort(key=lambda kind: (len(kind.nodes), -kind.devices))
     return Gang(kinds=tuple(kinds), shared=len(numbers))
+
+
+def _users(demands: Iterable[PodDemand]) -> dict[Uid, int]:
+    """Count the consumers that every claim will have: those that it has, and these pods."""
+    users: dict[Uid, set[str]] = {}
+    for demand in demands:
+        for claim in demand.claims:
+            users.setdefault(key_of(claim), set(claim.reserved_for)).add(demand.pod.meta.uid or demand.pod.meta.key)
+    return {key: len(found) for key, found in users.items()}
+
+
+def _refusal(demand: PodDemand, users: Mapping[Uid, int], world: World) -> Fatal | None:
+    """Return why kube-scheduler would never bind the pod, or why nobody can tell where; None where neither is so."""
+    for claim in demand.claims:
+        if users[key_of(claim)] > MAX_CONSUMERS:
+            return Fatal(
+                f"claim {claim.meta.name} would have {users[key_of(claim)]} consumers, and status.reservedFor holds"
+                f" {MAX_CONSUMERS} at most; let the pods share several claims"
+            )
+    for resource in demand.extended:
+        offers = extended.offering(resource, world.classes)
+        if len(offers) > 1:
+            return Fatal(
+                f"resource {resource} is offered by device classes {', '.join(offers)}, and which of them"
+                " kube-scheduler takes cannot be told; let only one have that extendedResourceName"
+            )
+    return None
 
 
 def _open(demand: PodDemand, world: World) -> Iterable[Claim]:
@@ -122,6 +151,7 @@ def _likeness(demand: PodDemand, wanted: Iterable[Wanted], world: World) -> Hash
         tuple(sorted(pod.node_selector.items())),
         pod.affinity,
         pod.tolerations,
+        demand.extended,
         bound,
     )
 
@@ -131,7 +161,7 @@ def _kind(members: Sequence[tuple[PodDemand, tuple[Wanted, ...]]], world: World)
     return PodKind(
         members=tuple(demand for demand, _ in members),
         wanted=tuple(wanted for _, wanted in members),
-        wants={resource: amount for resource, amount in first.pod.requests.items() if amount > 0},
+        wants=filters.wants(first),
         nodes=frozenset(name for name, node in world.nodes.items() if filters.refuses(first, node, world) is None),
     )
 

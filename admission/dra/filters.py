@@ -12,6 +12,7 @@ from typing import NamedTuple
 from admission.api.nodes import Node
 from admission.api.pods import Pod
 from admission.api.selectors import Taint, first_untolerated
+from admission.dra import extended
 from admission.dra.plans import PodDemand
 from admission.dra.worlds import World, key_of
 
@@ -27,6 +28,7 @@ class Filter(StrEnum):
     NODE_SELECTOR = "node selector"
     AFFINITY = "affinity"
     CLAIM = "claim"
+    PLUGIN = "device plugin"
     RESOURCES = "resources"
 
 
@@ -39,7 +41,7 @@ class Refused(NamedTuple):
 
 def refuses(demand: PodDemand, node: Node, world: World) -> Refused | None:
     """Return the first filter that keeps the pod off the node whatever is free there; None when it may go there."""
-    return _refuses_pod(demand.pod, node) or _refuses_claims(demand, node, world)
+    return _refuses_pod(demand.pod, node) or _refuses_claims(demand, node, world) or _refuses_extended(demand, node)
 
 
 def _refuses_pod(pod: Pod, node: Node) -> Refused | None:
@@ -66,6 +68,24 @@ def _refuses_claims(demand: PodDemand, node: Node, world: World) -> Refused | No
         elif world.pinned.get(key_of(claim), node.name) != node.name:
             return Refused(Filter.CLAIM, f"cannot use claim {claim.meta.name}, which is planned elsewhere")
     return None
+
+
+def _refuses_extended(demand: PodDemand, node: Node) -> Refused | None:
+    """Keep apart nodes where device plugins serve a pod's extended resources and those where devices do."""
+    for resource, plugged in zip(demand.extended, extended.is_plugged(node, demand.extended), strict=True):
+        if plugged and not demand.plugged:
+            return Refused(Filter.PLUGIN, f"has a device plugin for {resource}")
+        if demand.plugged and not plugged:
+            return Refused(Filter.PLUGIN, f"has no device plugin for {resource}")
+    if demand.plugged and any(claim.allocation is None for claim in demand.claims):
+        return Refused(Filter.PLUGIN, "cannot bind a pod with claims beside resources of a device plugin")
+    return None
+
+
+def wants(demand: PodDemand) -> dict[str, int]:
+    """Return the resources that a node must have left for the pod, without those that devices serve."""
+    by_devices = () if demand.plugged else demand.extended
+    return {name: amount for name, amount in demand.pod.requests.items() if amount > 0 and name not in by_devices}
 
 
 def lacking(wants: Mapping[str, int], left: Mapping[str, int] | None) -> str | None:

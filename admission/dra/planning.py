@@ -38,6 +38,26 @@ def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
     steps: devices tried and pods placed, at most. Quota takes part in the search: where the first choice is not
     affordable another one may be. Claims that are allocated or planned already are not charged again.
     """
+    answer = _plan(pods, world, meters, selectors, steps, affordable)
+    if isinstance(answer, NoPlan) and any(demand.extended for demand in pods):
+        plugged = _plan([_plugged(demand) for demand in pods], world, meters, selectors, steps, affordable)
+        return plugged if isinstance(plugged, Plan) else answer
+    return answer
+
+
+def _plugged(demand: PodDemand) -> PodDemand:
+    """Return the same pod with its extended resources served by device plugins, as far as it has any."""
+    return replace(demand, claims=demand.claims[:-1], plugged=True) if demand.extended else demand
+
+
+def _plan(  # noqa: PLR0913, PLR0917 - the same
+    pods: Sequence[PodDemand],
+    world: World,
+    meters: Meters,
+    selectors: Selectors,
+    steps: int,
+    affordable: Affordable,
+) -> Plan | NoPlan:
     gang = demands.compiled(pods, world)
     if not isinstance(gang, Gang):
         return NoPlan(kind=Kind.FATAL, message=f"pod {gang.pod}: {gang.refusal}", details={"pod": gang.pod})

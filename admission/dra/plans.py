@@ -18,11 +18,15 @@ class PodDemand:
     """A pod to be placed, and its claims in the order of spec.resourceClaims.
 
     Claims that are allocated already are among them: they bind the pod to the nodes where they may be used. Pods that
-    share a claim name the same claim (same UID; same key where there is no UID).
+    share a claim name the same claim (same UID; same key where there is no UID). extended: resources of the pod that
+    classes offer; the last claim is the one for them. plugged: whether device plugins shall serve them instead, and
+    that claim is not needed.
     """
 
     pod: Pod
     claims: tuple[Claim, ...] = ()
+    extended: tuple[str, ...] = ()
+    plugged: bool = False
 
 
 class Shortfall(Protocol):

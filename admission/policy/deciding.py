@@ -15,7 +15,7 @@ from admission.api.names import GangUid, MeterName, QueueName, Uid
 from admission.api.queues import Queue, QueueingStrategy, StopPolicy, UnmeteredClasses
 from admission.api.reasons import Denial, DenyReason, Detail, Hold, HoldReason
 from admission.api.snapshot import Snapshot
-from admission.dra import metering, planning, plans, worlds
+from admission.dra import extended, metering, planning, plans, worlds
 from admission.dra.metering import Meters
 from admission.dra.plans import NoPlan, Plan, PodDemand
 from admission.dra.releases import Profile
@@ -374,8 +374,11 @@ def _demands(group: Group, snapshot: Snapshot) -> tuple[PodDemand, ...]:
     demands = []
     for pod in group.waiting:
         wanted = (pod.claim_name(claim) for claim in pod.claims)
-        claims = (snapshot.claims.get(f"{pod.meta.namespace}/{name}") for name in wanted if name)
-        demands.append(PodDemand(pod=pod, claims=tuple(claim for claim in claims if claim is not None)))
+        claims = [snapshot.claims.get(f"{pod.meta.namespace}/{name}") for name in wanted if name]
+        offered = extended.resources_of(pod, snapshot.classes)
+        claims.append(extended.claim_of(pod, snapshot.classes) if offered else None)
+        known = tuple(claim for claim in claims if claim is not None)
+        demands.append(PodDemand(pod=pod, claims=known, extended=offered))
     return tuple(demands)
 
 

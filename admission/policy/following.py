@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Self
 
-from admission.api import durations
+from admission.api import durations, names
 from admission.api.claims import Claim
 from admission.api.devices import Device, DeviceId
 from admission.api.entries import Entry, Holding, Placement, Seat
@@ -173,6 +173,8 @@ def _is_lost(seat: Seat, sight: Sight) -> bool:
 
 def _is_free(uid: Uid, holding: Holding, sight: Sight, wanted: frozenset[Uid]) -> bool:
     claim = sight.claims.get(uid)
+    if claim is None and names.is_extended_claim(uid) and uid in wanted:
+        return False
     if claim is None:
         return not sight.is_unreadable("ResourceClaim", holding.claim)
     return claim.allocation is None and uid not in wanted

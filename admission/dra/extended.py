@@ -1,0 +1,91 @@
+"""Extended resources that are devices: the claim that kube-scheduler makes for a pod which asks for `example.com/gpu`.
+
+A DeviceClass offers a resource by spec.extendedResourceName, and every class one by the name of
+`deviceclass.resource.kubernetes.io/<class>`. On a node whose device plugin has the resource in allocatable the plugin
+serves it; on every other node devices do, by one claim per pod, last among its claims. Mirrors
+pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go of kubernetes v1.36.3 and v1.37.1; what it
+does was also seen on real control planes (tests/e2e/test_kubernetes_worlds.py).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from admission.api import names
+from admission.api.claims import Claim, ClaimSpec, DeviceRequest, Request
+from admission.api.devices import DeviceClass
+from admission.api.meta import Meta
+from admission.api.names import Uid
+from admission.api.nodes import Node
+from admission.api.pods import Container, Pod, Stage
+
+IMPLICIT = "deviceclass.resource.kubernetes.io/"
+"""Prefix of the resource that every class offers by its own name."""
+
+
+def class_of(resource: str, classes: Mapping[str, DeviceClass]) -> str | None:
+    """Return the class that offers a resource; of several the newest one, then the first by name."""
+    if resource.startswith(IMPLICIT):
+        name = resource.removeprefix(IMPLICIT)
+        return name if name in classes else None
+    offers = offering(resource, classes)
+    return offers[0] if offers else None
+
+
+def offering(resource: str, classes: Mapping[str, DeviceClass]) -> list[str]:
+    """Return the classes that offer a resource by spec.extendedResourceName, the one that counts first."""
+    found = [one for one in classes.values() if one.extended_resource == resource]
+    return [one.meta.name for one in sorted(found, key=lambda one: (-one.meta.created.timestamp(), one.meta.name))]
+
+
+def resources_of(pod: Pod, classes: Mapping[str, DeviceClass]) -> tuple[str, ...]:
+    """Return the resources of a pod that classes offer, in order of names."""
+    wanted = {name for container in pod.containers for name, amount in container.requests if amount > 0 and "/" in name}
+    return tuple(sorted(name for name in wanted if class_of(name, classes) is not None))
+
+
+def claim_of(pod: Pod, classes: Mapping[str, DeviceClass]) -> Claim | None:
+    """Return the claim that kube-scheduler will make where devices serve all of the pod's resources; None for none."""
+    offered = resources_of(pod, classes)
+    if not offered:
+        return None
+    requests = [
+        request for name in offered for request in _requests(name, pod.containers, class_of(name, classes) or "")
+    ]
+    return Claim(
+        meta=Meta(
+            name=f"{pod.meta.name}-extended-resources",
+            namespace=pod.meta.namespace,
+            uid=names.extended_claim(pod.meta.uid or Uid(pod.meta.key)),
+        ),
+        spec=ClaimSpec(requests=tuple(sorted(requests, key=lambda request: request.name))),
+    )
+
+
+def is_plugged(node: Node, resources: Iterable[str]) -> tuple[bool, ...]:
+    """Return for each resource whether a device plugin of the node serves it."""
+    return tuple((node.allocatable or {}).get(name, 0) > 0 for name in resources)
+
+
+def _requests(resource: str, containers: Sequence[Container], device_class: str) -> list[Request]:
+    """Return the requests for one resource.
+
+    Containers that run to the end have one each. An init container that ends uses the devices of those that start after
+    it; of what such containers need beyond that, only the largest part is asked for.
+    """
+    needs = [dict(container.requests).get(resource, 0) for container in containers]
+    lasting = [need if c.stage is not Stage.INIT else 0 for need, c in zip(needs, containers, strict=True)]
+    found = [_request(at, count, resource, containers, device_class) for at, count in enumerate(lasting) if count]
+    extra = {
+        at: need - sum(lasting[at:])
+        for at, (need, container) in enumerate(zip(needs, containers, strict=True))
+        if container.stage is Stage.INIT
+    }
+    most = max(extra, key=lambda at: (extra[at], -at), default=None)
+    if most is not None and extra[most] > 0:
+        found.append(_request(most, extra[most], resource, containers, device_class))
+    return found
+
+
+def _request(at: int, count: int, resource: str, containers: Sequence[Container], device_class: str) -> Request:
+    place = [name for name, _ in containers[at].requests].index(resource)
+    name = f"container-{at}-request-{place}"
+    return Request(name=name, alternatives=(DeviceRequest(name=name, device_class=device_class, count=count),))

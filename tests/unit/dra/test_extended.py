@@ -1,0 +1,161 @@
+"""Extended resources that are devices. The requests are those seen on Kubernetes 1.36.3 and 1.37.1."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from admission.api import devices, names, pods
+from admission.api.devices import DeviceClass
+from admission.dra import extended, planning
+from admission.dra.plans import Kind, PodDemand
+from admission.dra.selecting import Selectors
+from tests.unit.dra.clusters import STEPS, WorldBuilder, a_claim, a_request, a_world, given, places, refused
+
+G, K = "example.com/gpu", "example.com/nic"
+ALLOCATABLE = {"cpu": "8", "memory": "8Gi", "pods": "10"}
+
+
+def a_class(name: str, resource: str | None, created: str = "2026-01-01T00:00:00Z") -> DeviceClass:
+    spec = {} if resource is None else {"extendedResourceName": resource}
+    return devices.decode_class({"metadata": {"name": name, "creationTimestamp": created}, "spec": spec})
+
+
+CLASSES = {"a": a_class("a", G), "b": a_class("b", K)}
+
+
+def container(**requests: Any) -> dict[str, Any]:
+    short = {"g": G, "k": K, "a": f"{extended.IMPLICIT}a"}
+    return {"resources": {"requests": {short.get(name, name): str(amount) for name, amount in requests.items()}}}
+
+
+def sidecar(**requests: Any) -> dict[str, Any]:
+    return {**container(**requests), "restartPolicy": "Always"}
+
+
+def a_pod(*containers: dict[str, Any], init: tuple[dict[str, Any], ...] = (), name: str = "p") -> pods.Pod:
+    spec = {"containers": list(containers), "initContainers": list(init)}
+    return pods.decode({"metadata": {"name": name, "namespace": "team", "uid": f"pod-{name}"}, "spec": spec})
+
+
+SEEN: dict[str, tuple[pods.Pod, list[str]]] = {
+    "one container": (a_pod(container(g=2)), ["0-0 a 2"]),
+    "numbers count every resource": (
+        a_pod(container(cpu=1, a=1, g=1, k=1, memory="1Gi")),
+        ["0-1 a 1", "0-2 a 1", "0-3 b 1"],
+    ),
+    "two containers": (a_pod(container(g=1, k=1), container(g=2)), ["0-0 a 1", "0-1 b 1", "1-0 a 2"]),
+    "an init container uses what comes after it": (
+        a_pod(container(g=1), init=(container(g=2),)),
+        ["0-0 a 1", "1-0 a 1"],
+    ),
+    "the largest of several init containers counts": (
+        a_pod(container(g=1), container(g=1), init=(container(g=1), sidecar(g=1), container(g=4), container(g=3))),
+        ["1-0 a 1", "2-0 a 2", "4-0 a 1", "5-0 a 1"],
+    ),
+    "of equal ones the first": (
+        a_pod(container(g=1), init=(container(g=3), container(g=3), container(g=1, k=1))),
+        ["0-0 a 2", "2-1 b 1", "3-0 a 1"],
+    ),
+    "an earlier sidecar is of no use": (
+        a_pod(container(g=1), init=(sidecar(g=2), container(g=1), container(g=2))),
+        ["0-0 a 2", "2-0 a 1", "3-0 a 1"],
+    ),
+    "names are ordered as texts": (
+        a_pod(*(container(g=1) if at in {2, 10} else container(cpu=1) for at in range(11))),
+        ["10-0 a 1", "2-0 a 1"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SEEN)
+def test_the_claim_is_the_one_that_kube_scheduler_makes(case: str) -> None:
+    pod, expected = SEEN[case]
+    claim = extended.claim_of(pod, CLASSES)
+
+    assert claim is not None
+    found = [(request.name, request.alternatives[0]) for request in claim.spec.requests]
+    assert [
+        f"{name.removeprefix('container-').replace('-request-', '-')} {option.device_class} {option.count}"
+        for name, option in found
+    ] == expected
+    assert claim.meta.uid == names.extended_claim(pod.meta.uid)
+
+
+def test_a_pod_without_such_resources_has_no_claim() -> None:
+    assert extended.claim_of(a_pod(container(cpu=1)), CLASSES) is None
+    assert extended.claim_of(a_pod(container(**{"other.com/gpu": 1})), CLASSES) is None
+    assert extended.claim_of(a_pod(container(g=0)), CLASSES) is None
+
+
+def test_the_newest_of_several_classes_counts_then_the_first_by_name() -> None:
+    newer = a_class("z", G, "2026-02-01T00:00:00Z")
+
+    assert extended.class_of(G, {**CLASSES, "z": newer}) == "z"
+    assert extended.class_of(G, {"c": a_class("c", G), **CLASSES}) == "a"
+
+
+def demand(builder: WorldBuilder, pod: pods.Pod, *claims: Any) -> PodDemand:
+    classes = builder.snapshot().classes
+    made = extended.claim_of(pod, classes)
+    assert made is not None
+    return PodDemand(pod=pod, claims=(*claims, made), extended=extended.resources_of(pod, classes))
+
+
+def clustered(plugged: int = 0) -> WorldBuilder:
+    """Two nodes, each with two devices; node b has a device plugin for some."""
+    builder = a_world()
+    builder.classes[0]["spec"]["extendedResourceName"] = G
+    builder.node("a", gpus=2, allocatable=ALLOCATABLE)
+    return builder.node("b", gpus=2, allocatable={**ALLOCATABLE, G: str(plugged)})
+
+
+def test_devices_serve_the_resource_where_no_plugin_does() -> None:
+    builder = clustered(2)
+    answer = builder.plan(demand(builder, a_pod(container(g=2))))
+
+    assert places(answer) == {"p": "a"}
+    assert given(answer) == {"p": ["a/gpu-0", "a/gpu-1"]}
+
+
+def test_the_claim_comes_after_the_pods_own() -> None:
+    builder = clustered()
+    answer = builder.plan(demand(builder, a_pod(container(g=1)), a_claim("own", a_request())))
+
+    assert given(answer) == {"p": ["a/gpu-0", "a/gpu-1"]}
+
+
+def test_a_device_plugin_serves_the_resource_where_devices_cannot() -> None:
+    builder = clustered(8)
+    answer = builder.plan(demand(builder, a_pod(container(g=8))))
+
+    assert places(answer) == {"p": "b"}
+    assert given(answer) == {"p": []}
+
+
+def test_a_plugin_does_not_serve_pods_with_claims_of_their_own() -> None:
+    """kube-scheduler lets such a pod go there and can never bind it."""
+    builder = clustered(8)
+    answer = refused(builder.plan(demand(builder, a_pod(container(g=8)), a_claim("own", a_request()))))
+
+    assert answer.kind is Kind.INFEASIBLE
+
+
+def test_a_resource_that_two_classes_offer_is_not_predicted() -> None:
+    builder = clustered()
+    builder.classes.append({"metadata": {"name": "other"}, "spec": {"extendedResourceName": G}})
+
+    assert (
+        "offered by device classes gpu, other" in refused(builder.plan(demand(builder, a_pod(container(g=1))))).message
+    )
+
+
+def test_a_claim_is_shared_by_256_consumers_at_most() -> None:
+    builder = a_world().node("a", gpus=1)
+    claim = a_claim("shared", a_request())
+    full = replace(claim, reserved_for=tuple(f"pod-{at}" for at in range(256)))
+    pod = a_pod(container(cpu=1))
+    answer = planning.plan([PodDemand(pod=pod, claims=(full,))], builder.world(), selectors=Selectors(), steps=STEPS)
+
+    assert "claim shared would have 257 consumers" in refused(answer).message
+    assert given(builder.plan(PodDemand(pod=pod, claims=(claim,)))) == {"p": ["a/gpu-0"]}
