@@ -51,8 +51,10 @@ class _Worlds:
     def __init__(self, integer: Callable[[int, int], int]) -> None:
         self._integer = integer
         self._partitioned = False
+        self._lists = False
         self._odd = False
         self._uniform = False
+        self._large = False
         self._drivers: list[str] = []
 
     def chance(self, percent: float) -> bool:
@@ -78,8 +80,10 @@ class _Worlds:
 
     def record(self, name: str, *, gates: bool) -> Json:
         features = self.features() if gates else dict.fromkeys(FEATURES, True) | {"ListTypeAttributes": False}
-        self._odd = self.chance(7)
+        self._lists = features["ListTypeAttributes"]
+        self._odd = self._lists or self.chance(7)
         self._uniform = self.chance(25)
+        self._large = self.chance(10)
         slices = [obj for pool in self.pools() for obj in pool]
         return {
             "id": name,
@@ -111,7 +115,10 @@ class _Worlds:
         self._partitioned = self.chance(35)
         generation = 1 + self.chance(15)
         where = self.places()
-        slices = [self.slice(driver, name, at, self.pick(where)) for at in range(1 + self.chance(40) + self.chance(15))]
+        slices = [
+            self.slice(driver, name, at, self.pick(where))
+            for at in range(1 + self.chance(40) + self.chance(15) + self._large)
+        ]
         if self._partitioned:
             slices += [self.counter_slice(driver, name, at, self.pick(where)) for at in range(1 + self.chance(10))]
         count = len(slices) + (self.pick((-1, 1)) if self.chance(4) else 0)
@@ -166,7 +173,7 @@ class _Worlds:
         obj = self.bare_slice(driver, pool, f"{self.pick('mbx')}-{at}", place)
         model = self.pick(("x", "y"))
         devices: list[Json] = []
-        for number in self.times(1, 4 + 3 * self._uniform):
+        for number in self.times(1, 4 + 3 * (self._uniform or self._large)):
             name = f"dev-{at}-{number}" if not self.chance(0.4) else "dev"
             alike = self._uniform and devices and not self.chance(12)
             devices.append({**devices[-1], "name": name} if alike else self.device(driver, name, model, place))
@@ -236,7 +243,7 @@ class _Worlds:
             attributes["healthy"] = {"bool": self.chance(70)}
         if self.chance(25):
             attributes["firmware"] = {"version": self.pick(("1.0.0", "1.2.0", "2.0.0-rc.1"))}
-        if self._odd and self.chance(30):
+        if self._odd and self.chance(80 if self._lists else 30):
             attributes["links"] = {"strings": self.pick((["a"], ["a", "b"], ["b"], ["c"]))}
         if self._odd and self.chance(5):
             attributes["numa"] = self.pick(({"ints": [0, 1]}, {"ints": [1]}, {"version": "1.0"}))
@@ -352,7 +359,9 @@ class _Worlds:
         )
 
     def claim(self, at: int) -> Json:
-        names = [f"req-{number}" for number in range(1 + self.chance(35) + self.chance(12) - self.chance(1))]
+        names = [
+            f"req-{number}" for number in range(1 + self.chance(35) + self.chance(12) + self._large - self.chance(1))
+        ]
         requests = [self.request(name) for name in names]
         subjects = [
             subject
@@ -379,16 +388,19 @@ class _Worlds:
 
     def request(self, name: str) -> Json:
         if not self.chance(28):
-            return {"name": name, "exactly": self.asked(admin=self.chance(8))}
-        alternatives = [{"name": f"sub-{at}", **self.asked(admin=False)} for at in self.times(1, 3)]
+            return {"name": name, "exactly": self.asked() | self.admin()}
+        alternatives = [{"name": f"sub-{at}", **self.asked()} for at in self.times(1, 3)]
         return {"name": name, "firstAvailable": alternatives}
 
-    def asked(self, *, admin: bool) -> Json:
+    def admin(self) -> Json:
+        return {"adminAccess": True} if self.chance(8) else {"adminAccess": False} if self.chance(1) else {}
+
+    def asked(self) -> Json:
         asked: Json = {"deviceClassName": self.class_name()}
         if self.chance(10):
             asked["allocationMode"] = "All"
         else:
-            count = self._integer(1, 3) if self.chance(30) else 1
+            count = self._integer(1, 3 + self._large) if self.chance(30) else 1
             asked |= {"allocationMode": "ExactCount", "count": count if not self.chance(0.6) else self._integer(29, 34)}
         if self.chance(20):
             texts = [self.selector() for _ in range(1 + self.chance(20))]
@@ -399,8 +411,6 @@ class _Worlds:
             names = ("memory",) if not self.chance(20) else ("bandwidth", "memory", f"{DRIVERS[0]}/memory")
             amounts = AMOUNTS[:-1] if not self._odd or self.chance(50) else ODD_AMOUNTS
             asked["capacity"] = {"requests": {self.pick(names): self.pick(amounts) for _ in self.times(1, 2)}}
-        if admin or self.chance(1):
-            asked["adminAccess"] = admin
         return asked
 
     def class_name(self) -> str:
@@ -429,6 +439,8 @@ class _Worlds:
                 f"{DRIVERS[0]}/links",
             )
         )
+        if self._lists and self.chance(60):
+            attribute = f"{DRIVERS[0]}/links"
         kind = "matchAttribute" if not self.chance(40) else "distinctAttribute"
         return {kind: attribute} | self.scope(subjects)
 
