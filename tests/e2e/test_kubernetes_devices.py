@@ -18,7 +18,7 @@ from tests.controlplane.observing import eventually
 from tests.controlplane.workloads import GATE
 from tests.e2e import barriers
 from tests.e2e.barriers import RULE_KEY, Barrier
-from tests.e2e.corpus_worlds import Answer, asked, pinned_pod
+from tests.e2e.corpus_worlds import POD, Answer, asked, pinned_pod
 
 MOST_CONSUMERS = 256
 ZONE = "topology.kubernetes.io/zone"
@@ -153,6 +153,26 @@ def evicted(namespace: Namespace, pod: str) -> bool:
     events = namespace.client.items(f"/api/v1/namespaces/{namespace.name}/events")
     told = [one for one in events if one["reason"] == "DeviceTaintManagerEviction"]
     return any(one["involvedObject"]["name"] == pod for one in told)
+
+
+def test_a_class_that_does_not_exist_holds_the_pod_back_until_it_does(
+    namespace: Namespace, barrier: Barrier, node: str
+) -> None:
+    """Asked without a cluster around it, the allocator calls this an error that ends the attempt."""
+    missing = fleet.device_class(f"missing-{next(numbers)}")
+    name = missing["metadata"]["name"]
+    namespace.create(workloads.claim("early", workloads.device_request(device_class=name)))
+    barrier.wait(namespace)
+
+    _, happened = asked(namespace, ["early"], node=node)
+
+    assert happened.outcome == "none"
+    assert f"request gpu: device class {name} does not exist" in happened.said
+    namespace.client.create(fleet.COLLECTIONS["DeviceClass"], missing)
+    try:
+        namespace.bound(POD)
+    finally:
+        namespace.client.delete(f"{fleet.COLLECTIONS['DeviceClass']}/{name}")
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from admission.api import devices, pods
+from admission.dra import extended
 from tests.controlplane import ApiError, ControlPlane, fleet, placements, workloads
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.namespaces import Namespace
@@ -102,6 +104,15 @@ def devices_of(claim: Any) -> list[tuple[str, str]]:
     return [(one["request"], one["device"]) for one in results]
 
 
+def predicted_requests(world: Namespace, name: str) -> Requests:
+    """Return what Muster says that kube-scheduler asks for on behalf of a pod."""
+    classes = [devices.decode_class(one) for one in world.client.items(CLASSES)]
+    claim = extended.claim_of(pods.decode(world.pod(name)), {one.meta.name: one for one in classes})
+    assert claim is not None
+    asked = [(request.name, request.alternatives[0]) for request in claim.spec.requests]
+    return [(name, only.device_class, only.count) for name, only in asked]
+
+
 CASES: dict[str, tuple[Containers, Requests]] = {
     "one container": ([("main", {GPU: "2"})], [("container-0-request-0", GPU_CLASS, 2)]),
     "a request's number is the resource's place among all that the container asks for": (
@@ -160,6 +171,7 @@ def test_kube_scheduler_makes_a_claim_of_a_pods_extended_resources(
     claim = claim_made_for(world, "worker")
 
     assert requests_of(claim) == requests
+    assert predicted_requests(world, "worker") == requests
     asked = [name for name, _, count in requests for _ in range(count)]
     assert devices_of(claim) == [(name, f"gpu-{number}") for number, name in enumerate(asked)]
 
@@ -332,6 +344,7 @@ def test_of_two_classes_the_newer_one_is_meant(world: Namespace, rivals: tuple[s
     world.create(pod("worker", [("main", {resource: "1"})]))
 
     assert requests_of(claim_made_for(world, "worker")) == [("container-0-request-0", newer, 1)]
+    assert predicted_requests(world, "worker") == [("container-0-request-0", newer, 1)]
 
 
 @pytest.mark.parametrize("deleted", [0, 1], ids=["the older", "the newer"])
