@@ -1,4 +1,4 @@
-"""Hold recorded answers of Kubernetes against ours: `python -m tests.conformance cel FILE… [--profile 1.37]`.
+"""Hold recorded answers of Kubernetes against ours: `python -m tests.conformance allocator|cel FILE… [--profile 1.37]`.
 
 Files are in the corpus' format, a record of JSON a line, `.jsonl` or `.jsonl.gz`. Prints each record that differs, by
 its id, and closes with `N agree, M differ`; the exit code is 0 only when none differs.
@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.conformance import cels
+from tests.conformance import allocators, cels
 
 Difference = Callable[[dict[str, Any], str], str | None]
 """From a record and a release: what was expected and what was got, or None where they agree."""
 
-SUBJECTS: Mapping[str, Difference] = {"cel": cels.difference}
+SUBJECTS: Mapping[str, Difference] = {"allocator": allocators.difference, "cel": cels.difference}
 
 
 def main() -> int:

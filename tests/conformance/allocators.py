@@ -26,6 +26,11 @@ def compare(record: Record, release: Release) -> str | None:
     return None if got == wanted else f"expected {wanted}\n       got {got}"
 
 
+def difference(record: Record, profile: str) -> str | None:
+    """The same for a profile by its name."""
+    return compare(record, Release(profile))
+
+
 def answer(record: Record, release: Release) -> dict[str, Any]:
     """Return the allocator's answer in the record's words."""
     try:
