@@ -163,7 +163,9 @@ def decode_spec(reader: Reader) -> ClaimSpec:
 def _request(reader: Reader) -> Request:
     name = reader.required("name")
     if reader.raw("firstAvailable") not in (None, []):
-        alternatives = tuple(_device_request(sub, sub.required("name")) for sub in reader.children("firstAvailable"))
+        found = (_device_request(sub, sub.required("name")) for sub in reader.children("firstAvailable"))
+        # The API knows no admin access there and drops it.
+        alternatives = tuple(replace(alternative, admin_access=None) for alternative in found)
         return Request(name=name, alternatives=alternatives, first_available=True)
     if "exactly" not in reader:
         reader.flaw("", "needs `exactly` or `firstAvailable`")
@@ -209,4 +211,4 @@ def _raw_values(reader: Reader, name: str) -> Iterable[Any]:
 
 def _quantities(reader: Reader, name: str) -> dict[str, Fraction]:
     values = reader.child(name)
-    return {key: values.parsed(key, quantities.parse, Fraction(0)) for key in reader.keys(name)}
+    return {key: values.parsed(key, quantities.measure, Fraction(0)) for key in reader.keys(name)}

@@ -210,7 +210,7 @@ def _capacity(reader: Reader) -> Capacity:
     if "value" not in reader:
         reader.flaw("value", "is required")
     return Capacity(
-        value=reader.parsed("value", quantities.parse, Fraction(0)),
+        value=reader.parsed("value", quantities.measure, Fraction(0)),
         text=str(reader.raw("value")),
         policy=_policy(reader.child("requestPolicy")) if "requestPolicy" in reader else None,
     )
@@ -220,7 +220,7 @@ def _policy(reader: Reader) -> RequestPolicy:
     span = reader.child("validRange")
     return RequestPolicy(
         default=_amount(reader, "default"),
-        values=reader.all_parsed("validValues", quantities.parse),
+        values=reader.all_parsed("validValues", quantities.measure),
         range=ValidRange(least=_amount(span, "min"), most=_amount(span, "max"), step=_amount(span, "step"))
         if "validRange" in reader
         else None,
@@ -228,7 +228,7 @@ def _policy(reader: Reader) -> RequestPolicy:
 
 
 def _amount(reader: Reader, name: str) -> Fraction | None:
-    return reader.parsed(name, quantities.parse, Fraction(0)) if name in reader else None
+    return reader.parsed(name, quantities.measure, Fraction(0)) if name in reader else None
 
 
 def _counters(reader: Reader) -> dict[str, Fraction]:
@@ -238,4 +238,4 @@ def _counters(reader: Reader) -> dict[str, Fraction]:
 def _counter(reader: Reader) -> Fraction:
     if "value" not in reader:
         reader.flaw("value", "is required")
-    return reader.parsed("value", quantities.parse, Fraction(0))
+    return reader.parsed("value", quantities.measure, Fraction(0))

@@ -12,6 +12,8 @@ from admission.errors import AmountError
 BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 
+INT64 = 2**63 - 1
+
 LIMIT = 10**38 - 1
 """Largest amount that the ledger keeps: NUMERIC(38, 0)."""
 
@@ -32,6 +34,22 @@ def parse(text: str) -> Fraction:
     else:
         value *= Fraction(10) ** DECIMAL[suffix or ""]
     return -value if sign == "-" else value
+
+
+def measure(text: str) -> Fraction:
+    """Return a quantity as Kubernetes keeps it: rounded up to billionths, with a binary suffix at most 2^63-1.
+
+    Raises AmountError when the text is not a quantity.
+    """
+    value = parse(text)
+    if text[-1:] == "i":
+        value = max(min(value, Fraction(INT64)), Fraction(-INT64))
+    billionths = value * 10**9
+    if billionths.denominator == 1:
+        return value
+    # Away from zero, so that nobody gets something for nothing.
+    whole = -(-abs(billionths.numerator) // billionths.denominator)
+    return Fraction(whole if value > 0 else -whole, 10**9)
 
 
 def parse_amount(text: str) -> int:

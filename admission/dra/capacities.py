@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from admission.api.devices import Capacity, RequestPolicy, ValidRange
+from admission.api.quantities import INT64
 from admission.dra.stocks import Amount, exact
 
-INT64 = 2**63 - 1
 MILLI = 1000
 
 Needs = tuple[tuple[str, Fraction], ...]

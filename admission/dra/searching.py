@@ -129,7 +129,9 @@ class _Search:
         # What a forgetful constraint or mixed-up counters let in depends on the order of devices, so that an equal
         # device cannot stand for another.
         forgets = self._quirks.distinct_forgets and any(r.distinct for claim in claims for r in claim.rules)
-        self._alike = not forgets and not self._counters.mixed
+        # Nor where mode All may find one or the other in use first, and else be at odds with a constraint.
+        at_odds = any(claim.rules and o.mode is Mode.ALL for claim in claims for r in claim.requests for o in r.options)
+        self._alike = not forgets and not at_odds and not self._counters.mixed
         self._ordinary = not contents.stocks and not any(u.trait.shared or u.use.shares for u in self._units)
 
     def answer(self) -> Found | Stuck | Refusal:
@@ -337,7 +339,9 @@ class _Search:
         """Take a device, and return whether its counters were; or say what is in the way, and nothing changes."""
         unit, option = self._units[at], self._claims[c].requests[r].options[o]
         ask = self._asks[c][r][o]
-        if not self._ordinary and not self._has_room(at, unit, ask):
+        # Capacity goes first, but mode All looks at it last: a constraint that is violated before that is fatal.
+        full = not self._ordinary and not self._has_room(at, unit, ask)
+        if full and option.mode is Mode.EXACT:
             return Why.CAPACITY
         counted = False
         if unit.trait.draw and not self._is_paid(at, unit) and (not option.admin or self._quirks.admin_pays_counters):
@@ -348,6 +352,11 @@ class _Search:
             if counted:
                 self._counters.put_back(unit)
             return Why.CONSTRAINT
+        if full:
+            self._unbind(c, self._claims[c].requests[r].name, option, len(self._rules[c]))
+            if counted:
+                self._counters.put_back(unit)
+            return Why.CAPACITY
         if unit.trait.shared:
             self._shares.setdefault(at, []).append(unit.trait.takes[ask] if unit.trait.takes else ())
         else:

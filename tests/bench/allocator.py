@@ -337,7 +337,7 @@ def _median(rounds: int, run: Callable[[int], object]) -> float:
 
 
 def _once(run: Callable[[], object]) -> float:
-    """Return the processor seconds of a run, without those of the garbage collector, which looks at all that is held."""
+    """Return the processor seconds of a run, without those of the garbage collector, which looks at all there is."""
     gc.collect()
     gc.disable()
     started = time.process_time()
