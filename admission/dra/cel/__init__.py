@@ -1,7 +1,9 @@
-"""CEL as kube-scheduler evaluates it on devices: selectors of claims and classes, meters' selectors and prices.
+"""CEL as kube-scheduler evaluates it on devices: selectors of claims and classes, meters' selectors and prices, rules.
 
-`programs` is what callers need. Behind it: text → tokens (`lexing`) → nodes (`parsing`) → types (`checking`) → closures
-over native values (`compiling`). No evaluator of celpy is used, only its grammar.
+`programs` and `columns` are what callers need, `admitting` for texts that no API server has checked. Behind them: text
+→ tokens (`lexing`) → nodes (`parsing`) → types (`checking`) → closures over native values (`compiling`), which count
+their cost (`counting`) where `estimating` cannot prove it small; and for common texts one loop over a slice (`sweeps`).
+No evaluator of celpy is used, only its grammar.
 """
 
 from admission.dra.cel import environments, programs

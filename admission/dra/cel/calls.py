@@ -13,7 +13,16 @@ from admission.dra.cel.frames import Frame, Run
 from admission.dra.cel.library import sorting
 from admission.dra.cel.signatures import Implementation, Overload
 
-_SELF_JUDGING = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"})
+_SELF_JUDGING = frozenset({"_<_", "_<=_", "_>_", "_>=_"})
+_BUILT_CONTAINERS: frozenset[type] = values.MAPS | {tuple, values.Optional}
+_COMPARING = frozenset(
+    {
+        *("includes", "indexOf", "lastIndexOf", "distinct", "format", "isSorted", "sum", "min", "max"),
+        *("sets.contains", "sets.equivalent", "sets.intersects"),
+    }
+)
+"""Functions that look into lists within lists, or whose cost does."""
+
 _PRIMITIVES = frozenset({bool, int, values.Uint, float, str})
 _READERS = frozenset({"quantity", "semver", "ip", "cidr", "url"})
 """Functions whose value on constants is computed once. Their failure stays one of the evaluation, as in cel-go."""
@@ -39,6 +48,8 @@ def compile_call(  # noqa: PLR0911 - one line a case
         return _lazy_or(left, right, whole=first.name == "or")
     if first.name == "_==_":
         return _equality(left, right, constants[1])
+    if first.name == "_!=_":
+        return _weighed_binary(first.run, left, right)
     if first.name in _SELF_JUDGING:
         return _binary(first.run, left, right)
     if first.name == "@in":
@@ -46,6 +57,8 @@ def compile_call(  # noqa: PLR0911 - one line a case
     prepared = first.prepare(constants) if first.prepare else None
     if prepared is not None:
         return _charged(first, _guarded(first, prepared, runs))
+    if first.name in _COMPARING:
+        return _charged(first, _dispatched(overloads, runs, weighed=True))
     if len(overloads) == 1:
         return _charged(first, _guarded(first, first.run, runs))
     alike = [overload for overload in environment.functions[first.name] if _alike(overload, first)]
@@ -133,11 +146,23 @@ def _binary(run: Implementation, left: Run, right: Run) -> Run:
     return lambda frame: run(left(frame), right(frame))
 
 
+def _weighed_binary(run: Implementation, left: Run, right: Run) -> Run:
+    """Charge comparing lists within lists, whose leaves nothing else counts."""
+
+    def call(frame: Frame) -> Any:
+        one, other = left(frame), right(frame)
+        if type(one) in _BUILT_CONTAINERS and type(other) in _BUILT_CONTAINERS:
+            frames.step(frame, budgets.nested_work((one, other)))
+        return run(one, other)
+
+    return call
+
+
 def _equality(left: Run, right: Run, constant: Any) -> Run:
     """Compare, at once when the left has the kind of the constant on the right."""
     kind = type(constant)
     if kind not in (str, bool, int):
-        return _binary(equality.equal, left, right)
+        return _weighed_binary(equality.equal, left, right)
 
     def run(frame: Frame) -> bool:
         value = left(frame)
@@ -160,7 +185,7 @@ def is_literal_set(overloads: Sequence[Overload], constant: Any) -> bool:
 
 def _membership(needle: Run, container: Run, constant: tuple[Any, ...] | None) -> Run:
     if constant is None:
-        return _binary(equality.contains, needle, container)
+        return _weighed_binary(equality.contains, needle, container)
     texts = frozenset(element for element in constant if type(element) is str)
 
     def run(frame: Frame) -> bool:
@@ -244,11 +269,13 @@ def _guarded_binary(
     return call
 
 
-def _dispatched(overloads: Sequence[Overload], runs: Sequence[Run]) -> Run:
+def _dispatched(overloads: Sequence[Overload], runs: Sequence[Run], *, weighed: bool = False) -> Run:
     name = overloads[0].name
 
     def call(frame: Frame) -> Any:
         arguments = [argument(frame) for argument in runs]
+        if weighed:
+            frames.step(frame, budgets.nested_work(arguments))
         for overload in overloads:
             if _takes(overload.classes, arguments):
                 return overload.run(*arguments)

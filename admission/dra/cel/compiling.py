@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from admission.dra.cel import (
+    budgets,
     calls,
     checking,
     environments,
@@ -193,6 +194,7 @@ class Compiler:
             fields = {}
             for name, value_run, optional in parts:
                 value = value_run(frame)
+                frames.step(frame, budgets.nested_work((value,)))
                 if not optional:
                     fields[name] = value
                 elif as_optional(value).present:

@@ -266,11 +266,12 @@ def _value_of(operand: Run) -> Run:
 
 
 def _counted_call(call: Run, rule: spending.Rule, parts: Sequence[tuple[Run, int]], *, stops: bool) -> Run:
-    """Evaluate all arguments, call, and charge by what they were and what came of it.
+    """Evaluate all arguments, charge by what they are before calling, or by what came of it.
 
     stops: an error ends the call at no cost, but for the last argument's.
     """
     slots = [slot for _, slot in parts]
+    called = _called_first if rule in spending.LATE else _charged_first
 
     def run(frame: Frame) -> Any:
         error: failures.EvaluationError | None = None
@@ -288,17 +289,32 @@ def _counted_call(call: Run, rule: spending.Rule, parts: Sequence[tuple[Run, int
         if error is not None:
             charge(frame, rule(arguments, error))
             raise error
-        try:
-            result = call(frame)
-        except failures.AbortError:
-            raise
-        except failures.EvaluationError as raised:
-            charge(frame, rule(arguments, raised))
-            raise
-        charge(frame, rule(arguments, result))
-        return result
+        return called(call, rule, frame, arguments)
 
     return run
+
+
+def _charged_first(call: Run, rule: spending.Rule, frame: Frame, arguments: Sequence[Any]) -> Any:
+    """Charge, then call: what costs too much is not begun. A crash costs nothing."""
+    cost = rule(arguments, None)
+    charge(frame, cost)
+    try:
+        return call(frame)
+    except failures.AbortError:
+        frame[frames.COST] -= cost
+        raise
+
+
+def _called_first(call: Run, rule: spending.Rule, frame: Frame, arguments: Sequence[Any]) -> Any:
+    try:
+        result = call(frame)
+    except failures.AbortError:
+        raise
+    except failures.EvaluationError as raised:
+        charge(frame, rule(arguments, raised))
+        raise
+    charge(frame, rule(arguments, result))
+    return result
 
 
 def _deciding(source: Run, slots: loops.Slots, body: Run, *, conjunction: bool) -> Run:

@@ -18,8 +18,8 @@ COST = 1
 FIRST_VARIABLE = 2
 
 
-def step(frame: Frame) -> None:
-    """Count one turn of a loop."""
-    frame[STEPS] -= 1
+def step(frame: Frame, count: int = 1) -> None:
+    """Count turns of a loop."""
+    frame[STEPS] -= count
     if frame[STEPS] < 0:
         raise budgets.exceeded()

@@ -6,6 +6,10 @@ taken for every kind by the checker, and fails at run time.
 
 from dataclasses import dataclass, field
 
+from admission.dra.cel import failures
+
+MOST_PARTS = 1_000
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
@@ -15,8 +19,13 @@ class Kind:
     parameters: tuple["Kind", ...] = ()
     variable: bool = False
     text: str = field(default="", compare=False)
+    size: int = field(default=1, compare=False)
+    """The number of its parts, which bindings can double: bounded, since comparing two types looks at all of them."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "size", 1 + sum(kind.size for kind in self.parameters))
+        if self.size > MOST_PARTS:
+            raise failures.RefusalError(-1, f"an expression's type has more than {MOST_PARTS} parts")
         inner = ", ".join(map(str, self.parameters))
         object.__setattr__(self, "text", f"{self.name}({inner})" if inner else self.name)
 

@@ -19,7 +19,7 @@ _SIMPLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v"
 
 def integer(token: lark.Token) -> int:
     """Return the magnitude, up to 2^63: whether that is in range depends on a sign before it."""
-    value = int(token, 16 if token.startswith("0x") else 10)
+    value = _number(token)
     if value > -INT_MIN:
         raise failures.RefusalError(token.start_pos or 0, "invalid int literal")
     return value
@@ -27,10 +27,20 @@ def integer(token: lark.Token) -> int:
 
 def unsigned(token: lark.Token) -> values.Uint:
     digits = token[:-1]
-    value = int(digits, 16 if digits.startswith("0x") else 10)
+    value = _number(digits)
     if value > UINT_MAX:
         raise failures.RefusalError(token.start_pos or 0, "invalid uint literal")
     return values.Uint(value)
+
+
+def _number(digits: str) -> int:
+    """Read digits; too many of them for 64 bits stand for any number that is too large."""
+    base = 16 if digits.startswith("0x") else 10
+    significant = digits.removeprefix("0x").lstrip("0")
+    return int(significant or "0", base) if len(significant) <= _MOST_DIGITS else UINT_MAX + 1
+
+
+_MOST_DIGITS = 20
 
 
 def double(token: lark.Token) -> float:

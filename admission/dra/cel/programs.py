@@ -1,8 +1,9 @@
-"""Programs of device selectors, meters' selectors and prices: compiled once, evaluated on many devices.
+"""Programs of device selectors, meters' selectors and prices, and of rules: compiled once, evaluated on many inputs.
 
 `compile_device` and `device_value` are pure, so callers may cache what they return.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -38,6 +39,9 @@ class Result(StrEnum):
 
     INT = "int"
     """A price."""
+
+    STRING = "string"
+    """A message, or a value that a rule computes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,38 +83,62 @@ class Program:
 
         Raises EvaluationError, always on an unreadable device.
         """
-        return self._evaluate(device, self._frame())
+        return self._evaluate(device, _frame(self.places))
 
     def measure(self, device: DeviceValue | UnreadableDevice) -> tuple[bool | int | EvaluationError, int]:
         """Return the value, or the error, and what evaluating cost: 0 unless the program counts."""
-        frame = self._frame()
+        frame = _frame(self.places)
         try:
             return self._evaluate(device, frame), frame[frames.COST]
         except EvaluationError as error:
             return error, frame[frames.COST]
 
-    def _frame(self) -> frames.Frame:
-        frame: frames.Frame = [None] * self.places
-        frame[frames.STEPS] = budgets.STEPS
-        frame[frames.COST] = 0
-        return frame
-
     def _evaluate(self, device: DeviceValue | UnreadableDevice, frame: frames.Frame) -> bool | int:
         if isinstance(device, UnreadableDevice):
             raise device.error()
         frame[frames.FIRST_VARIABLE] = device.device
-        try:
-            value: Any = self.run(frame)
-        except RecursionError:
-            raise EvaluationError("the expression nests too deeply to be evaluated") from None
-        if type(value) is _RESULTS[self.result]:
-            return value
-        raise EvaluationError(
-            f"CEL result of type {values.type_name(value)} could not be converted to {self.result.value}"
-        )
+        value: bool | int = _finished(self.run, frame, self.result)
+        return value
 
 
-_RESULTS: dict[Result, type[bool] | type[int]] = {Result.BOOL: bool, Result.INT: int}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A text over variables of its caller's. Holds no state, and always counts its cost."""
+
+    text: str
+    result: Result
+    variables: tuple[str, ...]
+    run: frames.Run = field(repr=False)
+    places: int
+
+    def evaluate(self, inputs: Mapping[str, Any]) -> bool | int | str:
+        """Return the text's value; inputs: JSON by variable, null where there is none. Raises EvaluationError."""
+        frame = _frame(self.places)
+        for place, name in enumerate(self.variables):
+            frame[frames.FIRST_VARIABLE + place] = values.of_json(inputs.get(name))
+        value: bool | int | str = _finished(self.run, frame, self.result)
+        return value
+
+
+def _frame(places: int) -> frames.Frame:
+    frame: frames.Frame = [None] * places
+    frame[frames.STEPS] = budgets.STEPS
+    frame[frames.COST] = 0
+    return frame
+
+
+def _finished(run: frames.Run, frame: frames.Frame, result: Result) -> Any:
+    """Evaluate, and return a value of the type that is wanted."""
+    try:
+        value = run(frame)
+    except RecursionError:
+        raise EvaluationError("the expression nests too deeply to be evaluated") from None
+    if type(value) is _RESULTS[result]:
+        return value
+    raise EvaluationError(f"CEL result of type {values.type_name(value)} could not be converted to {result.value}")
+
+
+_RESULTS: dict[Result, type[bool | int | str]] = {Result.BOOL: bool, Result.INT: int, Result.STRING: str}
 
 SURELY_CHEAP = 100_000
 """Texts that cost no more, by their bound, are evaluated without counting: a tenth of the limit, so that a device with
@@ -141,6 +169,28 @@ def compile_device(
     except RecursionError:
         return failures.compile_error(text, failures.RefusalError(-1, "max recursion depth exceeded"))
     return Program(text=text, result=result, counts=counts, sweep=sweep, run=run, places=places)
+
+
+def compile_rule(
+    text: str,
+    variables: Iterable[str],
+    *,
+    result: Result = Result.BOOL,
+    profile: environments.Profile = environments.DEFAULT,
+) -> Rule | CompileError:
+    """Compile an expression over variables of any type, as a ClaimPolicy has them. Never raises because of the text.
+
+    Nothing is known of their sizes, so there is no static cost, only the limit on each evaluation.
+    """
+    environment = environments.of_variables(dict.fromkeys(variables, kinds.DYN), {}, profile=profile)
+    try:
+        root, checked = _checked(text, result, environment)
+        run, places = counting.Counter(checked, environment).program(root)
+    except failures.RefusalError as refusal:
+        return failures.compile_error(text, refusal)
+    except RecursionError:
+        return failures.compile_error(text, failures.RefusalError(-1, "max recursion depth exceeded"))
+    return Rule(text=text, result=result, variables=tuple(environment.variables), run=run, places=places)
 
 
 def static_cost(

@@ -226,3 +226,7 @@ _BY_OVERLOAD: Mapping[tuple[str, tuple[str, ...]], Rule] = MappingProxyType(
         **{(name, (kind, kind)): _compared for name in _ORDERINGS for kind in ("string", "bytes")},
     }
 )
+
+LATE: frozenset[Rule] = frozenset({_joined, _made, _traversed})
+"""Rules that need the result, or look into lists that the call itself bounds. All others are charged before the call,
+so that what costs too much is not begun."""

@@ -5,7 +5,7 @@ a dict. Kinds are told apart by `type(value)`: bool is no int here, nor is Uint.
 """
 
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -158,6 +158,19 @@ def key_of(value: Any) -> Any:
 
 def from_key(key: Any) -> Any:
     return key.value if type(key) is Truth else key
+
+
+def of_json(value: Any) -> Any:
+    """Return JSON as expressions see it. Numbers beyond 64 bits become doubles, as Kubernetes reads them."""
+    if isinstance(value, Mapping):
+        return {str(key): of_json(element) for key, element in value.items()}
+    if isinstance(value, list | tuple):
+        return tuple(map(of_json, value))
+    if type(value) is int and not -(2**63) <= value < 2**63:
+        return float(value)
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    raise TypeError(f"no JSON: {type(value).__name__}")
 
 
 TYPE_NAMES = {

@@ -8,10 +8,14 @@ import re2
 from admission.dra.cel import failures
 from admission.dra.cel.signatures import Implementation, Overload, function, member
 
+MAX_MEMORY = 512 * 1024
+"""Octets for one pattern, some 8,000 instructions: larger ones, which Go takes, could search for seconds."""
+
 
 def _options() -> Any:
     options = re2.Options()
     options.log_errors = False
+    options.max_mem = MAX_MEMORY
     return options
 
 

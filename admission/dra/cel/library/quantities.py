@@ -15,6 +15,9 @@ NANO = 10**9
 MAX_EXPONENT = 4_000
 """Larger powers of ten are refused: apimachinery would compute them digit by digit."""
 
+_LONGEST_EXPONENT = 20
+"""Characters of an exponent: more are too large, or leading zeros that nobody writes."""
+
 _SHAPE = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
 _ALLOWED = re.compile(r"[+-]?[0-9.]+[eEinumkKMGTP]*[-+]?[0-9]*")
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
@@ -32,6 +35,8 @@ def parse(text: str) -> Quantity:
             else "quantities must be numbers with a suffix"
         )
     sign, whole, part, suffix = match[1], match[2].lstrip("0") or "0", match[3] or "", match[4]
+    if len(whole) + len(part) > MAX_EXPONENT:
+        raise failures.AbortError("Muster does not compute quantities of more than 4000 digits")
     negative = sign == "-"
     if suffix in _BINARY:
         return _binary(whole, part, _BINARY[suffix], negative=negative)
@@ -44,7 +49,7 @@ def _exponent(suffix: str) -> int:
     match = _EXPONENT.fullmatch(suffix)
     if match is None:
         raise failures.EvaluationError("unable to parse quantity's suffix")
-    exponent = int(match[1])
+    exponent = int(match[1]) if len(match[1]) <= _LONGEST_EXPONENT else MAX_EXPONENT + 1
     if abs(exponent) > MAX_EXPONENT:
         raise failures.AbortError("Muster does not compute exponents of quantities beyond 4000")
     return exponent

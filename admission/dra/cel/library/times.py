@@ -17,7 +17,12 @@ from admission.dra.cel.values import Duration, Timestamp
 SECOND = 10**9
 DAY = 86_400 * SECOND
 _EPOCH = dt.date(1970, 1, 1).toordinal()
-_MAX_TEXT = 256
+_MOST_DIGITS = 19
+"""Of a part of a duration, before the point and after it."""
+
+_LONGEST = 2**63
+"""The first number of nanoseconds that is too large."""
+
 _CYCLE = 146_097
 """Days in 400 years, after which the calendar repeats, weekdays too."""
 
@@ -40,20 +45,28 @@ _ZONE = re.compile(r"([+-]?[0-9]+):([+-]?[0-9]+)")
 
 
 def parse_duration(text: str) -> Duration:
-    """Return what a text like `1h30m` writes. Raises EvaluationError."""
+    """Return what a text like `1h30m` writes, each part read once. Raises EvaluationError."""
     sign, rest = (text[0], text[1:]) if text[:1] in ("+", "-") else ("", text)
     if rest == "0":
         return Duration(0)
     total, position = 0, 0
-    while position < len(rest) <= _MAX_TEXT:
+    while position < len(rest) and total <= _LONGEST:
         match = _PART.match(rest, position)
         if match is None or not (match[1] or match[3]):
             break
-        total += int(Fraction(f"{match[1] or 0}.{match[3] or 0}") * _UNITS[match[4]])
+        total += _part(match[1], match[3] or "", _UNITS[match[4]])
         position = match.end()
     if not rest or position < len(rest):
         raise failures.EvaluationError("type conversion error from 'string' to 'google.protobuf.Duration'")
     return checked_duration(-total if sign == "-" else total)
+
+
+def _part(whole: str, fraction: str, unit: int) -> int:
+    """Return one part in nanoseconds: more than any duration where its digits are too many."""
+    digits = whole.lstrip("0")
+    if len(digits) > _MOST_DIGITS:
+        return _LONGEST + 1
+    return int(Fraction(f"{digits or 0}.{fraction[:_MOST_DIGITS] or 0}") * unit)
 
 
 def parse_timestamp(text: str) -> Timestamp:

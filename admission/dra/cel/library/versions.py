@@ -7,6 +7,7 @@ from admission.dra.cel import failures, literals
 from admission.dra.cel.signatures import Overload, function, member
 from admission.dra.cel.values import Semver
 
+_MOST_DIGITS = 20
 _VERSION = re.compile(
     r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
     r"(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
@@ -19,9 +20,7 @@ def parse(text: str) -> Semver:
     match = _VERSION.fullmatch(text)
     if match is None:
         raise failures.EvaluationError(_flaw(text))
-    major, minor, patch = int(match[1]), int(match[2]), int(match[3])
-    if max(major, minor, patch) > literals.UINT_MAX:
-        raise failures.EvaluationError(f"number out of range in version {text[:40]!r}")
+    major, minor, patch = (_number(match[place], text) for place in (1, 2, 3))
     before = tuple(map(_identifier, match[4].split("."))) if match[4] else ()
     # A version without a pre-release comes after all its pre-releases.
     return Semver((major, minor, patch, not before, before), (major, minor, patch))
@@ -50,10 +49,15 @@ def _identifier(text: str) -> tuple[Any, ...]:
     if text.isdigit():
         if len(text) > 1 and text[0] == "0":
             raise failures.EvaluationError(f"Numeric PreRelease version must not contain leading zeroes {text[:40]!r}")
-        if int(text) > literals.UINT_MAX:
-            raise failures.EvaluationError(f"number out of range in version {text[:40]!r}")
-        return (0, int(text), "")
+        return (0, _number(text, text), "")
     return (1, 0, text)
+
+
+def _number(digits: str, text: str) -> int:
+    """Read a number without leading zeros, which says by its length that it is far too large."""
+    if len(digits) > _MOST_DIGITS or int(digits) > literals.UINT_MAX:
+        raise failures.EvaluationError(f"number out of range in version {text[:40]!r}")
+    return int(digits)
 
 
 def _flaw(text: str) -> str:
