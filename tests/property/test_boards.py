@@ -1,0 +1,154 @@
+"""What boards remember from world to world is what they would see anew, whatever has changed in between."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from admission.api.devices import DeviceId
+from admission.api.snapshot import Snapshot
+from admission.dra import worlds
+from admission.dra.allocating import Allocated
+from admission.dra.allocator import Allocator, Question
+from admission.dra.selecting import Selectors
+from admission.dra.takings import Taking
+from admission.dra.worlds import Holder, World
+from tests.unit.dra.clusters import DRIVER, a_claim, a_request, a_world
+
+STEPS = 5_000
+HOLDER = Holder(claim="team/other")
+NODES = ("a", "b", "c")
+SETS = [{"name": "card", "counters": {"slices": {"value": "4"}}}]
+DRAWING: dict[str, Any] = {"consumesCounters": [{"counterSet": "card", "counters": {"slices": {"value": "2"}}}]}
+SHARED: dict[str, Any] = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "8Gi"}}}
+ASKS = {
+    "two": [a_request("r", 2)],
+    "all": [a_request("r", allocationMode="All")],
+    "memory": [a_request("r", capacity={"requests": {"memory": "4Gi"}})],
+    "admin": [a_request("r", adminAccess=True)],
+}
+
+
+def cluster() -> Snapshot:
+    """Plain devices on a, partitions on b, a shared one on c, and one that a and b can both reach."""
+    builder = a_world()
+    for name in NODES:
+        builder.node(name, labels={"rack": "1" if name < "c" else "2"})
+    builder.slice("a", 3, nodeName="a").slice("b", [DRAWING] * 3, count=2, nodeName="b")
+    builder.slice("b-sets", [], pool="b", count=2, nodeName="b", sharedCounters=SETS)
+    builder.slice("c", [SHARED, SHARED], nodeName="c")
+    rack = {"matchExpressions": [{"key": "rack", "operator": "In", "values": ["1"]}]}
+    return builder.slice("rack", 1, nodeSelector={"nodeSelectorTerms": [rack]}).snapshot()
+
+
+DEVICES = [DeviceId(DRIVER, pool, f"gpu-{at}") for pool in ("a", "b", "c", "rack") for at in range(2)]
+
+
+@dataclass(frozen=True)
+class Move:
+    """A change of the cluster: a device taken or shared, a slice that loses a device or comes back, a node that goes."""
+
+    kind: str
+    at: int
+
+    def __call__(self, world: World, snapshot: Snapshot) -> tuple[World, Snapshot]:
+        return MOVES[self.kind](world, snapshot, self.at)
+
+
+def take(world: World, snapshot: Snapshot, at: int) -> tuple[World, Snapshot]:
+    return worlds.also(world, [Taking(DEVICES[at % len(DEVICES)])], HOLDER), snapshot
+
+
+def share(world: World, snapshot: Snapshot, at: int) -> tuple[World, Snapshot]:
+    return worlds.also(
+        world, [Taking(DeviceId(DRIVER, "c", f"gpu-{at % 2}"), shared=True, share={"memory": 2**32})], HOLDER
+    ), snapshot
+
+
+def renewed(world: World, snapshot: Snapshot, at: int) -> tuple[World, Snapshot]:
+    """Everything that was only taken is free again, as after a cycle in which nothing of it came true."""
+    return worlds.of(snapshot, (), before=world), snapshot
+
+
+def shrunk(world: World, snapshot: Snapshot, at: int) -> tuple[World, Snapshot]:
+    name = sorted(snapshot.slices)[at % len(snapshot.slices)]
+    before = snapshot.slices[name]
+    version = str(int(before.meta.resource_version or "0") + 1)
+    after = replace(before, devices=before.devices[1:], meta=replace(before.meta, resource_version=version))
+    changed = replace(snapshot, slices={**snapshot.slices, name: after})
+    return worlds.of(changed, (), before=world), changed
+
+
+def without_node(world: World, snapshot: Snapshot, at: int) -> tuple[World, Snapshot]:
+    kept = {name: node for name, node in snapshot.nodes.items() if name != NODES[at % 3] or len(snapshot.nodes) == 1}
+    changed = replace(snapshot, nodes=kept)
+    return worlds.of(changed, (), before=world), changed
+
+
+def whole(world: World, snapshot: Snapshot, at: int) -> tuple[World, Snapshot]:
+    return worlds.of(cluster(), (), before=world), cluster()
+
+
+MOVES: dict[str, Callable[[World, Snapshot, int], tuple[World, Snapshot]]] = {
+    "take": take,
+    "share": share,
+    "renewed": renewed,
+    "shrunk": shrunk,
+    "without node": without_node,
+    "whole": whole,
+}
+moves = st.lists(st.builds(Move, kind=st.sampled_from(sorted(MOVES)), at=st.integers(0, 7)), max_size=8)
+
+
+@given(steps=moves, ask=st.sampled_from(sorted(ASKS)), looks=st.integers(1, 3))
+@settings(max_examples=150)
+def test_what_is_remembered_is_what_is_there(steps: list[Move], ask: str, looks: int) -> None:
+    snapshot = cluster()
+    world = worlds.of(snapshot, ())
+    known = Selectors(world.profile.cel)
+    for number, step in enumerate(steps):
+        world, snapshot = step(world, snapshot)
+        if number % looks == 0:
+            assert answers(world, known, ask) == answers(world, Selectors(world.profile.cel), ask)
+            known.keep(world.shelves)
+    assert answers(world, known, ask) == answers(replace(world), Selectors(world.profile.cel), ask)
+
+
+def answers(world: World, selectors: Selectors, ask: str) -> object:
+    """Return which nodes take the pod, and what it gets on each."""
+    allocator = Allocator(world, selectors=selectors, steps=STEPS)
+    question = asked(allocator, ask)
+    found = allocator.nodes(question)
+    given_ = {
+        name: answer.devices if isinstance(answer := allocator.allocate(question, name), Allocated) else type(answer)
+        for name in world.nodes
+    }
+    assert {name for name, answer in given_.items() if isinstance(answer, tuple)} == found.nodes
+    return given_
+
+
+def asked(allocator: Allocator, ask: str) -> Question:
+    question = allocator.ask([a_claim("c", *ASKS[ask])])
+    assert isinstance(question, Question)
+    return question
+
+
+@given(taken=st.lists(st.sampled_from(DEVICES), max_size=4), more=st.lists(st.sampled_from(DEVICES), max_size=3))
+def test_a_fork_is_a_world_of_its_own_until_it_is_committed(taken: list[DeviceId], more: list[DeviceId]) -> None:
+    world = worlds.of(cluster(), ())
+    selectors = Selectors(world.profile.cel)
+    allocator = Allocator(world, selectors=selectors, steps=STEPS)
+    allocator.take(map(Taking, taken))
+    before = allocator.nodes(asked(allocator, "two"))
+    fork = allocator.fork()
+    fork.take(map(Taking, more))
+    expected = Allocator(
+        worlds.also(world, map(Taking, [*taken, *more]), HOLDER), selectors=Selectors(world.profile.cel), steps=STEPS
+    )
+
+    assert fork.nodes(asked(fork, "two")) == expected.nodes(asked(expected, "two"))
+    assert allocator.nodes(asked(allocator, "two")) == before
+    fork.commit()
+    assert allocator.nodes(asked(allocator, "two")) == expected.nodes(asked(expected, "two"))
