@@ -48,7 +48,7 @@ DEVICES = [DeviceId(DRIVER, pool, f"gpu-{at}") for pool in ("a", "b", "c", "rack
 
 @dataclass(frozen=True)
 class Move:
-    """A change of the cluster: a device taken or shared, a slice that loses a device or comes back, a node that goes."""
+    """A change of the cluster: a device taken or shared, a slice that loses a device or comes back, a node gone."""
 
     kind: str
     at: int
