@@ -243,9 +243,14 @@ def _charging_after(cost: int, inner: Run) -> Run:
 
     def run(frame: Frame) -> Any:
         try:
-            return inner(frame)
-        finally:
+            value = inner(frame)
+        except failures.AbortError:
+            raise
+        except failures.EvaluationError:
             charge(frame, cost)
+            raise
+        charge(frame, cost)
+        return value
 
     return run
 

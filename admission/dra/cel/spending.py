@@ -31,8 +31,8 @@ def rule_of(overloads: Sequence[Overload], release: int) -> Rule:
     rule = _BY_NAME.get((first.name, first.member))
     if len(overloads) == 1:
         rule = _BY_OVERLOAD.get((first.name, tuple(kind.name for kind in first.parameters)), rule)
-    if rule is _started and release < 37:
-        rule = _read
+    if release < 37:
+        rule = _BEFORE_37.get(rule, rule) if rule else rule
     return rule or _one
 
 
@@ -144,7 +144,7 @@ def _and_read(rule: Rule) -> Rule:
 
 
 def _allocated(length: int, factor: float = 1.0) -> int:
-    """Charge a list and its making; what is below zero comes out near the largest number, as in Go."""
+    """Charge a list and its making; below zero, 64 bits wrap around, as in Go."""
     return int(float(length) * factor) + 1 + sizes.LIST_COST & sizes.MAX
 
 
@@ -154,6 +154,14 @@ def _made(_: Sequence[Any], result: Any) -> int:
 
 def _flattened(arguments: Sequence[Any], _: Any) -> int:
     depth = arguments[1] if len(arguments) > 1 and type(arguments[1]) is int else 1
+    return _allocated(_plain_size(arguments[0]), float(depth) if depth >= 0 else 1.0)
+
+
+def _flattened_below_zero(arguments: Sequence[Any], result: Any) -> int:
+    """Take a negative depth for what Go makes of it: a number near the largest."""
+    depth = arguments[1] if len(arguments) > 1 and type(arguments[1]) is int else 1
+    if depth >= 0:
+        return _flattened(arguments, result)
     return _allocated(_plain_size(arguments[0]), float(depth))
 
 
@@ -226,6 +234,8 @@ _BY_OVERLOAD: Mapping[tuple[str, tuple[str, ...]], Rule] = MappingProxyType(
         **{(name, (kind, kind)): _compared for name in _ORDERINGS for kind in ("string", "bytes")},
     }
 )
+
+_BEFORE_37: Mapping[Rule, Rule] = MappingProxyType({_started: _read, _flattened: _flattened_below_zero})
 
 LATE: frozenset[Rule] = frozenset({_joined, _made, _traversed})
 """Rules that need the result, or look into lists that the call itself bounds. All others are charged before the call,
