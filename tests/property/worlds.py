@@ -19,6 +19,7 @@ DOMAIN = "resource.kubernetes.io"
 PCIE_ROOT = f"{DOMAIN}/pcieRoot"
 EFFECTS = ("NoSchedule", "NoExecute", "None", "Unheard")
 AMOUNTS = ("1", "2", "4", "7", "500m", "1.5", "10Gi", "1.5Gi", "40Gi", "3G", "0")
+SMALL_AMOUNTS = ("1", "500m", "2", "3", "1.5Gi")
 ODD_AMOUNTS = ("1e3", "0.1", "9223372036854775807", "9223372036854775800", "1e19", "8Ei", "1n", "12345678901234567890")
 FEATURES = (
     "AdminAccess",
@@ -55,6 +56,7 @@ class _Worlds:
         self._odd = False
         self._uniform = False
         self._large = False
+        self._focus = ""
         self._drivers: list[str] = []
 
     def chance(self, percent: float) -> bool:
@@ -62,6 +64,10 @@ class _Worlds:
         if percent < 1:
             return self.chance(10) and self.chance(percent * 10)
         return self._integer(0, 99) >= 100 - percent
+
+    def focused(self, focus: str, percent: float) -> bool:
+        """Take a chance, a good one in worlds that are about this: a rule is seldom decisive where all else is, too."""
+        return self.chance(max(percent, 88) if focus == self._focus else percent)
 
     def pick(self, options: Sequence[T]) -> T:
         return options[self._integer(0, len(options) - 1)]
@@ -84,6 +90,7 @@ class _Worlds:
         self._odd = self._lists or self.chance(7)
         self._uniform = self.chance(25)
         self._large = self.chance(10)
+        self._focus = self.pick(("", "", "capacity", "counters", "constraints"))
         slices = [obj for pool in self.pools() for obj in pool]
         return {
             "id": name,
@@ -112,7 +119,7 @@ class _Worlds:
         return [self.pool(*name) for name in names]
 
     def pool(self, driver: str, name: str) -> list[Json]:
-        self._partitioned = self.chance(35)
+        self._partitioned = self.focused("counters", 30)
         generation = 1 + self.chance(15)
         where = self.places()
         slices = [
@@ -207,13 +214,13 @@ class _Worlds:
 
     def device(self, driver: str, name: str, model: str, place: Json) -> Json:
         device: Json = {"name": name, "attributes": self.attributes(driver, model)}
-        if self.chance(50):
+        if self.focused("capacity", 45):
             device["capacity"] = self.capacities(driver)
-        if self.chance(28):
+        if self.focused("capacity", 26):
             device["allowMultipleAllocations"] = True
         if self._partitioned and self.chance(80):
             device["consumesCounters"] = [self.counter_use(each) for each in self.some(("set-0", "set-1"), 60)]
-        if self.chance(12):
+        if self.chance(9):
             device["taints"] = [self.taint() for _ in self.times(1, 2)]
         if self.chance(6):
             device["bindingConditions"] = ["ready"]
@@ -237,8 +244,8 @@ class _Worlds:
             attributes["model" if not self.chance(20) else f"{driver}/model"] = {"string": model}
         if not self.chance(7):
             attributes["numa"] = {"int": self._integer(0, 1)} if not self.chance(5) else {"string": "0"}
-        if self.chance(70):
-            attributes[PCIE_ROOT] = {"string": f"pci:0{self._integer(0, 2)}"}
+        if not self.chance(15):
+            attributes[PCIE_ROOT] = {"string": f"pci:0{self.pick((0, 0, 1, 2))}"}
         if self.chance(25):
             attributes["healthy"] = {"bool": self.chance(70)}
         if self.chance(25):
@@ -257,7 +264,7 @@ class _Worlds:
         return capacities
 
     def capacity(self, value: str) -> Json:
-        kind = self._integer(0, 9)
+        kind = self._integer(3 * (self._focus == "capacity"), 9)
         if kind < 4:
             return {"value": value}
         whole = value in ("4", "7", "10")
@@ -294,7 +301,7 @@ class _Worlds:
         taken: list[Json] = []
         shares: list[Json] = []
         consumed: list[Json] = []
-        rate = self.pick((0, 8, 30))
+        rate = self.pick((0, 0, 8, 30))
         for obj in slices:
             spec = obj["spec"]
             for device in self.some(spec.get("devices", ()), rate):
@@ -372,7 +379,7 @@ class _Worlds:
             )
         ]
         asked: Json = {"requests": requests} if requests else {}
-        if requests and self.chance(25):
+        if requests and self.focused("constraints", 18):
             asked["constraints"] = [self.constraint(subjects) for _ in range(1 + self.chance(25))]
         if requests and self.chance(12):
             asked["config"] = [
@@ -400,23 +407,25 @@ class _Worlds:
         if self.chance(10):
             asked["allocationMode"] = "All"
         else:
-            count = self._integer(1, 3 + self._large) if self.chance(30) else 1
+            count = self._integer(1, 3 + self._large) if self.chance(60 if self._focus == "constraints" else 25) else 1
             asked |= {"allocationMode": "ExactCount", "count": count if not self.chance(0.6) else self._integer(29, 34)}
         if self.chance(20):
             texts = [self.selector() for _ in range(1 + self.chance(20))]
             asked["selectors"] = [{"cel": {"expression": text}} for text in texts]
         if self.chance(28):
             asked["tolerations"] = [self.toleration() for _ in self.times(1, 2)]
-        if self.chance(22):
-            names = ("memory",) if not self.chance(20) else ("bandwidth", "memory", f"{DRIVERS[0]}/memory")
-            amounts = AMOUNTS[:-1] if not self._odd or self.chance(50) else ODD_AMOUNTS
+        if self.focused("capacity", 18):
+            names = ("memory",) if not self.chance(15) else ("bandwidth", "memory", f"{DRIVERS[0]}/memory")
+            amounts: Sequence[str] = SMALL_AMOUNTS if not self.chance(40) else AMOUNTS[:-1]
+            if self._odd and self.chance(50):
+                amounts = ODD_AMOUNTS
             asked["capacity"] = {"requests": {self.pick(names): self.pick(amounts) for _ in self.times(1, 2)}}
         return asked
 
     def class_name(self) -> str:
         if self.chance(0.3):
             return "missing"
-        return self.pick([*self._drivers, "any"]) if not self.chance(25) else self.pick((*DRIVERS, "picky"))
+        return self.pick([*self._drivers, "any"]) if not self.chance(12) else self.pick((*DRIVERS, "picky"))
 
     def toleration(self) -> Json:
         toleration: Json = {"operator": self.pick(("Exists", "Equal")) if not self.chance(3) else "In"}
@@ -431,14 +440,10 @@ class _Worlds:
         return toleration
 
     def constraint(self, subjects: Sequence[str]) -> Json:
-        attribute = self.pick(
-            (
-                PCIE_ROOT,
-                *(f"{DRIVERS[0]}/{name}" for name in ("numa", "model", "firmware", "healthy")),
-                f"{self.pick(DRIVERS)}/numa",
-                f"{DRIVERS[0]}/links",
-            )
-        )
+        attribute = PCIE_ROOT
+        if self.chance(55):
+            name = self.pick(("numa", "numa", "model", "model", "firmware", "healthy", "links"))
+            attribute = f"{self.pick(self._drivers)}/{name}"
         if self._lists and self.chance(60):
             attribute = f"{DRIVERS[0]}/links"
         kind = "matchAttribute" if not self.chance(40) else "distinctAttribute"
