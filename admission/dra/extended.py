@@ -4,7 +4,7 @@ A DeviceClass offers a resource by spec.extendedResourceName, and every class on
 `deviceclass.resource.kubernetes.io/<class>`. On a node whose device plugin has the resource in allocatable the plugin
 serves it; on every other node devices do, by one claim per pod, last among its claims. Mirrors
 pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go of kubernetes v1.36.3 and v1.37.1; what it
-does was also seen on real control planes (tests/e2e/test_kubernetes_worlds.py).
+does was also seen on real control planes (tests/e2e/test_kubernetes_extended_resources.py).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -125,7 +125,6 @@ class _Search:
         self._counters = Counters(contents.stocks, profile.quirks)
         self._all: dict[tuple[int, int, int], list[int]] = {}
         self._dead: dict[Hashable, bool | _Full] = {}
-        self._at: int | None = None
         # What a forgetful constraint or mixed-up counters let in depends on the order of devices, so that an equal
         # device cannot stand for another.
         forgets = self._quirks.distinct_forgets and any(r.distinct for claim in claims for r in claim.rules)
@@ -263,13 +262,14 @@ class _Search:
             self._note(c, r, 0, {Why.LIMIT})
             return _Full.FULL
         reasons: set[Why] = set()
+        example: int | None = None
         for at in self._candidates(c, r, o, start):
             if isinstance(at, Refusal):
                 return at
             taken = self._take(c, r, o, at)
             if isinstance(taken, Why):
                 reasons.add(taken)
-                self._at = at
+                example = at
                 continue
             self._budget.spend()
             answer = yield self._device(c, r, o, missing - 1, at + 1)
@@ -278,7 +278,7 @@ class _Search:
             self._give_back(c, at, counted=taken)
             if answer is not False:
                 return answer
-        self._note(c, r, self._claims[c].requests[r].options[o].count - missing, reasons)
+        self._note(c, r, self._claims[c].requests[r].options[o].count - missing, reasons, example)
         return False
 
     def _each(self, c: int, r: int, o: int, every: Sequence[int], number: int) -> _Step:
@@ -290,16 +290,14 @@ class _Search:
             return _Full.FULL
         at = every[number]
         if not self._may_have(c, r, o, at) or self._units[at].trait.answers[self._asks[c][r][o]] is not Answer.YES:
-            self._at = at
-            self._note(c, r, number, {Why.ALL})
+            self._note(c, r, number, {Why.ALL}, at)
             return False
         taken = self._take(c, r, o, at)
         if taken is Why.CONSTRAINT:
             name = self._claims[c].requests[r].options[o].name
             return Fatal(f"request {name} wants all devices, and a constraint of its claim keeps them apart")
         if isinstance(taken, Why):
-            self._at = at
-            self._note(c, r, number, {taken})
+            self._note(c, r, number, {taken}, at)
             return False
         self._budget.spend()
         answer = yield self._each(c, r, o, every, number + 1)
@@ -428,9 +426,14 @@ class _Search:
     def _touch(self, at: int) -> Hashable:
         return (self._taken.get(at), tuple(sorted(self._shares.get(at, ()))))
 
-    def _note(self, c: int, r: int, had: int, reasons: set[Why]) -> None:
-        if (c, r, had) >= (self.farthest.claim, self.farthest.request, self.farthest.had):
-            self.farthest = Stuck(c, r, had, frozenset(reasons), self._at if reasons else None)
+    def _note(self, c: int, r: int, had: int, reasons: set[Why], at: int | None = None) -> None:
+        """Note where the search got stuck, and what turned devices away whenever it came as far as that."""
+        far, known = (c, r, had), self.farthest
+        reached = (known.claim, known.request, known.had)
+        if far > reached:
+            self.farthest = Stuck(c, r, had, frozenset(reasons), at)
+        elif far == reached and not reasons <= known.reasons:
+            self.farthest = Stuck(c, r, had, known.reasons | reasons, known.at if at is None else at)
 
 
 def _run(first: _Step) -> _Answer:

@@ -177,7 +177,8 @@ SENTENCES = {
     ),
     "a constraint keeps them apart": (
         a_world().node("a", gpus=[on_root("x"), on_root("y")]).plan(a_pod("p", PAIR)),
-        f"{ON_PAIR}; node a does not serve them under matchAttribute {ROOT}",
+        f"{ON_PAIR}; node a does not serve them under matchAttribute {ROOT}: request gpu gets 1 on a, since a constraint"
+        " keeps them apart, gpu.example.com/a/gpu-1 for one",
     ),
     "no node takes the pod": (
         a_world().node("a", gpus=1, unschedulable=True).node("b", gpus=1, taints=TAINT).plan(a_pod("p", 1)),

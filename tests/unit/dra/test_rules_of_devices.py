@@ -1,0 +1,309 @@
+"""The allocator's smaller rules, each by a table: capacities, counters, constraints, taint rules, releases, results."""
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from admission.api import devices, taint_rules
+from admission.api.devices import DeviceId
+from admission.api.quantities import measure
+from admission.api.taint_rules import TaintRule
+from admission.dra import allocating, capacities, releases, rules, stocks, tainting, worlds
+from admission.dra.allocating import Allocated, NotHere
+from admission.dra.asking import Fatal
+from admission.dra.capacities import Unfit, Unrepresentable
+from admission.dra.releases import Features, Profile, Release
+from admission.dra.rules import Rule
+from admission.dra.selecting import Selectors
+from admission.dra.stocks import Stock
+from tests.unit.dra.clusters import DRIVER, STEPS, WorldBuilder, a_claim, a_request, a_world
+
+Json = dict[str, Any]
+
+
+def a_device(**fields: Any) -> devices.Device:
+    body = {"spec": {"driver": DRIVER, "pool": {"name": "p"}, "devices": [{"name": "d", **fields}]}}
+    return devices.decode_slice({"metadata": {"name": "s"}, **body}).devices[0]
+
+
+def a_capacity(value: str, **policy: Any) -> Json:
+    return {"memory": {"value": value, **({"requestPolicy": policy} if policy else {})}}
+
+
+RANGE = {"validRange": {"min": "2Gi", "max": "8Gi", "step": "2Gi"}, "default": "4Gi"}
+VALUES = {"validValues": ["1Gi", "4Gi"], "default": "1Gi"}
+
+CONSUMED: dict[str, tuple[Json, str | None, str | type]] = {
+    "no request and no policy take all": (a_capacity("10Gi"), None, "10Gi"),
+    "no request takes the default": (a_capacity("10Gi", **RANGE), None, "4Gi"),
+    "a request without a policy takes itself": (a_capacity("10Gi"), "3Gi", "3Gi"),
+    "below the range it is its least": (a_capacity("10Gi", **RANGE), "1Gi", "2Gi"),
+    "within the range it is rounded up to a step": (a_capacity("10Gi", **RANGE), "3Gi", "4Gi"),
+    "above the range it does not fit": (a_capacity("10Gi", **RANGE), "9Gi", Unfit),
+    "a range without steps takes the request": (a_capacity("10Gi", validRange={"min": "1Gi"}), "3Gi", "3Gi"),
+    "the first valid value that is enough": (a_capacity("10Gi", **VALUES), "2Gi", "4Gi"),
+    "above all valid values it does not fit": (a_capacity("10Gi", **VALUES), "5Gi", Unfit),
+    "more than there is does not fit": (a_capacity("10Gi"), "11Gi", Unfit),
+    "a fraction is rounded up to whole units": (
+        a_capacity("10", validRange={"min": "1", "step": "1"}),
+        "2500m",
+        "3",
+    ),
+    "more than 64 bits cannot be stepped": (
+        a_capacity("10", validRange={"min": "1", "step": "1"}),
+        "1e19",
+        Unrepresentable,
+    ),
+    "a step of nothing leads nowhere": (a_capacity("10", validRange={"min": "1", "step": "0"}), "2", Unrepresentable),
+    "below zero is an error": (a_capacity("10"), "-1", Unrepresentable),
+}
+
+
+@pytest.mark.parametrize("case", CONSUMED)
+def test_what_a_request_consumes(case: str) -> None:
+    capacity, asked, expected = CONSUMED[case]
+    needs = () if asked is None else (("memory", measure(asked)),)
+    found = capacities.consumed(needs, a_device(capacity=capacity).capacity, fractional=False)
+
+    if isinstance(expected, str):
+        assert found == {"memory": measure(expected)}
+    else:
+        assert isinstance(found, expected)
+
+
+def test_a_capacity_that_the_device_lacks_does_not_fit() -> None:
+    found = capacities.consumed((("cores", Fraction(1)),), a_device().capacity, fractional=False)
+
+    assert found == Unfit("it has no capacity cores")
+
+
+@pytest.mark.parametrize(("fractional", "expected"), [(True, "1500m"), (False, "2")])
+def test_thousandths_are_steps_only_behind_their_gate(fractional: bool, expected: str) -> None:
+    device = a_device(capacity=a_capacity("10", validRange={"min": "500m", "step": "500m"}))
+    found = capacities.consumed((("memory", measure("1200m")),), device.capacity, fractional=fractional)
+
+    assert found == {"memory": measure(expected)}
+
+
+def test_quantities_are_kept_as_kubernetes_keeps_them() -> None:
+    assert measure("8Ei") == measure("16Ei") == 2**63 - 1
+    assert measure("1e19") == 10**19
+    assert measure("0.1n") == Fraction(1, 10**9)
+    assert measure("-0.1n") == Fraction(-1, 10**9)
+
+
+def drawing(**counters: str) -> Json:
+    values = {name: {"value": amount} for name, amount in counters.items()}
+    return {"consumesCounters": [{"counterSet": "card", "counters": values}]}
+
+
+def pool(*drawn: Json, **totals: str) -> list[devices.Slice]:
+    builder = a_world()
+    sets = [{"name": "card", "counters": {name: {"value": amount} for name, amount in totals.items()}}]
+    builder.slice("p-devices", list(drawn), pool="p").slice("p-sets", [], pool="p", sharedCounters=sets)
+    return list(builder.snapshot().slices.values())
+
+
+def test_what_is_in_use_draws_from_counters() -> None:
+    stock = stocks.of(pool(drawing(slices="3"), drawing(slices="3", memory="1500m"), slices="7", memory="40"))
+    first, second = (DeviceId(DRIVER, "p", f"gpu-{at}") for at in range(2))
+
+    assert isinstance(stock, Stock)
+    assert list(stock.totals) == [("card", "memory"), ("card", "slices")]
+    assert stock.available([]) == (40, 7)
+    assert stock.available([first, second]) == (Fraction(77, 2), 1)
+    assert stock.available([DeviceId(DRIVER, "p", "gone")]) == (40, 7)
+
+
+def test_a_counter_that_is_not_there_is_named() -> None:
+    assert "card/memory" in str(stocks.of(pool(drawing(memory="1"), slices="7")))
+
+
+def constraint(*, distinct: bool, release: Release = Release.V1_37, lists: bool = False) -> rules.Running:
+    profile = releases.profile(release, Features(list_attributes=lists))
+    return rules.running(Rule("a", distinct, frozenset()), profile)
+
+
+def value(raw: Any, *, lists: bool = False) -> rules.Value | None:
+    kind = {bool: "bool", int: "int", str: "string", list: "ints"}[type(raw)]
+    return rules.value_of(a_device(attributes={"a": {kind: raw}}), DRIVER, f"{DRIVER}/a", lists=lists)
+
+
+def test_values_of_different_types_do_not_match_and_do_not_collide() -> None:
+    match, distinct = constraint(distinct=False), constraint(distinct=True)
+
+    assert match.add(value(1), "r")
+    assert not match.add(value(True), "r")
+    assert match.add(value(1), "r")
+    assert [distinct.add(value(one), "r") for one in (1, True, "1", 1)] == [True, True, True, False]
+    assert not match.add(None, "r")
+
+
+def test_1_36_forgets_all_but_the_last_value_of_a_request() -> None:
+    """kubernetes #140600."""
+    old, new = (constraint(distinct=True, release=release) for release in Release)
+
+    assert [old.add(value(one), "r") for one in (1, 2, 1)] == [True, True, True]
+    assert [new.add(value(one), "r") for one in (1, 2, 1)] == [True, True, False]
+
+
+def test_lists_match_by_what_all_have_in_common() -> None:
+    match = constraint(distinct=False, lists=True)
+
+    assert [match.add(value(one, lists=True), "r") for one in ([1, 2], [2, 3], [1], [2])] == [True, True, False, True]
+    match.remove("r")
+    match.remove("r")
+    assert match.add(value([1], lists=True), "r")
+
+
+def test_1_36_does_not_restore_what_lists_had_in_common() -> None:
+    match = constraint(distinct=False, lists=True, release=Release.V1_36)
+    match.add(value([1, 2], lists=True), "r")
+    match.add(value([2], lists=True), "r")
+    match.remove("r")
+
+    assert not match.add(value([1], lists=True), "r")
+
+
+def a_rule(**spec: Any) -> TaintRule:
+    body = {"taint": {"key": "sick", "effect": "NoSchedule"}, **spec}
+    return taint_rules.decode({"metadata": {"name": "rule"}, "spec": body})
+
+
+RULES: dict[str, tuple[Json, list[str]]] = {
+    "by device": ({"deviceSelector": {"driver": DRIVER, "pool": "a", "device": "gpu-1"}}, ["a/gpu-1"]),
+    "by pool": ({"deviceSelector": {"pool": "b"}}, ["b/gpu-0"]),
+    "an empty selector picks everything": ({"deviceSelector": {}}, ["a/gpu-0", "a/gpu-1", "b/gpu-0"]),
+    "of another driver": ({"deviceSelector": {"driver": "nic.example.com"}}, []),
+}
+
+
+def tainted(spec: Json, release: Release = Release.V1_37) -> list[str]:
+    snapshot = a_world().node("a", gpus=2).node("b", gpus=1).snapshot()
+    after = tainting.of(snapshot.slices, {"rule": a_rule(**spec)}, release)
+    again = tainting.of(snapshot.slices, {"rule": a_rule(**spec)}, release, after)
+    assert all(again.slices[key] is slice_ for key, slice_ in after.slices.items())
+    return [f"{s.pool}/{d.name}" for s in after.slices.values() for d in s.devices if d.taints]
+
+
+@pytest.mark.parametrize("case", RULES)
+def test_rules_taint_the_devices_that_they_select(case: str) -> None:
+    spec, expected = RULES[case]
+
+    assert tainted(spec) == expected
+
+
+def test_a_rule_without_a_selector_picks_all_in_1_36_and_nothing_in_1_37() -> None:
+    assert tainted({}, Release.V1_36) == ["a/gpu-0", "a/gpu-1", "b/gpu-0"]
+    assert tainted({}, Release.V1_37) == []
+
+
+@pytest.mark.parametrize(
+    ("version", "release"),
+    [("v1.36.3", "1.36"), ("v1.37.1", "1.37"), ("v1.40.0-rc.1+x", "1.37"), ("v1.35.9", None), ("none", None)],
+)
+def test_a_version_has_the_profile_of_its_release(version: str, release: str | None) -> None:
+    profile = releases.of_version(version)
+
+    assert (profile.release if profile is not None else None) == release
+
+
+def asked(builder: WorldBuilder, *requests: Json, profile: Profile | None = None) -> Allocated | NotHere | Fatal:
+    """Return what a claim gets on the first node."""
+    world = worlds.of(builder.snapshot(), (), profile=profile)
+    world = replace(world, taken=builder.world().taken)
+    node = next(iter(world.nodes))
+    claim = a_claim("c", *requests)
+    found = allocating.allocate([claim], node, world, selectors=Selectors(world.profile.cel), steps=STEPS)
+    assert isinstance(found, Allocated | NotHere | Fatal)
+    return found
+
+
+def test_a_result_says_all_that_status_allocation_needs() -> None:
+    """Of a shared device: its share, what it consumes, the toleration that let it through, where it may be used."""
+    rack = {"matchExpressions": [{"key": "rack", "operator": "In", "values": ["1"]}]}
+    device = {
+        "allowMultipleAllocations": True,
+        "capacity": a_capacity("10Gi"),
+        "taints": [{"key": "sick", "effect": "NoSchedule"}],
+        "bindingConditions": ["Ready"],
+        "bindingFailureConditions": ["Broken"],
+    }
+    builder = a_world().node("n", labels={"rack": "1"})
+    builder.slice("rack", [device], nodeSelector={"nodeSelectorTerms": [rack]})
+    builder.classes[0]["spec"]["config"] = [{"opaque": {"driver": DRIVER, "parameters": {"of": "class"}}}]
+    tolerations = [{"key": "sick", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 7}]
+    found = asked(builder, a_request(capacity={"requests": {"memory": "3Gi"}}, tolerations=tolerations))
+
+    assert isinstance(found, Allocated)
+    assert found.claims[0].json(["share-1"]) == {
+        "devices": {
+            "results": [
+                {
+                    "request": "gpu",
+                    "driver": DRIVER,
+                    "pool": "rack",
+                    "device": "gpu-0",
+                    "tolerations": tolerations,
+                    "bindingConditions": ["Ready"],
+                    "bindingFailureConditions": ["Broken"],
+                    "shareID": "share-1",
+                    "consumedCapacity": {"memory": "3Gi"},
+                }
+            ],
+            "config": [{"source": "FromClass", "opaque": {"driver": DRIVER, "parameters": {"of": "class"}}}],
+        },
+        "nodeSelector": {"nodeSelectorTerms": [rack]},
+    }
+
+
+def test_a_device_that_binds_to_its_node_is_used_there_alone() -> None:
+    builder = a_world().node("n").slice("all", [{"bindsToNode": True}], allNodes=True)
+    found = asked(builder, a_request())
+    field = {"key": "metadata.name", "operator": "In", "values": ["n"]}
+
+    assert isinstance(found, Allocated)
+    assert found.claims[0].json()["nodeSelector"] == {"nodeSelectorTerms": [{"matchFields": [field]}]}
+
+
+GATES: dict[str, tuple[Features, Json, Json, str]] = {
+    "alternatives": (
+        Features(prioritized_list=False),
+        {},
+        {"name": "gpu", "firstAvailable": [{"name": "a", "deviceClassName": "gpu"}]},
+        "DRAPrioritizedList",
+    ),
+    "capacity": (
+        Features(consumable_capacity=False),
+        {},
+        a_request(capacity={"requests": {"memory": "1"}}),
+        "DRAConsumableCapacity",
+    ),
+    "admin access": (Features(admin_access=False), {}, a_request(adminAccess=False), "DRAAdminAccess"),
+}
+
+
+@pytest.mark.parametrize("case", GATES)
+def test_what_a_gate_switches_off_is_an_error(case: str) -> None:
+    features, device, request, gate = GATES[case]
+    profile = releases.profile(Release.V1_37, features)
+    found = asked(a_world().node("n", gpus=[device]), request, profile=profile)
+
+    assert isinstance(found, Fatal)
+    assert gate in found.error
+
+
+def test_why_a_node_does_not_serve_a_pod_names_a_device() -> None:
+    root = "resource.kubernetes.io/pcieRoot"
+    gpus = [{"attributes": {root: {"string": f"root-{at}"}}} for at in range(3)]
+    claim = a_claim("c", a_request(count=2), constraints=[{"matchAttribute": root}])
+    world = a_world().node("n", gpus=gpus).world()
+    found = allocating.allocate([claim], next(iter(world.nodes)), world, selectors=Selectors(), steps=STEPS)
+
+    assert isinstance(found, NotHere)
+    assert found.message == (
+        "request gpu of claim c needs 2 of class gpu: 3 match, 3 free, and a constraint keeps them apart"
+        f" ({DRIVER}/n/gpu-2 for one)"
+    )
