@@ -162,6 +162,8 @@ ON_ONE = "pod p needs 1 device of class gpu on one node (request gpu of claim p-
 TRAIN = "pod train-1 needs 3 devices of class gpu on one node (request gpu of claim train-1-0)"
 PAIR = a_claim("c", a_request("gpu", 2), constraints=[{"matchAttribute": ROOT}])
 ON_PAIR = "pod p needs 2 of class gpu (request gpu of claim c) on one node"
+APART = "request gpu gets 1 on a, since a constraint keeps them apart"
+
 SENTENCES = {
     "too many for any node, after others": (
         a_world().node("a", gpus=4).node("b", gpus=1).plan(a_pod("train-0", 3), a_pod("train-1", 3)),
@@ -177,8 +179,7 @@ SENTENCES = {
     ),
     "a constraint keeps them apart": (
         a_world().node("a", gpus=[on_root("x"), on_root("y")]).plan(a_pod("p", PAIR)),
-        f"{ON_PAIR}; node a does not serve them under matchAttribute {ROOT}: request gpu gets 1 on a, since a constraint"
-        " keeps them apart, gpu.example.com/a/gpu-1 for one",
+        f"{ON_PAIR}; node a does not serve them under matchAttribute {ROOT}: {APART}, gpu.example.com/a/gpu-1 for one",
     ),
     "no node takes the pod": (
         a_world().node("a", gpus=1, unschedulable=True).node("b", gpus=1, taints=TAINT).plan(a_pod("p", 1)),
