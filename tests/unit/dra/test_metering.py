@@ -221,3 +221,18 @@ def test_the_least_a_claim_costs_is_known_before_any_device() -> None:
     claim = a_claim("c", a_request("gpu", 3), {"name": "or", "firstAvailable": alternatives})
 
     assert metering.lower_bound(metering.compile_meters(some), claim.spec) == {"gpus": 5, "claims": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("1" + " + 1" * 3_000, "is too long: it has 12,001 bytes, the limit is 10,240"),
+        (f"{'[1,2,3,4,5,6,7,8,9,10].all(x, ' * 6}true{')' * 6} ? 1 : 0", "is too costly"),
+    ],
+)
+def test_a_text_that_no_api_server_would_take_is_a_flaw(text: str, says: str) -> None:
+    """No API server checks the CEL of Meters, so Muster does, by the same limits."""
+    flaws = metering.compile_meters([a_meter("m", a_source("expression", {"cel": text}))]).flaws["m"]
+
+    assert [flaw.field for flaw in flaws] == ["spec.sources[0].expression.cel"]
+    assert says in flaws[0].message
