@@ -16,6 +16,9 @@ from admission.dra.traits import Layout, Traits
 from admission.dra.usage import Usage
 from admission.dra.worlds import World
 
+MOST_FACES = 100_000
+"""Faces that a board remembers; in a large cluster every node may have had several."""
+
 _IDENTITY = 1 << 24
 """A device is written as its unit's number; one that several nodes see, as that plus a multiple of this."""
 
@@ -56,6 +59,9 @@ class Board:
         before = self._world
         if before is world:
             return
+        if len(self._known) > MOST_FACES:
+            self._start_anew()
+            before = None
         self._world = world
         changed = worlds.changed(before, world) if before is not None else None
         if changed is None:
@@ -68,6 +74,13 @@ class Board:
         for name in changed:
             if name in world.nodes:
                 self._put(name, self.face(name, usage, world))
+
+    def _start_anew(self) -> None:
+        """Forget faces that no node has any more, and all others with them."""
+        self.units = Units(self.traits)
+        self._known.clear()
+        for name in list(self.faces):
+            self._forget(name)
 
     def face(self, node: NodeName, usage: Usage, world: World) -> Face:
         """Return the face of a node with some use of its devices."""

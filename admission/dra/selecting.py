@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from admission.api.devices import Slice
+from admission.api.devices import Device, Slice
 from admission.dra.cel import columns, environments, programs
 from admission.dra.cel.failures import CompileError, EvaluationError
 from admission.dra.cel.readings import Readings
@@ -24,6 +24,13 @@ Value = programs.DeviceValue | programs.UnreadableDevice
 
 Answer = bool | str
 """Whether all texts hold; the error's text where one fails before another one is false."""
+
+
+MOST_COLUMNS = 256
+"""Texts, alone and together, of which the answers are kept for each slice beyond those in use."""
+
+MOST_PROGRAMS = 1_024
+"""Compiled texts that are kept beyond those in use."""
 
 
 class Column(NamedTuple):
@@ -58,7 +65,7 @@ class Selectors:
         self._by_identity: dict[int, _Seen] = {}
         """The same, by the identity of the slice that each keeps: the way taken when nothing has changed."""
         self.memory: dict[Any, Any] = {}
-        """What `profiles` remembers, by need, the longest unused first."""
+        """What `traits` remembers, by need, the longest unused first."""
 
     def column(self, texts: Texts, slice_: Slice) -> Column:
         """Return which devices of a slice satisfy every text, and on which evaluating stops with an error."""
@@ -89,8 +96,22 @@ class Selectors:
         self._seen = {key: seen for key, seen in self._seen.items() if key in alive}
         self._by_identity = {id(seen.slice): seen for seen in self._seen.values()}
         kept = {id(shelf) for shelf in shelves.values()}
-        for profiles in self.memory.values():
-            profiles.keep(kept)
+        for traits in self.memory.values():
+            traits.keep(kept)
+        self._forget_texts()
+
+    def _forget_texts(self) -> None:
+        """Forget texts that nobody asks about now, where there are many: jobs may bring new ones for ever."""
+        wanted: set[Texts] = {()}
+        for need in self.memory:
+            for ask in need.asks:
+                wanted.add(ask.texts)
+                wanted.update((text,) for text in ask.texts)
+        for seen in self._seen.values():
+            if len(seen.columns) > MOST_COLUMNS:
+                seen.columns = {texts: column for texts, column in seen.columns.items() if texts in wanted}
+        if len(self._programs) > MOST_PROGRAMS:
+            self._programs = {text: known for text, known in self._programs.items() if (text,) in wanted}
 
     def _of(self, slice_: Slice) -> _Seen:
         key = _version(slice_)
@@ -98,7 +119,7 @@ class Selectors:
         if seen is not None:
             del self._by_identity[id(seen.slice)]
             # Read again: the same version says the same, unless somebody wrote the manifests by hand.
-            if seen.slice.devices == slice_.devices and seen.slice.driver == slice_.driver:
+            if _is_read_again(seen.slice, slice_):
                 seen.slice = slice_
             else:
                 seen = None
@@ -145,6 +166,20 @@ class Selectors:
         if text not in self._programs:
             self._programs[text] = programs.compile_device(text, profile=self.profile, readings=self._readings)
         return self._programs[text]
+
+
+def _is_read_again(before: Slice, slice_: Slice) -> bool:
+    same = before.driver == slice_.driver and len(before.devices) == len(slice_.devices)
+    return same and all(map(_is_same, before.devices, slice_.devices))
+
+
+def _is_same(one: Device, other: Device) -> bool:
+    """Return whether selectors see the same device; they ignore taints, which rules may have put on one of them."""
+    return one is other or (
+        one.attributes == other.attributes
+        and one.capacity == other.capacity
+        and one.allows_multiple == other.allows_multiple
+    )
 
 
 def joined(*parts: Iterable[str]) -> Texts:

@@ -128,6 +128,11 @@ class Traits:
             known = self._layouts[id(shelf)] = (shelf, self._laid_out(shelf.seen(self.need.profile.quirks)))
         return known[1]
 
+    @property
+    def is_full(self) -> bool:
+        """Return whether so many sorts of devices have come and gone that it is better to start anew."""
+        return len(self._sorted) > MOST_SORTS
+
     def may_serve(self, pool: Pool) -> bool:
         """Return whether a pool might have what is needed: one of its devices does, or it shows none."""
         return not pool.spots or bool(self._segment(pool).spots)
@@ -315,13 +320,18 @@ def _by_slice(spots: Sequence[Spot]) -> Iterator[tuple[Slice, list[Spot]]]:
 MOST_NAMED = 64
 """Devices with a failing selector whose own name is in the error; were there more, each would be a sort of its own."""
 
+MOST_SORTS = 200_000
+"""Sorts of devices that one need remembers, those included that are gone."""
+
 MOST_REMEMBERED = 64
 """Needs for which a `Selectors` remembers traits; gangs of one shape have the same."""
 
 
 def of(need: Need, selectors: Selectors) -> Traits:
     """Return the traits of a need: those made before, where there are any."""
-    known = selectors.memory.pop(need, None) or Traits(need, selectors)
+    known: Traits | None = selectors.memory.pop(need, None)
+    if known is None or known.is_full:
+        known = Traits(need, selectors)
     selectors.memory[need] = known
     if len(selectors.memory) > MOST_REMEMBERED:
         del selectors.memory[next(iter(selectors.memory))]

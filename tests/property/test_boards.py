@@ -4,12 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from admission.api.devices import DeviceId
 from admission.api.snapshot import Snapshot
-from admission.dra import worlds
+from admission.dra import boards, selecting, traits, worlds
 from admission.dra.allocating import Allocated
 from admission.dra.allocator import Allocator, Question
 from admission.dra.selecting import Selectors
@@ -152,3 +153,31 @@ def test_a_fork_is_a_world_of_its_own_until_it_is_committed(taken: list[DeviceId
     assert allocator.nodes(asked(allocator, "two")) == before
     fork.commit()
     assert allocator.nodes(asked(allocator, "two")) == expected.nodes(asked(expected, "two"))
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every job may bring a selector of its own, and every state of a node a new face."""
+    monkeypatch.setattr(selecting, "MOST_COLUMNS", 8)
+    monkeypatch.setattr(selecting, "MOST_PROGRAMS", 8)
+    monkeypatch.setattr(boards, "MOST_FACES", 4)
+    monkeypatch.setattr(traits, "MOST_SORTS", 1)
+    world = worlds.of(cluster(), ())
+    selectors = Selectors(world.profile.cel)
+    for at in range(200):
+        moved = worlds.also(world, [Taking(DEVICES[at % len(DEVICES)])], HOLDER)
+        allocator = Allocator(moved, selectors=selectors, steps=STEPS)
+        question = allocator.ask([a_claim("c", a_request("r", 1, f"size(device.driver) != {at + 100}"))])
+        assert isinstance(question, Question)
+        assert allocator.nodes(question).nodes
+        assert answers(moved, selectors, "memory") == answers(moved, Selectors(world.profile.cel), "memory")
+        selectors.keep(world.shelves)
+
+    # 64 needs are remembered, and what they ask about; the class's selector is in each of them.
+    assert len(selectors.memory) == traits.MOST_REMEMBERED
+    sizes = sizes_of(selectors)
+    assert max(sizes) <= 2 * traits.MOST_REMEMBERED + 8
+
+
+def sizes_of(selectors: Selectors) -> list[int]:
+    """Return how many texts are remembered, and for each slice how many columns."""
+    return [len(selectors._programs), *(len(seen.columns) for seen in selectors._seen.values())]

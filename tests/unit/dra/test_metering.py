@@ -232,7 +232,7 @@ def test_the_least_a_claim_costs_is_known_before_any_device() -> None:
 )
 def test_a_text_that_no_api_server_would_take_is_a_flaw(text: str, says: str) -> None:
     """No API server checks the CEL of Meters, so Muster does, by the same limits."""
-    flaws = metering.compile_meters([a_meter("m", a_source("expression", {"cel": text}))]).flaws["m"]
+    flaws = metering.compile_meters([a_meter("m", a_source("expression", {"cel": text}))]).flaws[MeterName("m")]
 
     assert [flaw.field for flaw in flaws] == ["spec.sources[0].expression.cel"]
     assert says in flaws[0].message
