@@ -37,7 +37,7 @@ def test_what_is_allocated_breaks_no_rule_and_else_nothing_could_be(record: Json
             exists = checker.exists(record, _minor(release), steps=LONGEST_SEARCH)
             event(f"exists: {exists}")
             # 1.36 takes the counters of two drivers' pools of one name for each other's, and may find nothing for that.
-            assert not exists or (release is Release.V1_36 and _two_drivers_count_in_one_name(record))
+            assert not exists or (release is Release.V1_36 and worlds.two_drivers_count_in_one_name(record))
         case _:
             assert answer == {"outcome": "error", "fatal": True}
 
@@ -71,12 +71,3 @@ def _allocated(record: Json, release: Release, *, promise: bool) -> list[Json] |
 
 def _minor(release: Release) -> int:
     return int(release.value.partition(".")[2])
-
-
-def _two_drivers_count_in_one_name(record: Json) -> bool:
-    counting = {
-        (each["spec"]["pool"]["name"], each["spec"]["driver"])
-        for each in record["slices"]
-        if each["spec"].get("sharedCounters")
-    }
-    return len({name for name, _ in counting}) < len(counting)

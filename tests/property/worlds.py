@@ -48,6 +48,16 @@ def seeded(seed: int, *, gates: bool = False) -> Json:
     return _Worlds(Random(seed).randint).record(f"seed-{seed}", gates=gates)  # noqa: S311
 
 
+def two_drivers_count_in_one_name(record: Json) -> bool:
+    """Return whether pools of two drivers have both one name and counters, which 1.36 takes for each other's."""
+    counting = {
+        (each["spec"]["pool"]["name"], each["spec"]["driver"])
+        for each in record["slices"]
+        if each["spec"].get("sharedCounters")
+    }
+    return len({name for name, _ in counting}) < len(counting)
+
+
 class _Worlds:
     def __init__(self, integer: Callable[[int, int], int]) -> None:
         self._integer = integer
