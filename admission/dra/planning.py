@@ -123,7 +123,7 @@ class _Planning:
             return NoPlan(kind=Kind.STEPS_ENDED, message=message, details={"steps": self.steps}, steps=self.steps)
         except AmountError as error:
             message = f"the gang cannot be charged: {error}"
-            return NoPlan(kind=Kind.NOT_SIMULATED, message=message, steps=self.budget.spent)
+            return NoPlan(kind=Kind.UNPRICED, message=message, steps=self.budget.spent)
         return self._infeasible(outcome)
 
     def busy(self, answer: NoPlan) -> NoPlan:
@@ -160,7 +160,7 @@ class _Planning:
         pod = self.gang.kinds[outcome.refusals[refusal]].members[0].pod.meta.name
         meter = {"meter": refusal.meter} if isinstance(refusal, Unpriced) else {}
         return NoPlan(
-            kind=Kind.FATAL if isinstance(refusal, Fatal) else Kind.NOT_SIMULATED,
+            kind=Kind.FATAL if isinstance(refusal, Fatal) else Kind.UNPRICED,
             message=f"pod {pod}: {refusal}",
             details={"pod": pod, **meter},
             steps=self.budget.spent,

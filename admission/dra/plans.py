@@ -59,9 +59,8 @@ class Kind(StrEnum):
     """The gang fits the cluster, but no plan is affordable."""
     STEPS_ENDED = "StepsEnded"
     """The search ended without proof."""
-    NOT_SIMULATED = "NotSimulated"
-    """A claim, or a device that it might get, uses what Muster does not simulate, or a meter cannot price the device;
-    named in the message."""
+    UNPRICED = "Unpriced"
+    """A meter cannot price a device that a claim might get; both are named in the message."""
     FATAL = "Fatal"
     """kube-scheduler would give up on the pod: a selector fails, a claim asks for more than 32 devices."""
     POOL_INCOMPLETE = "PoolIncomplete"

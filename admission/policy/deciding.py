@@ -318,7 +318,7 @@ HOLDS = {
     plans.Kind.FATAL: HoldReason.NO_FEASIBLE_PLACEMENT,
     plans.Kind.OVER_QUOTA: HoldReason.QUOTA_EXCEEDED,
     plans.Kind.STEPS_ENDED: HoldReason.SEARCH_LIMIT,
-    plans.Kind.NOT_SIMULATED: HoldReason.NOT_SIMULATED,
+    plans.Kind.UNPRICED: HoldReason.NOT_SIMULATED,
     plans.Kind.POOL_INCOMPLETE: HoldReason.POOL_INCOMPLETE,
 }
 

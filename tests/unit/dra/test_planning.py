@@ -228,7 +228,7 @@ def test_a_gang_whose_devices_a_meter_cannot_price_is_not_said_to_be_infeasible(
 
     answer = refused(a_world().node("a", gpus=8).plan(a_pod("p", 1), meters=meters))
 
-    assert answer.kind is Kind.NOT_SIMULATED
+    assert answer.kind is Kind.UNPRICED
     assert answer.message.startswith("pod p: meter price: spec.sources[0].expression.cel gives -1 for device")
     assert answer.details == {"pod": "p", "meter": "price"}
 
