@@ -34,17 +34,18 @@ class Counters:
         available, drawn = self._available[place], self._drawn[place]
         if available is None:
             return False
-        for counter, amount in unit.trait.draw:
+        draw = unit.trait.draw or ()
+        for counter, amount in draw:
             if counter in available and available[counter] < drawn.get(counter, 0) + amount:
                 return False
-        for counter, amount in unit.trait.draw:
+        for counter, amount in draw:
             drawn[counter] = drawn.get(counter, 0) + amount
         return True
 
     def put_back(self, unit: Unit) -> None:
         """Give back what a device drew."""
         drawn = self._drawn[self._place(unit)]
-        for counter, amount in unit.trait.draw:
+        for counter, amount in unit.trait.draw or ():
             drawn[counter] -= amount
 
     def state(self) -> Hashable:

@@ -239,7 +239,9 @@ class Placer:
         """
         known = self._traits.known
         numbers = {number for row in {layout.numbers for layout in self.state.layouts} for number in row}
-        if len(self._gang.kinds) > 1 and any(known[number].shared or known[number].draw for number in numbers):
+        if len(self._gang.kinds) > 1 and any(
+            known[number].shared or known[number].draw is not None for number in numbers
+        ):
             return False
         asks = [
             {self._ask[o.ask] for claim in kind.asks for r in claim.requests for o in r.options}

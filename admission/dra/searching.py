@@ -342,7 +342,7 @@ class _Search:
         if full and option.mode is Mode.EXACT:
             return Why.CAPACITY
         counted = False
-        if unit.trait.draw and not self._is_paid(at, unit) and (not option.admin or self._quirks.admin_pays_counters):
+        if self._must_pay(at, unit, option):
             if not self._counters.draw(unit):
                 return Why.COUNTERS
             counted = True
@@ -391,13 +391,14 @@ class _Search:
                 return False
         return True
 
-    def _is_paid(self, at: int, unit: Unit) -> bool:
-        """Return whether a share of the device draws nothing, since the device is in use by shares already."""
-        if not unit.trait.shared:
+    def _must_pay(self, at: int, unit: Unit, option: Option) -> bool:
+        """Return whether the device draws from counters: not for another share of a device that has some already."""
+        if unit.trait.draw is None or (option.admin and not self._quirks.admin_pays_counters):
             return False
-        if at in self._shares:
+        if not unit.trait.shared:
             return True
-        return unit.use.amounts is not None if self._quirks.unsharable_counters else unit.use.shares
+        known = unit.use.amounts is not None if self._quirks.unsharable_counters else unit.use.shares
+        return at not in self._shares and not known
 
     def _bind(self, c: int, r: int, option: Option, unit: Unit) -> bool:
         """Add the device to every constraint on the option; False, and none of them has it, if one refuses."""

@@ -61,7 +61,7 @@ def of(slices: Sequence[Slice]) -> Stock | str | None:
             if device.consumes:
                 known = DeviceId(slice_.driver, slice_.pool, device.name)
                 draws[known] = _sum((*draws.get(known, ()), *drawn(device)))
-    if not totals:
+    if not sets:
         return None
     return Stock(
         driver=slices[0].driver,

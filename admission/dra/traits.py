@@ -51,8 +51,9 @@ class Trait:
 
     answers: for each ask; a refusal stops the search that meets it. values: for each compared attribute. prices: for
     each ask. shared: whether several claims may have it. room: its capacities, where they can be shared. takes: for
-    each ask, what it consumes of them. draw: what the device draws from its pool's counters. evicting: the asks that
-    may have the device, but whose pods are deleted because of its taint.
+    each ask, what it consumes of them. draw: what the device draws from its pool's counters; empty, where it names a
+    set and no counter of it; None where it draws on none. evicting: the asks that may have the device, but whose pods
+    are deleted because of its taint.
     """
 
     answers: tuple[Answer | Refusal, ...]
@@ -61,7 +62,7 @@ class Trait:
     shared: bool = False
     room: tuple[tuple[str, Amount], ...] = ()
     takes: tuple[tuple[Amount, ...], ...] = ()
-    draw: Draw = ()
+    draw: Draw | None = None
     evicting: frozenset[int] = frozenset()
 
 
@@ -174,7 +175,7 @@ class Traits:
         return Layout(spots, numbers, pools, stocks, drawn, all(spot.local for spot in spots))
 
     def _draws(self, segment: Segment) -> bool:
-        return segment.pool.stock is not None and any(self.known[number].draw for number in segment.numbers)
+        return segment.pool.stock is not None and any(self.known[n].draw is not None for n in segment.numbers)
 
     def _segment(self, pool: Pool) -> Segment:
         known = self._segments.get(id(pool))
@@ -216,7 +217,7 @@ class Traits:
             return spot.id
         values = tuple(rules.attribute_of(device, spot.id.driver, name) for name in self.need.attributes)
         capacity = tuple((name, one.text, one.policy) for name, one in device.capacity.items())
-        draw = stocks.drawn(device) if device.consumes else ()
+        draw = stocks.drawn(device) if device.consumes else None
         return (values, capacity, draw, device.taints, bool(device.binding_conditions), device.allows_multiple)
 
     def _made_up(self, spot: Spot, bits: tuple[int, ...]) -> int | None:
@@ -260,7 +261,7 @@ class Traits:
             shared=device.allows_multiple and features.consumable_capacity,
             room=tuple((name, stocks.exact(device.capacity[name].value)) for name in names),
             takes=tuple(tuple(amounts.get(name, 0) for name in names) for amounts in taken) if names else (),
-            draw=stocks.drawn(device),
+            draw=stocks.drawn(device) if device.consumes else None,
             evicting=frozenset(
                 at for at, ask in enumerate(self.need.asks) if features.taints and _is_evicted(ask, device)
             ),

@@ -44,8 +44,7 @@ class Oracle:
     @classmethod
     def of(cls, version: str) -> Self:
         """Start the allocator of a minor version of Kubernetes, building it if need be."""
-        binary = building.build(version).commands["kube-scheduler"][0]
-        return cls([binary, "allocate"])
+        return cls(building.build(version).commands["allocate"])
 
     def ask(self, record: Mapping[str, Any]) -> dict[str, Any]:
         question = json.dumps({key: record[key] for key in KEYS})

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 
 from admission.dra.releases import Release
 from tests.conformance import corpus, kubernetes
@@ -46,9 +46,6 @@ def test_kubernetes_answers_as_the_corpus_recorded(oracle: Oracle, version: str)
 @given(record=worlds.records(gates=True))
 @settings(max_examples=300, deadline=None)
 def test_we_answer_as_kubernetes_does(oracle: Oracle, version: str, record: Json) -> None:
-    # There 1.36 may even give a device that draws more than its own pool has, which we do not imitate.
-    assume(version != "1.36" or not worlds.two_drivers_count_in_one_name(record))
-
     assert kubernetes.difference(record, Release(version), oracle) is None
 
 
