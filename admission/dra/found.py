@@ -37,6 +37,8 @@ class Stuck:
     """The farthest request that could not be served: its claim and place, and how many devices it had by then.
 
     reasons: what turned devices away there, beside their being in use. at: the place of a unit that was turned away.
+    firm: whether it stays so when less is free; what is not promised, or refused by a defect, may come when another pod
+    has taken the device that stood in the way.
     """
 
     claim: int
@@ -45,10 +47,7 @@ class Stuck:
     reasons: frozenset[Why] = frozenset()
     at: int | None = None
     disputed: str = ""
-
-    @property
-    def constrained(self) -> bool:
-        return Why.CONSTRAINT in self.reasons
+    firm: bool = True
 
 
 class StepsEndedError(Exception):

@@ -14,7 +14,7 @@ from admission.api.devices import Device, Slice
 from admission.api.gangs import Charge
 from admission.api.meters import AdminAccess
 from admission.api.names import MeterName
-from admission.dra import boards, metering, pools, searching
+from admission.dra import asking, boards, metering, pools, searching
 from admission.dra.asking import ClaimAsk, Mode, Option, Refusal
 from admission.dra.demands import Gang, PodKind
 from admission.dra.found import Budget, Found, Pick, Stuck
@@ -161,8 +161,9 @@ class Placer:
     def _ranked(self, kind: int, open_: tuple[int, ...]) -> tuple[list[_Ranked], bool]:
         """Return one node for each group of equal nodes, the fullest first, and whether the kind has no hope left.
 
-        A pod that fits nowhere now fits nowhere later, when less is free; unless a failing selector kept it away, since
-        the device may be taken by then, or it waits for a claim that another pod brings.
+        A pod that fits nowhere now fits nowhere later, when less is free; unless a failing selector kept it away, or a
+        device that it would get and cannot be promised, since that may be taken by then; or it waits for a claim that
+        another pod brings.
         """
         shared = self._gang.kinds[kind].shared
         needed = {number for at, number in enumerate(shared) if number is not None and at not in open_}
@@ -173,7 +174,9 @@ class Placer:
                 found = self._fit(kind, open_, signature)
                 if isinstance(found, Found):
                     ranked.append((signature.free, min(nodes), found, signature))
-                elif found is not None and not isinstance(found, Stuck):
+                elif isinstance(found, Stuck):
+                    final = final and found.firm
+                elif found is not None:
                     final = False
                     self.outcome.refusals.setdefault(found, kind)
         ranked.sort(key=itemgetter(0, 1))
@@ -234,27 +237,29 @@ class Placer:
     def _commutes(self) -> bool:
         """Return whether the order of pods does not matter, so that one order is enough.
 
-        So it is where no two kinds can get the same device, or only devices that are all equal, and none is shared or
-        draws on counters.
+        So it is where no two kinds can get the same device, or only devices that are all equal and of which each takes
+        a fixed number, and none is shared or draws on counters.
         """
-        known = self._traits.known
+        kinds, known = self._gang.kinds, self._traits.known
         numbers = {number for row in {layout.numbers for layout in self.state.layouts} for number in row}
-        if len(self._gang.kinds) > 1 and any(
-            known[number].shared or known[number].draw is not None for number in numbers
-        ):
+        if len(kinds) > 1 and any(known[number].shared or known[number].draw is not None for number in numbers):
             return False
-        asks = [
-            {self._ask[o.ask] for claim in kind.asks for r in claim.requests for o in r.options}
-            for kind in self._gang.kinds
+        options = [list(asking.options(kind.asks)) for kind in kinds]
+        fixed = [
+            all(len(r.options) == 1 and r.options[0].plain for c in kind.asks for r in c.requests) for kind in kinds
         ]
         matched = [
-            {number for number in numbers if any(known[number].answers[ask] is not Answer.NO for ask in wanted)}
-            for wanted in asks
+            {
+                number
+                for number in numbers
+                if any(known[number].answers[self._ask[o.ask]] is not Answer.NO for o in wanted)
+            }
+            for wanted in options
         ]
         return all(
-            not (one & other) or (one == other and len(one) == 1)
+            not (one & other) or (one == other and len(one) == 1 and fixed[at] and fixed[before])
             for at, one in enumerate(matched)
-            for other in matched[:at]
+            for before, other in enumerate(matched[:at])
         )
 
     # Going on and back.

@@ -118,16 +118,20 @@ class _Planning:
                 return self._plan(outcome)
             if outcome.shortfall is not None:
                 return self._over_quota(outcome)
+            return self._infeasible(outcome)
         except StepsEndedError:
             message = f"neither a plan nor a proof that there is none was found in {self.steps} steps"
             return NoPlan(kind=Kind.STEPS_ENDED, message=message, details={"steps": self.steps}, steps=self.steps)
         except AmountError as error:
             message = f"the gang cannot be charged: {error}"
             return NoPlan(kind=Kind.UNPRICED, message=message, steps=self.budget.spent)
-        return self._infeasible(outcome)
 
     def busy(self, answer: NoPlan) -> NoPlan:
-        placer, explanation = self._explained()
+        try:
+            placer, explanation = self._explained()
+        except StepsEndedError:
+            message = f"it would fit if nothing else were in use; what is missing was not found in {self.steps} steps"
+            return NoPlan(kind=Kind.BUSY, message=message, steps=answer.steps)
         found = explaining.busy(explanation, placer, self.world, self.traits)
         return NoPlan(kind=Kind.BUSY, message=found.message, details=found.details, steps=answer.steps)
 
@@ -150,7 +154,11 @@ class _Planning:
         refusals = sorted(outcome.refusals, key=lambda refusal: isinstance(refusal, Fatal))
         if refusals:
             return self._refused(refusals[0], outcome)
-        placer, found = self._explained()
+        try:
+            placer, found = self._explained()
+        except StepsEndedError:
+            message = f"there is no plan; where the gang gets stuck was not found in {self.steps} steps"
+            return NoPlan(kind=Kind.INFEASIBLE, message=message, steps=spent)
         missing = explaining.incomplete(self.gang, self.world, self.traits, placer.outcome.stuck or 0)
         if missing is not None:
             return NoPlan(kind=Kind.POOL_INCOMPLETE, message=missing.message, details=missing.details, steps=spent)
@@ -167,7 +175,7 @@ class _Planning:
         )
 
     def _explained(self) -> tuple[Placer, Explanation]:
-        """Walk greedily to where the gang gets stuck, and explain that."""
+        """Walk greedily to where the gang gets stuck, and explain that. Raises StepsEndedError."""
         self.budget = Budget(self.steps)
         placer = self._placer(anything, greedy=True)
         placer.run()

@@ -9,6 +9,7 @@ that starts from an equal state.
 
 from collections import Counter
 from collections.abc import Generator, Hashable, Iterator, Sequence
+from dataclasses import replace
 from enum import Enum
 
 from admission.api.claims import MAX_RESULTS
@@ -48,6 +49,8 @@ def search(  # noqa: PLR0913 - the parts of one question
     of them and with none. Raises StepsEndedError.
     """
     found = _Search(claims, contents, units, profile, budget).answer()
+    if isinstance(found, Stuck) and profile.quirks.distinct_forgets and _is_doubtful(claims, contents, units):
+        return replace(found, firm=False)
     if not promise or not isinstance(found, Found):
         return found
     return _doubt(found, claims, contents, units, profile, budget) or found
@@ -65,7 +68,7 @@ def _doubt(  # noqa: PLR0913, PLR0917 - the same
             ask = claims[c].requests[pick.request].options[pick.option].ask
             unit = units.known[contents.units[pick.at]]
             if asks[ask] in unit.trait.evicting:
-                return Stuck(c, pick.request, 0, frozenset((Why.EVICTED,)), pick.at)
+                return Stuck(c, pick.request, 0, frozenset((Why.EVICTED,)), pick.at, firm=False)
             if ask.inexact and unit.trait.shared:
                 return _disputed("amounts such as 1.5Gi, which 1.36 adds up wrongly")
     if _is_doubtful(claims, contents, units):
@@ -78,7 +81,7 @@ def _doubt(  # noqa: PLR0913, PLR0917 - the same
 
 
 def _disputed(what: str) -> Stuck:
-    return Stuck(0, 0, 0, frozenset((Why.DISPUTED,)), disputed=what)
+    return Stuck(0, 0, 0, frozenset((Why.DISPUTED,)), disputed=what, firm=False)
 
 
 def _is_doubtful(claims: Sequence[ClaimAsk], contents: Contents, units: Units) -> bool:

@@ -1,0 +1,55 @@
+"""Gangs whose plan needs another order than the first one that comes to mind, and budgets that end early."""
+
+from typing import Any
+
+from admission.dra import planning
+from admission.dra.plans import Kind, NoPlan, Plan
+from admission.dra.selecting import Selectors
+from tests.unit.dra.clusters import STEPS, a_pod, a_request, a_world
+
+Json = dict[str, Any]
+
+
+def first(*counts: int) -> Json:
+    return {
+        "name": "r",
+        "firstAvailable": [
+            {"name": f"s-{at}", "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count}
+            for at, count in enumerate(counts)
+        ],
+    }
+
+
+def test_a_greedy_alternative_is_placed_after_who_needs_the_same_devices() -> None:
+    """A kind with alternatives takes more when it comes first."""
+    plan = a_world().node("a", gpus=3).plan(a_pod("p-0", first(3, 1)), a_pod("p-1", 1))
+    assert isinstance(plan, Plan), plan
+    assert [pod.pod for pod in plan.pods] == ["team/p-1", "team/p-0"]
+
+
+def test_who_would_be_evicted_from_a_device_comes_after_who_takes_it() -> None:
+    """The device that may not be promised to one is out of the way once the other has it."""
+    taint = {"taints": [{"key": "k", "effect": "NoExecute"}]}
+    wild = a_request("r", tolerations=[{"key": "k", "operator": "Exists"}])
+    safe = a_request("r", tolerations=[{"key": "k", "operator": "Exists", "effect": "NoExecute"}])
+    world = a_world().node("a", gpus=[taint, {}])
+    plan = world.plan(a_pod("p-0", wild), a_pod("p-1", safe))
+    assert isinstance(plan, Plan), plan
+    plan = world.plan(a_pod("p-1", wild), a_pod("p-0", safe))
+    assert isinstance(plan, Plan), plan
+
+
+def test_words_are_found_within_the_budget_or_it_is_said_that_they_are_not() -> None:
+    """No step proves it, but the walk for the sentence takes some."""
+    answer = a_world().node("a", gpus=2).plan(a_pod("p-0", 1), a_pod("p-1", 1), a_pod("p-2", 1), steps=1)
+    assert isinstance(answer, NoPlan)
+
+
+def test_words_are_found_within_the_budget_when_busy() -> None:
+    world = a_world().node("a", gpus=3).taken("a", 0)
+    demands = [a_pod("p-0", 1), a_pod("p-1", 1), a_pod("p-2", 1)]
+    answer = planning.plan(demands, world.world(), selectors=Selectors(), steps=STEPS)
+    assert isinstance(answer, NoPlan)
+    for steps in range(1, 10):
+        found = planning.diagnose(answer, demands, world.world(), selectors=Selectors(), steps=steps)
+        assert found.kind in {Kind.BUSY, Kind.STEPS_ENDED}
