@@ -147,14 +147,14 @@ def _given(option: Option, at: int, seen: Seen) -> results.Given:
     if not trait.shared:
         return results.Given(option, spot)
     names = [name for name, _ in trait.room]
-    takes = trait.takes[seen.traits.need.asks.index(option.ask)] if trait.takes else ()
+    takes = trait.takes[seen.traits.asks[option.ask]] if trait.takes else ()
     return results.Given(option, spot, shared=True, consumed=dict(zip(names, takes, strict=True)))
 
 
 def _not_here(stuck: Stuck, claims: Sequence[Claim], asked: Sequence[ClaimAsk], seen: Seen) -> NotHere:
     requests = asked[stuck.claim].requests if asked else ()
     option = requests[stuck.request].options[0] if requests else Option("", asking.Ask("", ()), 0)
-    ask = seen.traits.need.asks.index(option.ask) if requests else None
+    ask = seen.traits.asks[option.ask] if requests else None
     answers = [_trait(at, seen).answers[ask] for at in range(len(seen.layout.spots))] if ask is not None else []
     matching = [at for at, answer in enumerate(answers) if answer is Answer.YES]
     trouble = troubles(seen.shelf)[seen.world.profile.quirks.foreign_counters]

@@ -123,7 +123,7 @@ def _cramped(scene: _Scene, nodes: Sequence[int]) -> Explanation:
 
 def _short(scene: _Scene, nodes: Sequence[int]) -> Explanation:
     """Devices are short: find the request that fails on the node that comes farthest."""
-    asks = {ask: at for at, ask in enumerate(scene.traits.need.asks)}
+    asks = scene.traits.asks
     needs = _needs(wanted.ask for wanted in scene.wanted)
     for wanted in scene.wanted:
         for request in wanted.ask.requests:
@@ -191,7 +191,7 @@ def _too_few(  # noqa: PLR0913, PLR0917 - what the sentence says
         "node": node,
     }
     start = f"pod {scene.pod} needs {devices} on one node ({place}{others})"
-    number = list(scene.traits.need.asks).index(ask)
+    number = scene.traits.asks[ask]
     if not any(count.matching for count in counts.values()):
         return Explanation(f"{start}; {_nothing(ask, counts)}", {**details, "matching": 0}, number)
     tainted = f" and {counts[best].tainted} more tainted" if counts[best].tainted else ""

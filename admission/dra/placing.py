@@ -85,7 +85,7 @@ class Placer:
         self._fits: dict[tuple[int, tuple[int, ...], Signature], Found | Stuck | Refusal | None] = {}
         self._searched: dict[Hashable, Found | Stuck | Refusal] = {}
         self._rooms: dict[tuple[int, Signature], int] = {}
-        self._ask = {ask: at for at, ask in enumerate(traits.need.asks)}
+        self._ask = traits.asks
         self._own_needs = [self._needs(kind) for kind in gang.kinds]
         self._counted: dict[Signature, _Counts] = {}
         self._total = [self._all_rooms(kind) for kind in range(len(gang.kinds))]

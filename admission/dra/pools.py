@@ -172,6 +172,11 @@ class Slices:
         """Return whether the pool has slices with shared counters."""
         return self._features.partitionable and pool in self._drawing
 
+    def stock(self, pool: PoolId) -> Stock | None:
+        """Return the counters of the newest generation of a pool; None where it has none that can be used."""
+        found = self._stock(_newest(self.members[pool])) if pool in self.members else None
+        return found if isinstance(found, Stock) else None
+
     def usable(self, slice_: Slice) -> bool:
         """Return whether kube-scheduler looks at a slice at all, the gates being as they are."""
         if not self._features.partitionable and (slice_.per_device_nodes is not None or slice_.counters):

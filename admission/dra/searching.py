@@ -62,7 +62,7 @@ def _doubt(  # noqa: PLR0913, PLR0917 - the same
     """Return why an answer cannot be promised; None where nothing speaks against it."""
     if contents.disputed:
         return _disputed(contents.disputed)
-    asks = {ask: at for at, ask in enumerate(units.traits.need.asks)}
+    asks = units.traits.asks
     for c, picks in enumerate(found.picks):
         for pick in picks:
             ask = claims[c].requests[pick.request].options[pick.option].ask
@@ -117,9 +117,8 @@ class _Search:
         self._quirks: Quirks = profile.quirks
         self._budget = budget
         self._units: list[Unit] = [units.known[number] for number in contents.units]
-        asks = {ask: at for at, ask in enumerate(units.traits.need.asks)}
+        asks, values = units.traits.asks, units.traits.attributes
         self._asks = [[[asks[o.ask] for o in request.options] for request in claim.requests] for claim in claims]
-        values = {name: at for at, name in enumerate(units.traits.need.attributes)}
         self._rules: list[list[tuple[int, Running]]] = [
             [(values[rule.attribute], rules.running(rule, profile)) for rule in claim.rules] for claim in claims
         ]

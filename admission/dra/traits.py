@@ -108,6 +108,8 @@ class Traits:
     def __init__(self, need: Need, selectors: Selectors) -> None:
         self.need = need
         self.known: list[Trait] = []
+        self.asks = {ask: at for at, ask in enumerate(need.asks)}
+        self.attributes = {name: at for at, name in enumerate(need.attributes)}
         self._selectors = selectors
         self._numbers: dict[Trait, int] = {}
         self._sorted: dict[Hashable, int | None] = {}

@@ -4,21 +4,23 @@
 that really happened is seen, and so does a planned pod's place on its node.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from admission.api import names
 from admission.api.claims import Claim
-from admission.api.devices import DeviceClass, DeviceId
+from admission.api.devices import Device, DeviceClass, DeviceId
 from admission.api.entries import Placement, Seat
 from admission.api.names import NodeName, Uid
 from admission.api.nodes import Node, Resources
 from admission.api.pods import Pod
 from admission.api.snapshot import Snapshot
-from admission.dra import pools, tainting, takings
+from admission.dra import extended, pools, tainting, takings
 from admission.dra.plans import Plan
 from admission.dra.pools import PoolId, Shelf, Slices
 from admission.dra.releases import Features, Profile
+from admission.dra.stocks import Stock
 from admission.dra.tainting import Tainted
 from admission.dra.takings import Share, Taking
 
@@ -113,6 +115,7 @@ def of(
     use = _Use({}, {})
     _add_allocated(use, snapshot.claims.values(), placements, profile.features)
     by_uid = {claim.meta.uid: claim for claim in snapshot.claims.values()}
+    by_uid |= {claim.meta.uid: claim for claim in _unmade(snapshot, placements, by_uid)}
     pinned = dict(_pinned(placements, by_uid))
     displaced = _add_planned(use, placements, by_uid, pinned, slices, profile.features)
     world = World(
@@ -206,6 +209,29 @@ class _Use:
             else:
                 self.taken[taking.device] = holder
 
+    def leaves(self, takings: Sequence[Taking], slices: Slices) -> bool:
+        """Return whether all of this can be had beside what is in use."""
+        if any(taking.device in self.taken for taking in takings):
+            return False
+        for taking in takings:
+            device = slices.device(taking.device) if taking.shared else None
+            if device is not None and not self._has_room(device, taking):
+                return False
+        pools = {(taking.device.driver, taking.device.pool) for taking in takings}
+        given = {taking.device for taking in takings}
+        return all(self._has_counters(slices.stock(pool), given) for pool in sorted(pools) if slices.draws(pool))
+
+    def _has_room(self, device: Device, taking: Taking) -> bool:
+        shares = [shared.share for shared in self.shares.get(taking.device, ())]
+        wanted = [share for share in (*shares, taking.share) if share is not None]
+        return all(sum(share.get(name, 0) for share in wanted) <= one.value for name, one in device.capacity.items())
+
+    def _has_counters(self, stock: Stock | None, given: Collection[DeviceId]) -> bool:
+        if stock is None:
+            return True
+        in_use = (device for device in stock.draws if device in self.taken or device in self.shares or device in given)
+        return all(amount >= 0 for amount in stock.available(in_use))
+
 
 _LONGEST_HISTORY = 64
 
@@ -263,9 +289,9 @@ def _add_planned(  # noqa: PLR0913, PLR0917 - what a plan was made of
 ) -> tuple[Displaced, ...]:
     """Add the devices of claims that are planned and not allocated yet; return the claims whose devices are gone.
 
-    kube-scheduler takes pods of one node in its own order, so one may be given the device that another was planned on.
+    kube-scheduler takes pods of one node in its own order, so one may be given the device that another was planned on,
+    the rest of a shared device, or the last of a counter that the planned device needs as well.
     """
-    planned: list[tuple[list[Taking], Holder]] = []
     displaced: list[Displaced] = []
     for placement in placements:
         for uid, holding in placement.holdings.items():
@@ -276,13 +302,26 @@ def _add_planned(  # noqa: PLR0913, PLR0917 - what a plan was made of
             spec = claim.spec if claim is not None else None
             described = {given.device: found for given in holding.devices if (found := slices.device(given.device))}
             taken = list(takings.of_plan(holding.devices, spec, described, features))
-            if claim is not None and uid in pinned and any(taking.device in use.taken for taking in taken):
+            if claim is not None and uid in pinned and not use.leaves(taken, slices):
                 displaced.append(Displaced(claim=claim, node=pinned[uid], holder=holder))
             else:
-                planned.append((taken, holder))
-    for taken, holder in planned:
-        use.add(taken, holder)
+                use.add(taken, holder)
     return tuple(displaced)
+
+
+def _unmade(snapshot: Snapshot, placements: Iterable[Placement], seen: Collection[Uid]) -> Iterable[Claim]:
+    """Yield the claims for extended resources that kube-scheduler has still to make for granted pods."""
+    held = (uid for placement in placements for uid in placement.holdings)
+    unmade = {uid for uid in held if names.is_extended_claim(uid) and uid not in seen}
+    if not unmade:
+        return
+    for seat in (seat for placement in placements for seat in placement.seats.values()):
+        pod = snapshot.pods.get(seat.pod_uid)
+        claim = (
+            extended.claim_of(pod, snapshot.classes) if pod is not None and unmade.intersection(seat.claims) else None
+        )
+        if claim is not None:
+            yield claim
 
 
 def _pinned(placements: Iterable[Placement], claims: Mapping[Uid, Claim]) -> Iterable[tuple[Uid, NodeName]]:
