@@ -1,0 +1,162 @@
+"""Claims whose planned devices others were given: where they will land counts as taken until it is seen."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from admission.api import names
+from admission.api.claims import Claim
+from admission.api.devices import DeviceId
+from admission.api.entries import Holding, Placement, RequestDevice, Seat
+from admission.api.names import GangUid, NodeName, QueueName, Uid
+from admission.dra import landing, worlds
+from admission.dra.selecting import Selectors
+from tests.builders import NOON
+from tests.unit.dra.clusters import DRIVER, STEPS, Json, WorldBuilder, a_claim, a_pod, a_request, a_world
+
+A, Q = NodeName("a"), QueueName("q")
+RESOURCE = "example.com/gpu"
+
+SHARED: Json = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "40Gi"}}}
+
+
+def share(memory: str) -> Json:
+    return a_request("gpu", 1, capacity={"requests": {"memory": memory}})
+
+
+def part(size: int) -> Json:
+    return a_request("gpu", 1, f"device.attributes['{DRIVER}'].size == {size}")
+
+
+def two_gpus_with_halves() -> WorldBuilder:
+    """Devices 0 and 3 are whole GPUs of 8 units, 1 and 2, 4 and 5 their halves."""
+    sizes = [(0, 8), (0, 4), (0, 4), (1, 8), (1, 4), (1, 4)]
+    parts = [
+        {
+            "attributes": {"size": {"int": size}},
+            "consumesCounters": [{"counterSet": f"gpu-{gpu}", "counters": {"units": {"value": str(size)}}}],
+        }
+        for gpu, size in sizes
+    ]
+    builder = a_world().node("a").slice("parts", parts, pool="a", count=2, nodeName="a")
+    counters = [{"name": f"gpu-{gpu}", "counters": {"units": {"value": "8"}}} for gpu in range(2)]
+    return builder.slice("counters", [], pool="a", count=2, nodeName="a", sharedCounters=counters)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Claims on node a: allocated with these devices, or planned on them; and where the last planned one lands."""
+
+    world: WorldBuilder
+    allocated: Sequence[tuple[Json, int]]
+    planned: Sequence[tuple[Json, int]]
+    lands: int
+    shares: dict[int, int] = field(default_factory=dict)
+    """Gi of memory used of shared devices after that."""
+
+
+CASES = {
+    "its device is another's": Case(a_world().node("a", gpus=2), [(a_request(), 0)], [(a_request(), 0)], 1),
+    "too little is left of its shared device": Case(
+        a_world().node("a", gpus=[SHARED, SHARED]), [(share("36Gi"), 0)], [(share("16Gi"), 0)], 1, {0: 36, 1: 16}
+    ),
+    "too little is left for two, and the first stays": Case(
+        a_world().node("a", gpus=[SHARED, SHARED]),
+        [(share("12Gi"), 0)],
+        [(share("16Gi"), 0), (share("16Gi"), 0)],
+        1,
+        {0: 28, 1: 16},
+    ),
+    "a part of its GPU is another's": Case(two_gpus_with_halves(), [(part(4), 1)], [(part(8), 0)], 3),
+    "the whole of its part is another's": Case(two_gpus_with_halves(), [(part(8), 0)], [(part(4), 2)], 4),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_claim_whose_planned_device_is_gone_takes_another(case: Case) -> None:
+    for number, (request, at) in enumerate(case.allocated):
+        given = {"request": "gpu", "driver": DRIVER, "pool": "a", "device": f"gpu-{at}"}
+        if "capacity" in request["exactly"]:
+            given |= {"shareID": f"{number}", "consumedCapacity": request["exactly"]["capacity"]["requests"]}
+        allocation = {"devices": {"results": [given]}}
+        case.world.claims.append(a_claim(f"other-{number}", request, allocation=allocation))
+    waiting = [a_claim(f"c-{number}", request) for number, (request, _) in enumerate(case.planned)]
+    case.world.claims.extend(waiting)
+    world = case.world.world(planned(waiting, [at for _, at in case.planned]))
+
+    assert [displaced.claim for displaced in world.displaced] == waiting[-1:]
+    landed = landing.landed(world, selectors=Selectors(), steps=STEPS)
+
+    used = {*landed.taken, *landed.shares}
+    assert used == {device(at) for _, at in (*case.allocated, *case.planned[:-1])} | {device(case.lands)}
+    memory = {
+        at: sum(one.share["memory"] >> 30 for one in landed.shares[device(at)] if one.share) for at in case.shares
+    }
+    assert memory == case.shares
+
+
+def test_a_claim_that_is_still_to_be_made_of_extended_resources_takes_another() -> None:
+    builder = a_world().node("a", gpus=2)
+    builder.classes[0]["spec"]["extendedResourceName"] = RESOURCE
+    pod = a_pod("p", requests={RESOURCE: "1"}).pod
+    builder.pods.append(pod)
+    allocation = {"devices": {"results": [{"request": "gpu", "driver": DRIVER, "pool": "a", "device": "gpu-0"}]}}
+    builder.claims.append(a_claim("other", a_request(), allocation=allocation))
+    uid = names.extended_claim(pod.meta.uid)
+    given = (RequestDevice(request="container-0-request-0", device=device(0)),)
+    holding = Holding(claim_uid=uid, claim="team/p-extended-resources", devices=given, charge={})
+    seat = Seat(pod_uid=pod.meta.uid, pod="team/p", node=A, claims=(uid,))
+
+    world = builder.world(placement([seat], [holding]))
+    landed = landing.landed(world, selectors=Selectors(), steps=STEPS)
+
+    assert set(world.taken) == {device(0)}
+    assert {taken: str(holder) for taken, holder in landed.taken.items()} == {
+        device(0): "claim team/other",
+        device(1): "claim team/p-extended-resources of gang team/g",
+    }
+
+
+def test_planned_devices_that_are_all_free_stay_where_they_are() -> None:
+    builder = two_gpus_with_halves()
+    waiting = [a_claim(name, part(4)) for name in ("one", "two")]
+    builder.claims.extend(waiting)
+
+    world = builder.world(planned(waiting, [1, 2]))
+
+    assert world.displaced == ()
+    assert set(world.taken) == {device(1), device(2)}
+    assert worlds.same(world, landing.landed(world, selectors=Selectors(), steps=STEPS))
+
+
+def device(at: int) -> DeviceId:
+    return DeviceId(DRIVER, "a", f"gpu-{at}")
+
+
+def planned(waiting: Sequence[Claim], at: Sequence[int]) -> Placement:
+    pairs = list(zip(waiting, at, strict=True))
+    seats = [Seat(pod_uid=Uid(f"pod-{c.meta.name}"), pod="team/p", node=A, claims=(c.meta.uid,)) for c, _ in pairs]
+    return placement(
+        seats,
+        [
+            Holding(
+                claim_uid=claim.meta.uid,
+                claim=claim.meta.key,
+                devices=(RequestDevice(request="gpu", device=device(number)),),
+                charge={},
+            )
+            for claim, number in pairs
+        ],
+    )
+
+
+def placement(seats: Sequence[Seat], holdings: Sequence[Holding]) -> Placement:
+    return Placement(
+        gang_uid=GangUid("g"),
+        gang="team/g",
+        queue=Q,
+        reserved_at=NOON,
+        seats={seat.pod_uid: seat for seat in seats},
+        holdings={holding.claim_uid: holding for holding in holdings},
+    )
