@@ -8,21 +8,25 @@ pass in here; whoever runs a cycle says what time it is.
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from admission.api import names
 from admission.api.claims import AllocatedDevice, Allocation, Claim
-from admission.api.entries import Entry, Holding, Posted
+from admission.api.devices import Device, DeviceId
+from admission.api.entries import Entry, Holding, Posted, RequestDevice
 from admission.api.gangs import Gang, GangReport
-from admission.api.meta import Meta
+from admission.api.meta import Meta, Owner
 from admission.api.names import NodeName, QueueName, Uid
 from admission.api.pods import Pod
 from admission.api.reports import ConditionReport, Notice, QueueReport
 from admission.api.selectors import NodeSelector, NodeTerm, Requirement
 from admission.api.snapshot import Snapshot
 from admission.api.workloads import Job
-from admission.dra.releases import Profile
+from admission.dra import extended, takings
+from admission.dra.releases import Features, Profile
 from admission.errors import DeposedError
 from admission.flow import choosing
+from admission.policy import following
 from admission.quota.books import Book
 
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, names.GROUP)
@@ -147,26 +151,31 @@ class Cluster:
 
     def schedule(self, book: Book) -> tuple[Pod, ...]:
         """Bind and start every pod whose gate was opened, on the node and with the devices that the book granted."""
-        started = []
-        for pod in list(self._pods.values()):
-            placement = book.placements.get(book.owners[pod.meta.uid]) if pod.meta.uid in book.owners else None
-            if placement is None or pod.gates or pod.node or pod.finished:
-                continue
+        ready = [(pod, book.placements[book.owners[uid]]) for uid, pod in self._pods.items() if uid in book.owners]
+        ready = [(pod, placement) for pod, placement in ready if not (pod.gates or pod.node or pod.finished)]
+        devices = following.index_devices(self._rest) if ready else {}
+        for pod, placement in ready:
             node = placement.seats[pod.meta.uid].node
-            self._allocate(pod, node, placement.holdings)
-            self._pods[pod.meta.uid] = running = replace(pod, node=node, phase="Running", ready=True)
-            started.append(running)
-        return tuple(started)
+            self._allocate(pod, node, placement.holdings, devices)
+            self._pods[pod.meta.uid] = replace(pod, node=node, phase="Running", ready=True)
+        return tuple(self._pods[pod.meta.uid] for pod, _ in ready)
 
-    def _allocate(self, pod: Pod, node: NodeName, holdings: Mapping[Uid, Holding]) -> None:
-        wanted = (f"{pod.meta.namespace}/{pod.claim_name(claim)}" for claim in pod.claims)
+    def _allocate(
+        self, pod: Pod, node: NodeName, holdings: Mapping[Uid, Holding], devices: Mapping[DeviceId, Device]
+    ) -> None:
+        wanted = [f"{pod.meta.namespace}/{pod.claim_name(claim)}" for claim in pod.claims]
+        made = extended.claim_of(pod, self._rest.classes)
+        if made is not None and made.meta.uid in holdings:
+            owner = Owner(api_version="v1", kind="Pod", name=pod.meta.name, uid=pod.meta.uid, controller=True)
+            self._claims[made.meta.key] = replace(made, meta=replace(made.meta, owners=(owner,)))
+            wanted.append(made.meta.key)
         for key in wanted:
             claim = self._claims.get(key)
             if claim is None:
                 continue
             allocation = claim.allocation
             if allocation is None and claim.meta.uid in holdings:
-                allocation = _allocation(holdings[claim.meta.uid], node)
+                allocation = _allocation(claim, holdings[claim.meta.uid], node, devices)
             consumers = (*claim.reserved_for, pod.meta.uid)
             self._claims[key] = replace(claim, allocation=allocation, reserved_for=consumers)
 
@@ -199,12 +208,24 @@ def _without(claim: Claim, gone: Collection[Uid]) -> Claim:
     return replace(claim, reserved_for=left, allocation=claim.allocation if left else None)
 
 
-def _allocation(holding: Holding, node: NodeName) -> Allocation:
+def _allocation(claim: Claim, holding: Holding, node: NodeName, devices: Mapping[DeviceId, Device]) -> Allocation:
     """Return the allocation that kube-scheduler writes for devices of one node."""
     term = NodeTerm(fields=(Requirement(key="metadata.name", operator="In", values=(node,)),))
     return Allocation(
-        devices=tuple(AllocatedDevice(given=given) for given in holding.devices),
+        devices=tuple(_allocated(claim, at, given, devices) for at, given in enumerate(holding.devices)),
         node_selector=NodeSelector(terms=(term,)),
+    )
+
+
+def _allocated(claim: Claim, at: int, given: RequestDevice, devices: Mapping[DeviceId, Device]) -> AllocatedDevice:
+    """Return a granted device as it is allocated: whole, a share of it, or nothing of it, under admin access."""
+    taken = [*takings.of_plan([given], claim.spec, devices, Features())]
+    shared = [taking for taking in taken if taking.shared]
+    return AllocatedDevice(
+        given=given,
+        admin_access=not taken,
+        share_id=uid_of("Share", f"{claim.meta.uid}/{at}") if shared else "",
+        consumed={name: Fraction(amount) for taking in shared for name, amount in (taking.share or {}).items()},
     )
 
 

@@ -7,6 +7,7 @@ at the price of today's meters, and settled at once.
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
+from admission.api import names
 from admission.api.claims import Claim
 from admission.api.devices import Device, DeviceId
 from admission.api.entries import Entry, Holding, Seat
@@ -32,9 +33,10 @@ def entries(groups: Iterable[Group], snapshot: Snapshot, *, at: datetime, actor:
     """
     meters = metering.compile_meters(snapshot.meters.values())
     devices = following.index_devices(snapshot)
+    claims = following.index_claims(snapshot)
     charged: set[Uid] = set()
     for group in groups:
-        seated = [(pod, _allocated(pod, snapshot)) for pod in placed(group)]
+        seated = [(pod, _allocated(pod, snapshot, claims)) for pod in placed(group)]
         own = {claim.meta.uid: claim for _, claims in seated for claim in claims if claim.meta.uid not in charged}
         charged |= own.keys()
         holdings = {uid: _holding(claim, devices, meters) for uid, claim in own.items()}
@@ -48,9 +50,10 @@ def placed(group: Group) -> tuple[Pod, ...]:
     return tuple(pod for pod in group.pods if pod.node)
 
 
-def _allocated(pod: Pod, snapshot: Snapshot) -> list[Claim]:
+def _allocated(pod: Pod, snapshot: Snapshot, claims: Mapping[Uid, Claim]) -> list[Claim]:
+    """Return the claims that the pod names and has devices by, and the one that was made for its extended resources."""
     keys = (f"{pod.meta.namespace}/{pod.claim_name(claim)}" for claim in pod.claims)
-    found = (snapshot.claims.get(key) for key in keys)
+    found = [*(snapshot.claims.get(key) for key in keys), claims.get(names.extended_claim(pod.meta.uid))]
     return [claim for claim in found if claim is not None and claim.allocation is not None]
 
 
