@@ -63,7 +63,7 @@ class Allocator:
             return asked
         need = traits.Need(asking.asks(asked), asking.attributes(asked), profile=self._world.profile)
         shows_taken = any(option.admin or option.mode is Mode.ALL for option in asking.options(asked))
-        board = boards.of(traits.of(need, self._selectors), shows_taken=shows_taken)
+        board = boards.of(traits.of(need, self._selectors), self._world, shows_taken=shows_taken)
         return Question(tuple(claims), asked, board)
 
     def nodes(self, question: Question) -> Fitting:

@@ -43,16 +43,17 @@ class Board:
         self.units = Units(traits)
         self.faces: dict[NodeName, Face] = {}
         self.groups: dict[Face, set[NodeName]] = {}
-        self.seeing: dict[PoolId, set[NodeName]] = {}
-        """The nodes that see something of each pool."""
+        self._seeing: dict[PoolId, set[NodeName]] = {}
+        """The nodes that see something of each pool that is not a single node's own."""
         self._shows_taken = shows_taken
         self._world: World | None = None
-        self._layouts: dict[NodeName, Layout] = {}
         self._identities: dict[DeviceId, int] = {}
         self._known: dict[Hashable, Face] = {}
 
     def layout(self, node: NodeName) -> Layout:
-        return self._layouts[node]
+        """Return the layout of a node of the world that the board shows."""
+        world = self._world
+        return self.traits.layout(_BARE if world is None else world.shelves.get(node, _BARE))
 
     def update(self, world: World) -> None:
         """Bring every face up to date with a world."""
@@ -84,7 +85,8 @@ class Board:
 
     def face(self, node: NodeName, usage: Usage, world: World) -> Face:
         """Return the face of a node with some use of its devices."""
-        layout, shelf = self._layouts[node], world.shelves.get(node, _BARE)
+        shelf = world.shelves.get(node, _BARE)
+        layout = self.traits.layout(shelf)
         found = faces.contents_of(layout, shelf, usage, world, self.units, shows_taken=self._shows_taken)
         codes = found.units if layout.fixed else self._codes(layout, usage, found.units)
         key = (codes, found.stocks, found.troubles, found.disputed)
@@ -96,30 +98,34 @@ class Board:
 
     def shown(self, node: NodeName, usage: Usage) -> list[int]:
         """Return the places in the node's layout of the devices that its face shows, in order."""
-        return list(faces.shown(self._layouts[node], usage, shows_taken=self._shows_taken))
+        return list(faces.shown(self.layout(node), usage, shows_taken=self._shows_taken))
 
     def nodes_of(self, device: DeviceId) -> set[NodeName]:
         """Return the nodes whose faces may change with the use of a device."""
-        return self.seeing.get((device.driver, device.pool), set())
+        pool = (device.driver, device.pool)
+        found = self._seeing.get(pool)
+        if found is not None:
+            return found
+        owner = self._world.slices.owner(pool) if self._world is not None and self._world.slices is not None else None
+        return {owner} if owner in self.faces else set()
 
     def _lay_out(self, name: NodeName, world: World) -> None:
-        layout = self._layouts[name] = self.traits.layout(world.shelves.get(name, _BARE))
-        for pool in layout.pools:
-            self.seeing.setdefault(pool.id, set()).add(name)
-        if not layout.fixed:
-            for spot in layout.spots:
-                if not spot.local:
-                    self._identities.setdefault(spot.id, len(self._identities) + 1)
+        layout = self.traits.layout(world.shelves.get(name, _BARE))
+        if layout.fixed:
+            return
+        for spot in layout.spots:
+            if not spot.local:
+                self._seeing.setdefault((spot.id.driver, spot.id.pool), set()).add(name)
+                self._identities.setdefault(spot.id, len(self._identities) + 1)
 
     def _forget(self, name: NodeName) -> None:
         face = self.faces.pop(name, None)
-        layout = self._layouts.pop(name, None)
         if face is not None:
             self.groups[face].discard(name)
             if not self.groups[face]:
                 del self.groups[face]
-        for pool in layout.pools if layout is not None else ():
-            self.seeing[pool.id].discard(name)
+        for seeing in self._seeing.values():
+            seeing.discard(name)
 
     def _put(self, name: NodeName, face: Face) -> None:
         self.faces[name] = face
@@ -134,11 +140,12 @@ class Board:
         )
 
 
-def of(traits: Traits, *, shows_taken: bool) -> Board:
-    """Return the board of a need, made at most once for each sort."""
-    if shows_taken not in traits.boards:
-        traits.boards[shows_taken] = Board(traits, shows_taken=shows_taken)
-    found: Board = traits.boards[shows_taken]
+def of(traits: Traits, world: World, *, shows_taken: bool) -> Board:
+    """Return the board of a need, made at most once for each sort; imagined worlds have one of their own."""
+    key = (shows_taken, world.imagined)
+    if key not in traits.boards:
+        traits.boards[key] = Board(traits, shows_taken=shows_taken)
+    found: Board = traits.boards[key]
     return found
 
 

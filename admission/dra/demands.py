@@ -73,7 +73,7 @@ class Refused:
 
 def compiled(demands: Sequence[PodDemand], world: World) -> Gang | Refused:
     """Group pods into kinds; the first claim that cannot be searched for is the answer instead."""
-    numbers, numbers_of_users = _shared(demands, world), _users(demands)
+    numbers, numbers_of_users = _shared(demands, world), _users(demands, world)
     grouped: dict[Hashable, list[tuple[PodDemand, tuple[Wanted, ...]]]] = {}
     asks: dict[Hashable, ClaimAsk | Refusal] = {}
     for demand in sorted(demands, key=lambda demand: _natural(demand.pod.meta.name)):
@@ -91,12 +91,14 @@ def compiled(demands: Sequence[PodDemand], world: World) -> Gang | Refused:
     return Gang(kinds=tuple(kinds), shared=len(numbers))
 
 
-def _users(demands: Iterable[PodDemand]) -> dict[Uid, int]:
-    """Count the consumers that every claim will have: those that it has, and these pods."""
+def _users(demands: Iterable[PodDemand], world: World) -> dict[Uid, int]:
+    """Count the consumers that every claim will have: those that it has, those that have a seat, and these pods."""
     users: dict[Uid, set[str]] = {}
     for demand in demands:
         for claim in demand.claims:
-            users.setdefault(key_of(claim), set(claim.reserved_for)).add(demand.pod.meta.uid or demand.pod.meta.key)
+            key = key_of(claim)
+            known = {*claim.reserved_for, *world.users.get(key, ())}
+            users.setdefault(key, known).add(demand.pod.meta.uid or demand.pod.meta.key)
     return {key: len(found) for key, found in users.items()}
 
 

@@ -65,7 +65,7 @@ def _refuses_claims(demand: PodDemand, node: Node, world: World) -> Refused | No
             selector = allocation.node_selector
             if selector is not None and not selector.matches(node.name, node.meta.labels):
                 return Refused(Filter.CLAIM, f"cannot use claim {claim.meta.name}, which is allocated elsewhere")
-        elif world.pinned.get(key_of(claim), node.name) != node.name:
+        elif node.name not in world.pinned.get(key_of(claim), (node.name,)):
             return Refused(Filter.CLAIM, f"cannot use claim {claim.meta.name}, which is planned elsewhere")
     return None
 

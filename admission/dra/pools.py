@@ -163,6 +163,10 @@ class Slices:
             self._devices[pool] = {device.name: device for slice_ in members for device in slice_.devices}
         return self._devices[pool].get(wanted.device)
 
+    def owner(self, pool: PoolId) -> NodeName | None:
+        """Return the only node that can see a pool; None where there may be several."""
+        return self.members[pool][0].node_name if pool in self.members and self.is_local(pool) else None
+
     @property
     def has_counters(self) -> bool:
         """Whether any pool has shared counters."""
@@ -199,6 +203,11 @@ class Slices:
         if key not in self._made:
             self._made[key] = self._pool(pool_id, newest, reach)
         return self._made[key]
+
+    @property
+    def has_broken(self) -> bool:
+        """Whether a pool with counters is broken to nodes that see none of its devices, as 1.36 has it."""
+        return bool(self.foreign(()))
 
     def foreign(self, own: Iterable[PoolId]) -> tuple[Pool, ...]:
         """Return the broken pools with counters that 1.36 meets on a node which sees none of their devices."""
@@ -356,8 +365,7 @@ def unchanged(shelf: Shelf, node: Node, slices: Slices) -> bool:
         and _same(shelf.own, own)
         and (shelf.elsewhere is slices.elsewhere or _same(shelf.elsewhere, slices.elsewhere))
         and all(_same(members, slices.members.get(pool, ())) for pool, members in shelf.relevant.items())
-        and not shelf.foreign
-        and not slices.foreign(())
+        and (not (shelf.foreign or slices.has_broken) or _alike_broken(shelf.foreign, slices.foreign(shelf.relevant)))
     )
 
 
@@ -392,6 +400,10 @@ def _disputed(
             old[pool_id] = seen
     changed = frozenset(pool for pool in drawing if old.get(pool) is not mended.get(pool))
     return changed, _ordered(old.values()) if changed else None
+
+
+def _alike_broken(left: Sequence[Pool], right: Sequence[Pool]) -> bool:
+    return [(p.id, p.soundness, p.why) for p in left] == [(p.id, p.soundness, p.why) for p in right]
 
 
 def _alike(one: Pool, other: Pool | None) -> bool:

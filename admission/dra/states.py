@@ -54,7 +54,7 @@ class State:
         self.allocated: list[frozenset[int] | None] = [None] * gang.shared
         """Per shared claim, the nodes from which it may be used; None before it is allocated."""
         shows_taken = any(option.admin or option.mode is Mode.ALL for option in asking.options(gang.claims))
-        self._board = boards.of(traits, shows_taken=shows_taken)
+        self._board = boards.of(traits, world, shows_taken=shows_taken)
         self._board.update(world)
         self.units = self._board.units
         self.layouts: list[Layout] = [self._board.layout(name) for name in self.names]

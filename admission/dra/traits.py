@@ -4,7 +4,7 @@ Two devices with equal traits are interchangeable for all that a gang asks, so t
 not their names or serial numbers, is what keeps a request that is one device short from trying every subset.
 """
 
-from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
@@ -79,14 +79,14 @@ class Segment:
 class Layout:
     """The devices of one node that matter to a gang, in order.
 
-    numbers: their traits. pools: theirs. stocks: the place of each one's pool among those with counters that matter, -1
-    for none. drawn: these pools. fixed: whether all devices are the node's own, so that nothing that happens elsewhere
-    changes them.
+    numbers: their traits. stocks: the place of each one's pool among those with counters that matter, -1 for none.
+    drawn: these pools. fixed: whether all devices are the node's own, so that nothing that happens elsewhere changes
+    them. shelf: what it was made from, kept so that its identity stays its own.
     """
 
+    shelf: Shelf
     spots: tuple[Spot, ...] = ()
     numbers: tuple[int, ...] = ()
-    pools: tuple[Pool, ...] = ()
     stocks: tuple[int, ...] = ()
     drawn: tuple[Pool, ...] = ()
     fixed: bool = True
@@ -118,18 +118,17 @@ class Traits:
             not need.meters.certain(name, ask.device_class) for name in need.meters.meters for ask in need.asks
         )
         self._segments: dict[int, Segment] = {}
-        self._layouts: dict[int, tuple[Shelf, Layout]] = {}
+        self._layouts: dict[int, Layout] = {}
         self._interned: dict[tuple[int, ...], tuple[int, ...]] = {}
-        self.boards: dict[bool, Any] = {}
+        self.boards: dict[Any, Any] = {}
         """What `boards` keeps for this need."""
 
     def layout(self, shelf: Shelf) -> Layout:
         """Return the devices that a node sees, without those that nobody asks for."""
         known = self._layouts.get(id(shelf))
         if known is None:
-            # The shelf is kept beside its layout, so that its identity stays its own.
-            known = self._layouts[id(shelf)] = (shelf, self._laid_out(shelf.seen(self.need.profile.quirks)))
-        return known[1]
+            known = self._layouts[id(shelf)] = self._laid_out(shelf)
+        return known
 
     @property
     def is_full(self) -> bool:
@@ -144,37 +143,26 @@ class Traits:
         """Forget the layouts of all but these shelves, by identity."""
         self._layouts = {key: known for key, known in self._layouts.items() if key in shelves}
         quirks = self.need.profile.quirks
-        alive = {id(pool) for shelf, _ in self._layouts.values() for pool in shelf.seen(quirks)}
+        alive = {id(pool) for layout in self._layouts.values() for pool in layout.shelf.seen(quirks)}
         self._segments = {key: known for key, known in self._segments.items() if key in alive}
 
-    def _laid_out(self, pools: Iterable[Pool]) -> Layout:
-        segments = [found for pool in pools if pool.sound and (found := self._segment(pool)).spots]
-        if len(segments) == 1 and not self._draws(segments[0]):
-            only = segments[0]
-            return self._made(only.spots, only.numbers, (only.pool,), (-1,) * len(only.spots), ())
+    def _laid_out(self, shelf: Shelf) -> Layout:
+        pools = [pool for pool in shelf.seen(self.need.profile.quirks) if pool.sound]
+        segments = [found for pool in pools if (found := self._segment(pool)).spots]
         drawn = [segment.pool for segment in segments if self._draws(segment)]
         places = {id(pool): at for at, pool in enumerate(drawn)}
-        spots = tuple(spot for segment in segments for spot in segment.spots)
-        return self._made(
-            spots,
-            tuple(number for segment in segments for number in segment.numbers),
-            tuple(segment.pool for segment in segments),
-            tuple(places.get(id(segment.pool), -1) for segment in segments for _ in segment.spots),
-            tuple(drawn),
+        spots = segments[0].spots if len(segments) == 1 else tuple(s for segment in segments for s in segment.spots)
+        numbers = tuple(number for segment in segments for number in segment.numbers)
+        stocks = tuple(places.get(id(segment.pool), -1) for segment in segments for _ in segment.spots)
+        return Layout(
+            shelf=shelf,
+            spots=spots,
+            # Nodes with equal numbers share them.
+            numbers=self._interned.setdefault(numbers, numbers),
+            stocks=self._interned.setdefault(stocks, stocks),
+            drawn=tuple(drawn),
+            fixed=all(spot.local for spot in spots),
         )
-
-    def _made(
-        self,
-        spots: tuple[Spot, ...],
-        numbers: tuple[int, ...],
-        pools: tuple[Pool, ...],
-        stocks: tuple[int, ...],
-        drawn: tuple[Pool, ...],
-    ) -> Layout:
-        """Return a layout; nodes with equal numbers share them."""
-        numbers = self._interned.setdefault(numbers, numbers)
-        stocks = self._interned.setdefault(stocks, stocks)
-        return Layout(spots, numbers, pools, stocks, drawn, all(spot.local for spot in spots))
 
     def _draws(self, segment: Segment) -> bool:
         return segment.pool.stock is not None and any(self.known[n].draw is not None for n in segment.numbers)
@@ -184,7 +172,10 @@ class Traits:
         if known is None:
             numbered = [pair for slice_, spots in _by_slice(pool.spots) for pair in self._numbered(slice_, spots)]
             spots, numbers = tuple(spot for spot, _ in numbered), tuple(number for _, number in numbered)
-            known = self._segments[id(pool)] = Segment(pool, spots, numbers)
+            known = Segment(pool, pool.spots if len(spots) == len(pool.spots) else spots, numbers)
+            if not all(spot.local for spot in pool.spots):
+                # Other nodes will ask for it again.
+                self._segments[id(pool)] = known
         return known
 
     def _numbered(self, slice_: Slice, spots: Sequence[Spot]) -> Iterator[tuple[Spot, int]]:

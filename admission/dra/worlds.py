@@ -62,9 +62,10 @@ class World:
 
     profile: which kube-scheduler decides there. taken: devices that are allocated or planned, and for whom. shares: of
     devices that several claims may have. pinned: planned claims that are not seen allocated yet, by `key_of`, and the
-    node they were planned on. displaced: those of them whose planned devices others were given. slices and tainted:
-    what the shelves were made from, for the next world. token: what tells this world from all others. history: tokens
-    of earlier worlds, and the nodes that changed from each to the next one, the newest last.
+    nodes of the pods that wait for them. users: of every claim, by its UID, the pods that have a seat and use it.
+    displaced: planned claims whose devices others were given. imagined: whether less is in use than really is. slices
+    and tainted: what the shelves were made from, for the next world. token: what tells this world from all others.
+    history: tokens of earlier worlds, and the nodes that changed from each to the next one, the newest last.
     """
 
     profile: Profile = field(default_factory=Profile)
@@ -74,8 +75,10 @@ class World:
     taken: Mapping[DeviceId, Holder] = field(default_factory=dict)
     shares: Mapping[DeviceId, tuple[Shared, ...]] = field(default_factory=dict)
     left: Left = field(default_factory=dict)
-    pinned: Mapping[Uid, NodeName] = field(default_factory=dict)
+    pinned: Mapping[Uid, frozenset[NodeName]] = field(default_factory=dict)
+    users: Mapping[Uid, frozenset[Uid]] = field(default_factory=dict)
     displaced: tuple[Displaced, ...] = ()
+    imagined: bool = False
     slices: Slices | None = None
     tainted: Tainted | None = None
     token: object = field(default_factory=object, init=False)
@@ -116,7 +119,7 @@ def of(
     _add_allocated(use, snapshot.claims.values(), placements, profile.features)
     by_uid = {claim.meta.uid: claim for claim in snapshot.claims.values()}
     by_uid |= {claim.meta.uid: claim for claim in _unmade(snapshot, placements, by_uid)}
-    pinned = dict(_pinned(placements, by_uid))
+    pinned = _pinned(placements, by_uid)
     displaced = _add_planned(use, placements, by_uid, pinned, slices, profile.features)
     world = World(
         profile=profile,
@@ -127,6 +130,7 @@ def of(
         shares={device: tuple(shares) for device, shares in use.shares.items()},
         left=_left(snapshot, placements),
         pinned=pinned,
+        users=_users(placements),
         displaced=displaced,
         slices=slices,
         tainted=tainted,
@@ -155,7 +159,18 @@ def same(left: World, right: World) -> bool:
     """Return whether the allocator would see no difference. Nodes and shelves that were taken over cost nothing."""
     return all(
         getattr(left, name) == getattr(right, name)
-        for name in ("profile", "nodes", "shelves", "classes", "taken", "shares", "left", "pinned", "displaced")
+        for name in (
+            "profile",
+            "nodes",
+            "shelves",
+            "classes",
+            "taken",
+            "shares",
+            "left",
+            "pinned",
+            "users",
+            "displaced",
+        )
     )
 
 
@@ -163,23 +178,35 @@ def emptied(world: World, *, keep: Collection[DeviceId] = ()) -> World:
     """Return the same cluster with nothing in use but the devices to keep."""
     return replace(
         world,
+        imagined=True,
         taken={device: holder for device, holder in world.taken.items() if device in keep},
         shares={device: shares for device, shares in world.shares.items() if device in keep},
         left={name: node.allocatable for name, node in world.nodes.items()},
     )
 
 
-def granted(world: World, plan: Plan, pods: Mapping[Uid, Pod], gang: str) -> World:
-    """Return the world after a plan was granted in this cycle. pods: those of the plan, by UID."""
+def granted(
+    world: World, plan: Plan, pods: Mapping[Uid, Pod], gang: str, claims: Mapping[Uid, Iterable[Uid]] | None = None
+) -> World:
+    """Return the world after a plan was granted in this cycle.
+
+    pods: those of the plan, by UID. claims: those that each of them uses, by the pod's UID.
+    """
+    claims = claims or {}
     use = _Use(dict(world.taken), {device: list(shares) for device, shares in world.shares.items()})
-    left, pinned = dict(world.left), dict(world.pinned)
+    left, pinned, users = dict(world.left), dict(world.pinned), dict(world.users)
     for place in plan.pods:
         for claim in place.claims:
             key = claim.uid or Uid(claim.claim)
-            pinned[key] = place.node
+            pinned[key] = pinned.get(key, _NOWHERE) | {place.node}
             use.add(plan.takings.get(key, ()), Holder(claim=claim.claim, gang=gang))
         left[place.node] = _less(left.get(place.node), pods[place.uid].requests)
-    return _after(world, replace(use.on(world), left=left, pinned=pinned), _seeing(world, use.added))
+        for uid in claims.get(place.uid, ()):
+            users[uid] = users.get(uid, _NOBODY) | {place.uid}
+            if uid in pinned:
+                pinned[uid] |= {place.node}
+    after = replace(use.on(world), left=left, pinned=pinned, users=users)
+    return _after(world, after, _seeing(world, use.added))
 
 
 def also(world: World, given: Iterable[Taking], holder: Holder) -> World:
@@ -227,7 +254,8 @@ class _Use:
         return all(sum(share.get(name, 0) for share in wanted) <= one.value for name, one in device.capacity.items())
 
     def _has_counters(self, stock: Stock | None, given: Collection[DeviceId]) -> bool:
-        if stock is None:
+        # What draws nothing, or is shared and in use already, is given even where more is drawn than there is.
+        if stock is None or not any(device in stock.draws and device not in self.shares for device in given):
             return True
         in_use = (device for device in stock.draws if device in self.taken or device in self.shares or device in given)
         return all(amount >= 0 for amount in stock.available(in_use))
@@ -283,7 +311,7 @@ def _add_planned(  # noqa: PLR0913, PLR0917 - what a plan was made of
     use: _Use,
     placements: Iterable[Placement],
     claims: Mapping[Uid, Claim],
-    pinned: Mapping[Uid, NodeName],
+    pinned: Mapping[Uid, frozenset[NodeName]],
     slices: Slices,
     features: Features,
 ) -> tuple[Displaced, ...]:
@@ -303,7 +331,7 @@ def _add_planned(  # noqa: PLR0913, PLR0917 - what a plan was made of
             described = {given.device: found for given in holding.devices if (found := slices.device(given.device))}
             taken = list(takings.of_plan(holding.devices, spec, described, features))
             if claim is not None and uid in pinned and not use.leaves(taken, slices):
-                displaced.append(Displaced(claim=claim, node=pinned[uid], holder=holder))
+                displaced.append(Displaced(claim=claim, node=min(pinned[uid]), holder=holder))
             else:
                 use.add(taken, holder)
     return tuple(displaced)
@@ -324,14 +352,28 @@ def _unmade(snapshot: Snapshot, placements: Iterable[Placement], seen: Collectio
             yield claim
 
 
-def _pinned(placements: Iterable[Placement], claims: Mapping[Uid, Claim]) -> Iterable[tuple[Uid, NodeName]]:
-    """Yield where claims will be allocated that pods wait for, whichever gang pays for them."""
+def _pinned(placements: Iterable[Placement], claims: Mapping[Uid, Claim]) -> dict[Uid, frozenset[NodeName]]:
+    """Return where pods wait for claims that will be allocated there, whichever gang pays for them."""
+    found: dict[Uid, frozenset[NodeName]] = {}
     open_ = {uid for placement in placements for uid in placement.holdings if not _seen(claims.get(uid))}
     for placement in placements:
         for seat in placement.seats.values():
             for uid in seat.claims:
                 if uid in open_:
-                    yield uid, seat.node
+                    found[uid] = found.get(uid, _NOWHERE) | {seat.node}
+    return found
+
+
+def _users(placements: Iterable[Placement]) -> dict[Uid, frozenset[Uid]]:
+    found: dict[Uid, set[Uid]] = {}
+    for seat in (seat for placement in placements for seat in placement.seats.values()):
+        for uid in seat.claims:
+            found.setdefault(uid, set()).add(seat.pod_uid)
+    return {uid: frozenset(pods) for uid, pods in found.items()}
+
+
+_NOWHERE: frozenset[NodeName] = frozenset()
+_NOBODY: frozenset[Uid] = frozenset()
 
 
 def _seen(claim: Claim | None) -> bool:

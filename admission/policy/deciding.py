@@ -136,7 +136,7 @@ def decide_all(groups: Sequence[Group], rules: Rules, world: World, usage: Usage
             needed = _at_least(inputs)
             if isinstance(outcome, Grant):
                 pods = {pod.meta.uid: pod for pod in group.waiting}
-                world = worlds.granted(world, outcome.plan, pods, group.key)
+                world = worlds.granted(world, outcome.plan, pods, group.key, outcome.claims)
                 _charge(usage, group.queue, outcome.plan.charge)
                 rules.recall.end()
                 granted += 1

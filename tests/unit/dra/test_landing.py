@@ -129,6 +129,22 @@ def test_planned_devices_that_are_all_free_stay_where_they_are() -> None:
     assert worlds.same(world, landing.landed(world, selectors=Selectors(), steps=STEPS))
 
 
+def test_a_planned_device_that_draws_nothing_stays_where_more_is_drawn_than_there_is() -> None:
+    """A card of 8 units of which 12 are drawn gives no part any more, but what draws nothing is given all the same."""
+    parts = [{"consumesCounters": [{"counterSet": "card", "counters": {"units": {"value": "12"}}}]}, {}]
+    builder = a_world().node("a").slice("parts", parts, pool="a", count=2, nodeName="a")
+    counters = [{"name": "card", "counters": {"units": {"value": "8"}}}]
+    builder.slice("counters", [], pool="a", count=2, nodeName="a", sharedCounters=counters)
+    allocation = {"devices": {"results": [{"request": "gpu", "driver": DRIVER, "pool": "a", "device": "gpu-0"}]}}
+    waiting = [a_claim("c", a_request())]
+    builder.claims += [a_claim("other", a_request(), allocation=allocation), *waiting]
+
+    world = builder.world(planned(waiting, [1]))
+
+    assert world.displaced == ()
+    assert set(world.taken) == {device(0), device(1)}
+
+
 def device(at: int) -> DeviceId:
     return DeviceId(DRIVER, "a", f"gpu-{at}")
 

@@ -193,7 +193,7 @@ def test_planned_devices_are_taken_until_the_allocation_is_seen() -> None:
     world = builder.world(planned("p", "c", "a", 0))
     assert set(world.taken) == {device("a", 0)}
     assert str(world.taken[device("a", 0)]) == "claim team/c of gang team/g"
-    assert world.pinned == {"claim-c": "a"}
+    assert world.pinned == {Uid("claim-c"): frozenset({A})}
 
     builder.claims[:] = [a_claim("c", a_request(), allocation={"devices": {"results": [result("a", 3)]}})]
     seen_now = builder.world(planned("p", "c", "a", 0))
@@ -324,3 +324,57 @@ def test_a_constraint_needs_an_attribute() -> None:
 
 def test_pools_name_themselves() -> None:
     assert pools.Pool(driver="d", name="p").title == "pool p of d"
+
+
+def booked(*seats: tuple[str, str], device: DeviceId) -> Placement:
+    """Pods with seats, each with its node, that wait for one shared claim."""
+    claim = Uid("claim-c")
+    held = Holding(claim_uid=claim, claim="team/c", devices=(RequestDevice(request="gpu", device=device),), charge={})
+    return Placement(
+        gang_uid=GangUid("g"),
+        gang="team/g",
+        queue=QueueName("q"),
+        reserved_at=NOON,
+        seats={
+            Uid(f"pod-{pod}"): Seat(pod_uid=Uid(f"pod-{pod}"), pod=f"team/{pod}", node=NodeName(node), claims=(claim,))
+            for pod, node in seats
+        },
+        holdings={claim: held},
+    )
+
+
+def test_a_shared_claim_has_the_consumers_that_have_a_seat() -> None:
+    """200 pods wait for it; 100 more of another gang would make 300, and it can be reserved for 256."""
+    builder = a_world().node("a", gpus=1)
+    claim = a_claim("c", a_request())
+    builder.claims.append(claim)
+    world = builder.world(booked(*((f"p-{at}", "a") for at in range(200)), device=device("a", 0)))
+
+    assert isinstance(planning_of(world, *(a_pod(f"q-{at}", claim) for at in range(56))), Plan)
+    assert isinstance(planning_of(world, *(a_pod(f"q-{at}", claim) for at in range(57))), NoPlan)
+
+
+def test_a_gang_of_the_same_cycle_counts_too() -> None:
+    builder = a_world().node("a", gpus=1)
+    claim = a_claim("c", a_request())
+    builder.claims.append(claim)
+    first = [a_pod(f"p-{at}", claim) for at in range(200)]
+    plan = planning_of(builder.world(), *first)
+    assert isinstance(plan, Plan)
+    pods = {demand.pod.meta.uid: demand.pod for demand in first}
+    after = worlds.granted(builder.world(), plan, pods, "team/g", {uid: [claim.meta.uid] for uid in pods})
+
+    assert isinstance(planning_of(after, *(a_pod(f"q-{at}", claim) for at in range(56))), Plan)
+    assert isinstance(planning_of(after, *(a_pod(f"q-{at}", claim) for at in range(57))), NoPlan)
+
+
+@pytest.mark.parametrize("node", ["a", "b"])
+def test_a_planned_claim_is_used_wherever_pods_wait_for_it(node: str) -> None:
+    """Its device is one that both nodes reach."""
+    builder = a_world().node("a", labels={"name": "a"}).node("b", labels={"name": "b"})
+    builder.slice("fabric", 2, allNodes=True)
+    claim = a_claim("c", a_request())
+    builder.claims.append(claim)
+    world = builder.world(booked(("p", "a"), ("q", "b"), device=device("fabric", 0)))
+
+    assert places(planning_of(world, a_pod("late", claim, nodeSelector={"name": node}))) == {"late": node}
