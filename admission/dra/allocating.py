@@ -99,7 +99,7 @@ def allocate(  # noqa: PLR0913 - everything that an answer depends on, by name
     known = traits.of(need, selectors)
     seen = Seen(world, node, known, Usage(world))
     units = Units(known)
-    contents = faces.contents_of(seen.layout, seen.shelf, seen.usage, world, units, shows_taken=True)
+    contents = faces.contents_of(seen.layout, units, seen.usage, world)
     found = search(asked, contents, units, world.profile, Budget(steps), promise=promise)
     return outcome(found, claims, asked, seen)
 
@@ -127,7 +127,8 @@ class Seen:
         self.usage = usage
         self.shelf = world.shelves.get(node, Shelf())
         self.layout: Layout = known.layout(self.shelf)
-        self.shown: Sequence[int] = range(len(self.layout.spots)) if shown is None else shown
+        self.spots, self.numbers = self.layout.spots, self.layout.numbers
+        self.shown: Sequence[int] = range(len(self.spots)) if shown is None else shown
 
 
 def outcome(found: Found | Stuck | Refusal, claims: Sequence[Claim], asked: Sequence[ClaimAsk], seen: Seen) -> Outcome:
@@ -143,7 +144,7 @@ def _result(claim: Claim, asked: ClaimAsk, picks: Sequence[Pick], seen: Seen) ->
 
 
 def _given(option: Option, at: int, seen: Seen) -> results.Given:
-    spot, trait = seen.layout.spots[at], _trait(at, seen)
+    spot, trait = seen.spots[at], _trait(at, seen)
     if not trait.shared:
         return results.Given(option, spot)
     names = [name for name, _ in trait.room]
@@ -155,7 +156,7 @@ def _not_here(stuck: Stuck, claims: Sequence[Claim], asked: Sequence[ClaimAsk], 
     requests = asked[stuck.claim].requests if asked else ()
     option = requests[stuck.request].options[0] if requests else Option("", asking.Ask("", ()), 0)
     ask = seen.traits.asks[option.ask] if requests else None
-    answers = [_trait(at, seen).answers[ask] for at in range(len(seen.layout.spots))] if ask is not None else []
+    answers = [_trait(at, seen).answers[ask] for at in range(len(seen.spots))] if ask is not None else []
     matching = [at for at, answer in enumerate(answers) if answer is Answer.YES]
     trouble = troubles(seen.shelf)[seen.world.profile.quirks.foreign_counters]
     return NotHere(
@@ -164,14 +165,14 @@ def _not_here(stuck: Stuck, claims: Sequence[Claim], asked: Sequence[ClaimAsk], 
         device_class=option.ask.device_class,
         needed=option.count,
         matching=len(matching),
-        free=sum(not seen.usage.is_taken(seen.layout.spots[at].id) for at in matching),
+        free=sum(not seen.usage.is_taken(seen.spots[at].id) for at in matching),
         tainted=answers.count(Answer.TAINTED),
         conditions=tuple(sorted(stuck.reasons, key=lambda why: why.name)),
-        device=seen.layout.spots[seen.shown[stuck.at]].id if stuck.at is not None else None,
+        device=seen.spots[seen.shown[stuck.at]].id if stuck.at is not None else None,
         incomplete=trouble.incomplete,
         invalid=trouble.invalid,
     )
 
 
 def _trait(at: int, seen: Seen) -> Trait:
-    return seen.traits.known[seen.layout.numbers[at]]
+    return seen.traits.known[seen.numbers[at]]

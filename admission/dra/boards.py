@@ -6,13 +6,14 @@ date with each world. Nodes with equal faces are equal to everything that the ne
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from itertools import chain
 
 from admission.api.devices import DeviceId
 from admission.api.names import NodeName
 from admission.dra import faces, worlds
 from admission.dra.contents import Contents, Units
 from admission.dra.pools import PoolId, Shelf
-from admission.dra.traits import Layout, Traits
+from admission.dra.traits import Layout, Segment, Traits
 from admission.dra.usage import Usage
 from admission.dra.worlds import World
 
@@ -49,6 +50,9 @@ class Board:
         self._world: World | None = None
         self._identities: dict[DeviceId, int] = {}
         self._known: dict[Hashable, Face] = {}
+        self._stamp: Hashable = None
+        self._shared: dict[tuple[int, int], tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        """Units and codes of pools that several nodes see, as long as the use of devices has the same stamp."""
 
     def layout(self, node: NodeName) -> Layout:
         """Return the layout of a node of the world that the board shows."""
@@ -80,20 +84,43 @@ class Board:
         """Forget faces that no node has any more, and all others with them."""
         self.units = Units(self.traits)
         self._known.clear()
+        self._stamp = None
         for name in list(self.faces):
             self._forget(name)
 
     def face(self, node: NodeName, usage: Usage, world: World) -> Face:
         """Return the face of a node with some use of its devices."""
-        shelf = world.shelves.get(node, _BARE)
-        layout = self.traits.layout(shelf)
-        found = faces.contents_of(layout, shelf, usage, world, self.units, shows_taken=self._shows_taken)
-        codes = found.units if layout.fixed else self._codes(layout, usage, found.units)
+        layout = self.traits.layout(world.shelves.get(node, _BARE))
+        parts = [self._part(segment, stock, usage) for segment, stock in layout.parts]
+        codes = parts[0][1] if len(parts) == 1 else tuple(chain.from_iterable(codes for _, codes in parts))
+        units = codes if layout.fixed else tuple(chain.from_iterable(units for units, _ in parts))
+        found = faces.contents_of(layout, self.units, usage, world, numbers=units)
         key = (codes, found.stocks, found.troubles, found.disputed)
         known = self._known.get(key)
         if known is None:
             free = sum(not self.units.known[number].use.taken for number in found.units)
             known = self._known[key] = Face(codes, found, free)
+        return known
+
+    def _part(self, segment: Segment, stock: int, usage: Usage) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return units and codes of one pool's devices; those of a pool that many nodes see are found once for all."""
+        if segment.local:
+            units = faces.units_of(segment, stock, usage, self.units, shows_taken=self._shows_taken)
+            return units, units
+        if usage.stamp != self._stamp:
+            self._stamp = usage.stamp
+            self._shared.clear()
+        key = (id(segment), stock)
+        known = self._shared.get(key)
+        if known is None:
+            units = faces.units_of(segment, stock, usage, self.units, shows_taken=self._shows_taken)
+            shown = [spot for spot in segment.spots if self._shows_taken or not usage.is_taken(spot.id)]
+            # Devices that several nodes see are told apart from all others: they are the same one everywhere.
+            codes = tuple(
+                unit if spot.local else unit + _IDENTITY * self._identities[spot.id]
+                for unit, spot in zip(units, shown, strict=True)
+            )
+            known = self._shared[key] = (units, codes)
         return known
 
     def shown(self, node: NodeName, usage: Usage) -> list[int]:
@@ -130,14 +157,6 @@ class Board:
     def _put(self, name: NodeName, face: Face) -> None:
         self.faces[name] = face
         self.groups.setdefault(face, set()).add(name)
-
-    def _codes(self, layout: Layout, usage: Usage, units: tuple[int, ...]) -> tuple[int, ...]:
-        """Tell devices that several nodes see apart from all others: they are the same one everywhere."""
-        spots = [layout.spots[at] for at in faces.shown(layout, usage, shows_taken=self._shows_taken)]
-        return tuple(
-            unit if spot.local else unit + _IDENTITY * self._identities[spot.id]
-            for unit, spot in zip(units, spots, strict=True)
-        )
 
 
 def of(traits: Traits, world: World, *, shows_taken: bool) -> Board:

@@ -1,30 +1,41 @@
 """What one node has for a search: its layout, with the use that is made of its devices."""
 
 from collections.abc import Iterable
+from itertools import chain
 
 from admission.dra import contents
 from admission.dra.contents import Contents, Left, Units
-from admission.dra.pools import Shelf
-from admission.dra.traits import Layout
+from admission.dra.traits import Layout, Segment
 from admission.dra.usage import Usage
 from admission.dra.worlds import World
 
 
-def contents_of(  # noqa: PLR0913 - what a node is made of
-    layout: Layout, shelf: Shelf, usage: Usage, world: World, units: Units, *, shows_taken: bool
-) -> Contents:
-    """Return the contents of a node. shows_taken: whether devices that somebody has for himself are among its units."""
+def units_of(segment: Segment, stock: int, usage: Usage, units: Units, *, shows_taken: bool) -> tuple[int, ...]:
+    """Return the units of one pool's devices. stock: its place among the pools with counters, -1 for none.
+
+    shows_taken: whether devices that somebody has for himself are among them.
+    """
     number, known = units.number, units.traits.known
     found: list[int] = []
-    for spot, trait, stock in zip(layout.spots, layout.numbers, layout.stocks, strict=True):
+    for spot, trait in zip(segment.spots, segment.numbers, strict=True):
         use = usage.use_of(spot.id, known[trait])
         if use is not contents.TAKEN or shows_taken:
             found.append(number(trait, use, stock))
+    return tuple(found)
+
+
+def contents_of(
+    layout: Layout, units: Units, usage: Usage, world: World, *, numbers: tuple[int, ...] | None = None
+) -> Contents:
+    """Return the contents of a node. numbers: its units, where they are known; else all, those that are taken too."""
+    if numbers is None:
+        parts = (units_of(segment, stock, usage, units, shows_taken=True) for segment, stock in layout.parts)
+        numbers = tuple(chain.from_iterable(parts))
     stocks = _stocks(layout, usage, world) if layout.drawn else ()
+    shelf = layout.shelf
     if shelf.plain:
-        return Contents(tuple(found), stocks)
-    troubles, disputed = contents.troubles(shelf), contents.disputed(shelf, units.traits)
-    return Contents(tuple(found), stocks, troubles, disputed)
+        return Contents(numbers, stocks)
+    return Contents(numbers, stocks, contents.troubles(shelf), contents.disputed(shelf, units.traits))
 
 
 def shown(layout: Layout, usage: Usage, *, shows_taken: bool) -> Iterable[int]:

@@ -68,28 +68,44 @@ class Trait:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segment:
-    """The devices of one pool that matter to a gang, in order. numbers: their traits."""
+    """The devices of one pool that matter to a gang, in order; nodes that see the same share it.
+
+    numbers: their traits. local: whether no other node can see any of them.
+    """
 
     pool: Pool
     spots: tuple[Spot, ...]
     numbers: tuple[int, ...]
+    local: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
     """The devices of one node that matter to a gang, in order.
 
-    numbers: their traits. stocks: the place of each one's pool among those with counters that matter, -1 for none.
-    drawn: these pools. fixed: whether all devices are the node's own, so that nothing that happens elsewhere changes
-    them. shelf: what it was made from, kept so that its identity stays its own.
+    shelf: what it was made from, kept so that its identity stays its own. parts: by pool, each with its place among the
+    pools with counters that matter, -1 for none. drawn: these pools. fixed: whether all devices are the node's own, so
+    that nothing that happens elsewhere changes them.
     """
 
     shelf: Shelf
-    spots: tuple[Spot, ...] = ()
-    numbers: tuple[int, ...] = ()
-    stocks: tuple[int, ...] = ()
+    parts: tuple[tuple[Segment, int], ...] = ()
     drawn: tuple[Pool, ...] = ()
     fixed: bool = True
+
+    @property
+    def spots(self) -> tuple[Spot, ...]:
+        """Return the devices, put together anew where they are of several pools."""
+        if len(self.parts) == 1:
+            return self.parts[0][0].spots
+        return tuple(spot for segment, _ in self.parts for spot in segment.spots)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Return the devices' traits in the same order."""
+        if len(self.parts) == 1:
+            return self.parts[0][0].numbers
+        return tuple(number for segment, _ in self.parts for number in segment.numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,17 +167,11 @@ class Traits:
         segments = [found for pool in pools if (found := self._segment(pool)).spots]
         drawn = [segment.pool for segment in segments if self._draws(segment)]
         places = {id(pool): at for at, pool in enumerate(drawn)}
-        spots = segments[0].spots if len(segments) == 1 else tuple(s for segment in segments for s in segment.spots)
-        numbers = tuple(number for segment in segments for number in segment.numbers)
-        stocks = tuple(places.get(id(segment.pool), -1) for segment in segments for _ in segment.spots)
         return Layout(
             shelf=shelf,
-            spots=spots,
-            # Nodes with equal numbers share them.
-            numbers=self._interned.setdefault(numbers, numbers),
-            stocks=self._interned.setdefault(stocks, stocks),
+            parts=tuple((segment, places.get(id(segment.pool), -1)) for segment in segments),
             drawn=tuple(drawn),
-            fixed=all(spot.local for spot in spots),
+            fixed=all(segment.local for segment in segments),
         )
 
     def _draws(self, segment: Segment) -> bool:
@@ -172,8 +182,14 @@ class Traits:
         if known is None:
             numbered = [pair for slice_, spots in _by_slice(pool.spots) for pair in self._numbered(slice_, spots)]
             spots, numbers = tuple(spot for spot, _ in numbered), tuple(number for _, number in numbered)
-            known = Segment(pool, pool.spots if len(spots) == len(pool.spots) else spots, numbers)
-            if not all(spot.local for spot in pool.spots):
+            known = Segment(
+                pool=pool,
+                spots=pool.spots if len(spots) == len(pool.spots) else spots,
+                # Pools with equal numbers share them.
+                numbers=self._interned.setdefault(numbers, numbers),
+                local=all(spot.local for spot in pool.spots),
+            )
+            if not known.local:
                 # Other nodes will ask for it again.
                 self._segments[id(pool)] = known
         return known

@@ -1,6 +1,6 @@
 """Which devices are in use, in layers: a layer can be laid over another for a "what if", and committed or dropped."""
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 from admission.api.devices import DeviceId
 from admission.dra import contents
@@ -13,15 +13,24 @@ from admission.dra.worlds import World
 class Usage:
     """Devices that claims have for themselves, and shares of others. A layer changes nothing below it."""
 
-    __slots__ = ("_below", "_shares", "_taken")
+    __slots__ = ("_below", "_changes", "_shares", "_taken", "_token")
 
     def __init__(self, below: "World | Usage") -> None:
         self._below = below
         self._taken: set[DeviceId] = set()
         self._shares: dict[DeviceId, list[Share]] = {}
+        self._token = object()
+        self._changes = 0
+
+    @property
+    def stamp(self) -> Hashable:
+        """Return what is equal only as long as nothing changes, here and below."""
+        below = self._below
+        return (self._token, self._changes, below.stamp if isinstance(below, Usage) else below.token)
 
     def add(self, given: Iterable[Taking]) -> None:
         """Use devices, and shares of devices."""
+        self._changes += 1
         for taking in given:
             if taking.shared:
                 self._shares.setdefault(taking.device, []).append(taking.share)
@@ -30,6 +39,7 @@ class Usage:
 
     def remove(self, given: Iterable[Taking]) -> None:
         """Give back what was added to this layer last."""
+        self._changes += 1
         for taking in given:
             if not taking.shared:
                 self._taken.discard(taking.device)
@@ -45,6 +55,7 @@ class Usage:
         self._below.add(Taking(device, shared=True, share=s) for device, found in self._shares.items() for s in found)
         self._taken.clear()
         self._shares.clear()
+        self._changes += 1
 
     def is_taken(self, device: DeviceId) -> bool:
         """Return whether a claim has the device for itself."""
