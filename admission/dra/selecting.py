@@ -26,7 +26,7 @@ Answer = bool | str
 """Whether all texts hold; the error's text where one fails before another one is false."""
 
 
-MOST_COLUMNS = 256
+MOST_COLUMNS = 96
 """Texts, alone and together, of which the answers are kept for each slice beyond those in use."""
 
 MOST_PROGRAMS = 1_024
@@ -64,6 +64,7 @@ class Selectors:
         self._seen: dict[object, _Seen] = {}
         self._by_identity: dict[int, _Seen] = {}
         """The same, by the identity of the slice that each keeps: the way taken when nothing has changed."""
+        self._columns: dict[Column, Column] = {}
         self.memory: dict[Any, Any] = {}
         """What `traits` remembers, by need, the longest unused first."""
 
@@ -110,6 +111,8 @@ class Selectors:
         for seen in self._seen.values():
             if len(seen.columns) > MOST_COLUMNS:
                 seen.columns = {texts: column for texts, column in seen.columns.items() if texts in wanted}
+        if len(self._columns) > MOST_PROGRAMS:
+            self._columns.clear()
         if len(self._programs) > MOST_PROGRAMS:
             self._programs = {text: known for text, known in self._programs.items() if (text,) in wanted}
 
@@ -132,15 +135,19 @@ class Selectors:
     def _folded(self, texts: Texts, seen: _Seen, values: columns.Values) -> Column:
         """Fold the columns of single texts, and remember both them and the whole."""
         if len(texts) == 1:
-            column = seen.columns[texts] = self._evaluated(texts[0], seen, values)
+            column = seen.columns[texts] = self._shared(self._evaluated(texts[0], seen, values))
             return column
         yes, bad = seen.columns[()]
         for text in texts:
             single = seen.columns.get((text,)) or self._folded((text,), seen, values)
             bad |= yes & single.bad
             yes &= single.yes
-        column = seen.columns[texts] = Column(yes, bad)
+        column = seen.columns[texts] = self._shared(Column(yes, bad))
         return column
+
+    def _shared(self, column: Column) -> Column:
+        """Return the one column that stands for all equal ones: slices of equal devices have equal columns."""
+        return self._columns.setdefault(column, column)
 
     def _evaluated(self, text: str, seen: _Seen, values: columns.Values) -> Column:
         program = self._compiled(text)

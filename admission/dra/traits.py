@@ -333,7 +333,7 @@ MOST_NAMED = 64
 MOST_SORTS = 200_000
 """Sorts of devices that one need remembers, those included that are gone."""
 
-MOST_REMEMBERED = 64
+MOST_REMEMBERED = 48
 """Needs for which a `Selectors` remembers traits; gangs of one shape have the same."""
 
 

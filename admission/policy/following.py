@@ -46,8 +46,16 @@ def index_devices(snapshot: Snapshot) -> dict[DeviceId, Device]:
 
 
 def index_claims(snapshot: Snapshot) -> dict[Uid, Claim]:
-    """Return every claim by its UID: a claim of the same name that was made later is another one."""
-    return {claim.meta.uid: claim for claim in snapshot.claims.values()}
+    """Return every claim by its UID: a claim of the same name that was made later is another one.
+
+    Several may go by the UID of one pod's claim for extended resources: kube-scheduler makes it anew when it has failed
+    to bind the pod, and users can write a claim like it. The one that is allocated counts.
+    """
+    found: dict[Uid, Claim] = {}
+    for claim in snapshot.claims.values():
+        if claim.allocation is not None or claim.meta.uid not in found:
+            found[claim.meta.uid] = claim
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
