@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from admission.api import devices, meta, names, quantities, selectors
+from admission.api import devices, meta, quantities, selectors
 from admission.api.devices import DeviceId
 from admission.api.entries import RequestDevice
 from admission.api.meta import Meta
@@ -94,10 +94,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """A ResourceClaim. reserved_for: UIDs of the consumers.
-
-    The claim that kube-scheduler makes for a pod's extended resources goes by `names.extended_claim` of the pod.
-    """
+    """A ResourceClaim. reserved_for: UIDs of the consumers."""
 
     meta: Meta
     spec: ClaimSpec
@@ -118,21 +115,13 @@ def decode(obj: Json) -> Claim:
     reader = Reader(obj)
     status = reader.child("status")
     result = Claim(
-        meta=_identified(meta.decode(reader)),
+        meta=meta.decode(reader),
         spec=decode_spec(reader.child("spec")),
         allocation=_allocation(status.child("allocation")) if "allocation" in status else None,
         reserved_for=tuple(consumer.text("uid") for consumer in status.children("reservedFor")),
     )
     reader.finish("ResourceClaim", result.meta.key)
     return result
-
-
-def _identified(known: Meta) -> Meta:
-    """Name the claim for a pod's extended resources after the pod."""
-    owner = known.controller
-    if known.annotations.get(names.EXTENDED_RESOURCE_CLAIM) != "true" or owner is None or owner.kind != "Pod":
-        return known
-    return replace(known, uid=names.extended_claim(owner.uid))
 
 
 def decode_template(obj: Json) -> ClaimTemplate:

@@ -25,9 +25,6 @@ MANAGED_BY = "app.kubernetes.io/managed-by"
 FIELD_MANAGER = "muster"
 """Owner of the fields that Muster applies on the server side."""
 
-EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
-"""Annotation of the claim that kube-scheduler makes for the extended resources of a pod."""
-
 HOSTNAME = "kubernetes.io/hostname"
 
 QueueName = NewType("QueueName", str)

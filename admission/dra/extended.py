@@ -17,6 +17,9 @@ from admission.api.names import Uid
 from admission.api.nodes import Node
 from admission.api.pods import Container, Pod, Stage
 
+ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
+"""What kube-scheduler writes into the claims that it makes."""
+
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
 """Prefix of the resource that every class offers by its own name."""
 
@@ -58,6 +61,33 @@ def claim_of(pod: Pod, classes: Mapping[str, DeviceClass]) -> Claim | None:
         ),
         spec=ClaimSpec(requests=tuple(sorted(requests, key=lambda request: request.name))),
     )
+
+
+def made(pods: Mapping[Uid, Pod], claims: Iterable[Claim]) -> dict[Uid, Claim]:
+    """Return the claims that kube-scheduler has made for pods' extended resources, by `names.extended_claim`.
+
+    Whoever may write a claim may annotate it, and say whose it is, as kube-scheduler does. But only kube-scheduler
+    reserves claims, and only for pods that name them, save for this one. A pod that is gone cannot be asked any more:
+    the annotation is believed then, until the claim is gone as well.
+    """
+    found: dict[Uid, Claim] = {}
+    for claim in claims:
+        for uid in map(Uid, claim.reserved_for):
+            pod = pods.get(uid)
+            if _says_so(claim, uid) if pod is None else _is_made_for(claim, pod):
+                found[names.extended_claim(uid)] = claim
+    return found
+
+
+def _is_made_for(claim: Claim, pod: Pod) -> bool:
+    if not pod.containers or claim.meta.namespace != pod.meta.namespace:
+        return False
+    return claim.meta.name not in {pod.claim_name(named) for named in pod.claims}
+
+
+def _says_so(claim: Claim, uid: Uid) -> bool:
+    owner = claim.meta.controller
+    return claim.meta.annotations.get(ANNOTATION) == "true" and owner is not None and owner.uid == uid
 
 
 def is_plugged(node: Node, resources: Iterable[str]) -> tuple[bool, ...]:

@@ -116,8 +116,9 @@ def of(
     )
     slices = Slices(tainted.slices.values(), profile, before.slices if before is not None else None)
     use = _Use({}, {})
-    _add_allocated(use, snapshot.claims.values(), placements, profile.features)
     by_uid = {claim.meta.uid: claim for claim in snapshot.claims.values()}
+    by_uid |= extended.made(snapshot.pods, snapshot.claims.values())
+    _add_allocated(use, snapshot.claims.values(), placements, by_uid, profile.features)
     by_uid |= {claim.meta.uid: claim for claim in _unmade(snapshot, placements, by_uid)}
     pinned = _pinned(placements, by_uid)
     displaced = _add_planned(use, placements, by_uid, pinned, slices, profile.features)
@@ -299,8 +300,15 @@ def _shelf(node: Node, slices: Slices, before: World | None) -> Shelf:
     return pools.gather(node, slices)
 
 
-def _add_allocated(use: _Use, claims: Iterable[Claim], placements: Iterable[Placement], features: Features) -> None:
-    gangs = {uid: placement.gang for placement in placements for uid in placement.holdings}
+def _add_allocated(
+    use: _Use,
+    claims: Iterable[Claim],
+    placements: Iterable[Placement],
+    by_uid: Mapping[Uid, Claim],
+    features: Features,
+) -> None:
+    held = ((uid, placement.gang) for placement in placements for uid in placement.holdings)
+    gangs = {by_uid[uid].meta.uid: gang for uid, gang in held if uid in by_uid}
     for claim in claims:
         if claim.allocation is not None:
             holder = Holder(claim=claim.meta.key, gang=gangs.get(claim.meta.uid, ""))

@@ -164,11 +164,6 @@ class Cluster:
         self, pod: Pod, node: NodeName, holdings: Mapping[Uid, Holding], devices: Mapping[DeviceId, Device]
     ) -> None:
         wanted = [f"{pod.meta.namespace}/{pod.claim_name(claim)}" for claim in pod.claims]
-        made = extended.claim_of(pod, self._rest.classes)
-        if made is not None and made.meta.uid in holdings:
-            owner = Owner(api_version="v1", kind="Pod", name=pod.meta.name, uid=pod.meta.uid, controller=True)
-            self._claims[made.meta.key] = replace(made, meta=replace(made.meta, owners=(owner,)))
-            wanted.append(made.meta.key)
         for key in wanted:
             claim = self._claims.get(key)
             if claim is None:
@@ -178,6 +173,11 @@ class Cluster:
                 allocation = _allocation(claim, holdings[claim.meta.uid], node, devices)
             consumers = (*claim.reserved_for, pod.meta.uid)
             self._claims[key] = replace(claim, allocation=allocation, reserved_for=consumers)
+        made = extended.claim_of(pod, self._rest.classes)
+        if made is not None and made.meta.uid in holdings:
+            allocation = _allocation(made, holdings[made.meta.uid], node, devices)
+            claim = replace(made, allocation=allocation, reserved_for=(pod.meta.uid,))
+            self._claims[made.meta.key] = replace(claim, meta=_made_for(pod, made.meta))
 
     def finish(self, pods: Collection[Pod]) -> None:
         """Let pods succeed, and their Jobs with them; claims made for them go, others are free without a consumer."""
@@ -197,6 +197,12 @@ class Cluster:
                 del self._claims[key]
             elif gone & set(claim.reserved_for):
                 self._claims[key] = _without(claim, gone)
+
+
+def _made_for(pod: Pod, known: Meta) -> Meta:
+    """Return the metadata of the claim that kube-scheduler makes for a pod's extended resources."""
+    owner = Owner(api_version="v1", kind="Pod", name=pod.meta.name, uid=pod.meta.uid, controller=True)
+    return replace(known, uid=uid_of("ResourceClaim", known.key), owners=(owner,))
 
 
 def _is_made_by(pod: Pod, job: Job) -> bool:

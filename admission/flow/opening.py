@@ -5,6 +5,7 @@ at the price of today's meters, and settled at once.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from admission.api import names
@@ -53,7 +54,10 @@ def placed(group: Group) -> tuple[Pod, ...]:
 def _allocated(pod: Pod, snapshot: Snapshot, claims: Mapping[Uid, Claim]) -> list[Claim]:
     """Return the claims that the pod names and has devices by, and the one that was made for its extended resources."""
     keys = (f"{pod.meta.namespace}/{pod.claim_name(claim)}" for claim in pod.claims)
-    found = [*(snapshot.claims.get(key) for key in keys), claims.get(names.extended_claim(pod.meta.uid))]
+    found = [snapshot.claims.get(key) for key in keys]
+    uid = names.extended_claim(pod.meta.uid)
+    if uid in claims:
+        found.append(replace(claims[uid], meta=replace(claims[uid].meta, uid=uid)))
     return [claim for claim in found if claim is not None and claim.allocation is not None]
 
 

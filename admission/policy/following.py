@@ -18,7 +18,7 @@ from admission.api.gangs import Charge
 from admission.api.names import NodeName, Uid
 from admission.api.pods import Pod
 from admission.api.snapshot import Snapshot
-from admission.dra import metering
+from admission.dra import extended, metering
 from admission.dra.metering import ChargeError, Meters
 from admission.policy.recognition import Group
 from admission.quota import books
@@ -48,14 +48,10 @@ def index_devices(snapshot: Snapshot) -> dict[DeviceId, Device]:
 def index_claims(snapshot: Snapshot) -> dict[Uid, Claim]:
     """Return every claim by its UID: a claim of the same name that was made later is another one.
 
-    Several may go by the UID of one pod's claim for extended resources: kube-scheduler makes it anew when it has failed
-    to bind the pod, and users can write a claim like it. The one that is allocated counts.
+    Those that kube-scheduler has made for extended resources go by `names.extended_claim` of their pods as well.
     """
-    found: dict[Uid, Claim] = {}
-    for claim in snapshot.claims.values():
-        if claim.allocation is not None or claim.meta.uid not in found:
-            found[claim.meta.uid] = claim
-    return found
+    found = {claim.meta.uid: claim for claim in snapshot.claims.values()}
+    return found | extended.made(snapshot.pods, snapshot.claims.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from admission.api import devices, names, pods
+from admission.api import claims, devices, names, pods
 from admission.api.devices import DeviceClass
+from admission.api.names import Uid
 from admission.dra import extended, planning
 from admission.dra.plans import Kind, PodDemand
 from admission.dra.selecting import Selectors
@@ -93,6 +94,56 @@ def test_the_newest_of_several_classes_counts_then_the_first_by_name() -> None:
 
     assert extended.class_of(G, {**CLASSES, "z": newer}) == "z"
     assert extended.class_of(G, {"c": a_class("c", G), **CLASSES}) == "a"
+
+
+OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "pod-p", "controller": True}
+MADE = {"annotations": {extended.ANNOTATION: "true"}, "ownerReferences": [OWNER]}
+OWN = {"resourceClaims": [{"name": "own", "resourceClaimName": "c"}]}
+FOR = {
+    "one that is reserved for a pod which does not name it": ({}, {}, ["pod-p"], True),
+    "the same with kube-scheduler's marks": (MADE, {}, ["pod-p"], True),
+    "one with the marks that is reserved for nobody": (MADE, {}, [], False),
+    "one with the marks that the pod names": (MADE, OWN, ["pod-p"], False),
+    "one of another namespace": ({**MADE, "namespace": "other"}, {}, ["pod-p"], False),
+    "one with the marks of a pod that is gone": (
+        {**MADE, "ownerReferences": [{**OWNER, "uid": "gone"}]},
+        {},
+        ["gone"],
+        True,
+    ),
+    "one without the marks that is reserved for a pod that is gone": ({}, {}, ["gone"], False),
+}
+
+
+@pytest.mark.parametrize(("metadata", "spec", "users", "is_made"), FOR.values(), ids=FOR)
+def test_which_claims_are_made_for_extended_resources(
+    metadata: dict[str, Any], spec: dict[str, Any], users: list[str], is_made: bool
+) -> None:
+    """Users can write what they like into metadata, but not whom a claim is reserved for."""
+    pod = pods.decode(
+        {
+            "metadata": {"name": "p", "namespace": "team", "uid": "pod-p"},
+            "spec": {"containers": [container(g=1)], **spec},
+        }
+    )
+    claim = claims.decode(
+        {
+            "metadata": {"name": "c", "namespace": "team", "uid": "claim-c", **metadata},
+            "spec": {},
+            "status": {"reservedFor": [{"uid": uid} for uid in users]},
+        }
+    )
+
+    found = extended.made({pod.meta.uid: pod}, [claim])
+
+    assert found == ({names.extended_claim(Uid(users[0])): claim} if is_made else {})
+
+
+def test_a_pod_that_asks_for_nothing_of_that_kind_has_no_such_claim() -> None:
+    pod = a_pod(container(cpu=1))
+    claim = replace(a_claim("c", a_request()), reserved_for=(pod.meta.uid,))
+
+    assert extended.made({pod.meta.uid: pod}, [claim]) == {}
 
 
 def demand(builder: WorldBuilder, pod: pods.Pod, *claims: Any) -> PodDemand:

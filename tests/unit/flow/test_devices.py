@@ -201,13 +201,15 @@ def test_what_runs_already_is_entered_with_its_extended_resources() -> None:
                 "name": "train-0-extended-resources-x7k2p",
                 "namespace": NAMESPACE,
                 "uid": "made",
-                "annotations": {names.EXTENDED_RESOURCE_CLAIM: "true"},
                 "ownerReferences": [owner],
             },
             "spec": {
                 "devices": {"requests": [{"name": "container-0-request-0", "exactly": {"deviceClassName": CLASS}}]}
             },
-            "status": {"allocation": {"devices": {"results": [_result("container-0-request-0")]}}},
+            "status": {
+                "allocation": {"devices": {"results": [_result("container-0-request-0")]}},
+                "reservedFor": [{"resource": "pods", "name": pod.meta.name, "uid": pod.meta.uid}],
+            },
         }
     )
     running = replace(pod, gates=(), node=names.NodeName("a"), phase="Running")
