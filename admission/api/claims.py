@@ -145,8 +145,15 @@ def decode_spec(reader: Reader) -> ClaimSpec:
             )
             for constraint in spec.children("constraints")
         ),
-        config=spec.objects("config"),
+        config=_config(spec),
     )
+
+
+def _config(spec: Reader) -> tuple[Json, ...]:
+    """Return `config` as it is; the names of requests in it must be texts."""
+    for entry in spec.children("config"):
+        entry.texts("requests")
+    return spec.objects("config")
 
 
 def _request(reader: Reader) -> Request:

@@ -1,6 +1,6 @@
 """Devices and the slices and classes that describe them (resource.k8s.io/v1)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
@@ -67,12 +67,14 @@ class RequestPolicy:
 class Capacity:
     """An amount that a device offers.
 
-    text: as the slice writes it, since CEL tells `1Pi` from the same number of bytes written out.
+    text: as the slice writes it, since CEL tells `1Pi` from the same number of bytes written out. inexact: whether it
+    or its policy is written so that Kubernetes 1.36 adds it up wrongly (`1.5Gi`).
     """
 
     value: Fraction
     text: str
     policy: RequestPolicy | None = None
+    inexact: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +101,11 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slice:
-    """A ResourceSlice. per_device_nodes: None where the slice does not say, which is not the same as False."""
+    """A ResourceSlice.
+
+    per_device_nodes: None where the slice does not say, which is not the same as False. inexact: whether an amount of
+    its counters, or of what its devices draw, is written so that Kubernetes 1.36 adds it up wrongly.
+    """
 
     meta: Meta
     driver: str
@@ -113,6 +119,7 @@ class Slice:
     devices: tuple[Device, ...] = ()
     counters: Mapping[str, Mapping[str, Fraction]] = field(default_factory=dict)
     """The pool's counter sets: set → counter → total."""
+    inexact: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +149,8 @@ def decode_slice(obj: Json) -> Slice:
         per_device_nodes=spec.flag("perDeviceNodeSelection") if "perDeviceNodeSelection" in spec else None,
         devices=tuple(map(_device, spec.children("devices"))),
         counters={s.required("name"): _counters(s) for s in spec.children("sharedCounters")},
+        inexact=any(map(_has_inexact, spec.children("sharedCounters")))
+        or any(_has_inexact(use) for device in spec.children("devices") for use in device.children("consumesCounters")),
     )
     reader.finish("ResourceSlice", result.meta.key)
     return result
@@ -213,7 +222,21 @@ def _capacity(reader: Reader) -> Capacity:
         value=reader.parsed("value", quantities.measure, Fraction(0)),
         text=str(reader.raw("value")),
         policy=_policy(reader.child("requestPolicy")) if "requestPolicy" in reader else None,
+        inexact=any(map(quantities.is_decimal, _texts(reader))),
     )
+
+
+def _texts(reader: Reader) -> Iterable[str]:
+    """Yield every amount of a capacity as it is written."""
+    policy = reader.child("requestPolicy")
+    span = policy.child("validRange")
+    values = policy.raw("validValues")
+    found = [reader.raw("value"), policy.raw("default"), *(values if isinstance(values, list) else ())]
+    return (str(raw) for raw in (*found, *map(span.raw, ("min", "max", "step"))) if raw is not None)
+
+
+def _has_inexact(reader: Reader) -> bool:
+    return any(quantities.is_decimal(str(counter.raw("value"))) for _, counter in reader.entries("counters"))
 
 
 def _policy(reader: Reader) -> RequestPolicy:

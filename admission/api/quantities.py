@@ -108,6 +108,8 @@ def is_decimal(text: str) -> bool:
 
     So it does for a fraction with a binary suffix, and for more than 18 digits (`ParseQuantity`).
     """
+    if "." not in text and len(text) <= 18:
+        return False
     match = _QUANTITY.fullmatch(text)
     if match is None:
         return False

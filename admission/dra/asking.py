@@ -5,7 +5,7 @@ The checks are those that the allocator makes before it looks at any device (`Al
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from admission.api.claims import ALL, EXACT_COUNT, MAX_RESULTS, ClaimSpec, Constraint, DeviceRequest, Request
@@ -21,9 +21,15 @@ from admission.dra.selecting import Texts
 
 @dataclass(frozen=True, slots=True)
 class Fatal:
-    """kube-scheduler would give up on the pod here, even if other nodes would do."""
+    """kube-scheduler would give up on the pod here, even if other nodes would do.
+
+    claim: its number among those asked about, where it is about one. request and device: likewise, by name.
+    """
 
     error: str
+    claim: int | None = None
+    request: str = ""
+    device: str = ""
 
     def __str__(self) -> str:
         return self.error
@@ -149,7 +155,7 @@ def _request(request: Request, classes: Mapping[str, DeviceClass], where: str, p
         name = f"{request.name}/{alternative.name}" if request.first_available else request.name
         option = _option(alternative, name, classes, f"request {name} of {where}", profile)
         if isinstance(option, Fatal):
-            return option
+            return replace(option, request=name)
         found.append(option)
     return RequestAsk(request.name, tuple(found), request.first_available)
 
@@ -171,7 +177,7 @@ def _option(
         texts=selecting.joined(device_class.selectors, option.selectors),
         tolerations=option.tolerations if profile.features.taints else (),
         needs=tuple(sorted((option.capacity or {}).items())),
-        inexact=option.inexact and profile.release is Release.V1_36,
+        inexact=option.inexact,
     )
     return Option(name, ask, option.count, Mode(option.mode), bool(option.admin_access), option.tolerations)
 

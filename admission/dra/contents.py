@@ -43,13 +43,15 @@ class Unit:
 class Left:
     """What is left of the counters of one pool. namesake: the place of the first pool of the same name, its own too.
 
-    vanished: a device of the pool is in use that no slice describes any more, so nobody knows what it draws.
+    vanished: a device of the pool is in use that no slice describes any more, so nobody knows what it draws. inexact:
+    1.36 adds an amount of it up wrongly.
     """
 
     counters: tuple[CounterId, ...]
     available: tuple[Amount, ...]
     namesake: int
     vanished: bool = False
+    inexact: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,6 +237,9 @@ def _clash(scene: _Scene, nodes: Sequence[int]) -> Explanation:
         request = wanted.ask.requests[stuck.request] if wanted.ask.requests else None
         details |= {"node": node, "claim": wanted.claim.meta.name, "request": request.name if request else ""}
         details["conditions"] = sorted(why.name.lower() for why in stuck.reasons)
+        if stuck.at is not None:
+            shown = scene.placer.state.shown_spots(best)
+            details["device"] = str(scene.placer.state.layouts[best].spots[shown[stuck.at]].id)
     why = _why(scene, best, stuck) if stuck is not None else ""
     return Explanation(f"pod {scene.pod} needs {requests} on one node; {where}{under}{why}{_after(scene)}", details)
 

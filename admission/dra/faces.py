@@ -53,6 +53,7 @@ def _stocks(layout: Layout, usage: Usage, world: World) -> tuple[Left, ...]:
             available=pool.stock.available(filter(usage.is_used, pool.stock.draws)),
             namesake=namesake,
             vanished=pool.id in world.vanished,
+            inexact=pool.stock.inexact,
         )
         for pool, namesake in zip(layout.drawn, first, strict=True)
         if pool.stock is not None

@@ -29,7 +29,6 @@ class Filter(StrEnum):
     AFFINITY = "affinity"
     CLAIM = "claim"
     PLUGIN = "device plugin"
-    RESOURCES = "resources"
 
 
 class Refused(NamedTuple):

@@ -36,7 +36,7 @@ class Outcome:
 
     names: of the nodes, by number. placed: the plan when `done`; else, of a greedy search, how far it came. stuck: the
     kind that found no place there. shortfall: the first charge that was not affordable. refusals: what stopped the
-    search of devices, and for which kind, in the order met.
+    search of devices, and for which kind and which of its claims, in the order met.
     """
 
     names: list[NodeName]
@@ -44,4 +44,4 @@ class Outcome:
     placed: list[Placed] = field(default_factory=list)
     stuck: int | None = None
     shortfall: Shortfall | None = None
-    refusals: dict[Refusal, int] = field(default_factory=dict)
+    refusals: dict[Refusal, tuple[int, int | None]] = field(default_factory=dict)

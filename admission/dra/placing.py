@@ -15,7 +15,7 @@ from admission.api.gangs import Charge
 from admission.api.meters import AdminAccess
 from admission.api.names import MeterName
 from admission.dra import asking, boards, metering, pools, searching
-from admission.dra.asking import ClaimAsk, Mode, Option, Refusal
+from admission.dra.asking import ClaimAsk, Fatal, Mode, Option, Refusal
 from admission.dra.demands import Gang, PodKind
 from admission.dra.found import Budget, Found, Pick, Stuck
 from admission.dra.placed import Given, Outcome, Placed
@@ -178,7 +178,7 @@ class Placer:
                     final = final and found.firm
                 elif found is not None:
                     final = False
-                    self.outcome.refusals.setdefault(found, kind)
+                    self.outcome.refusals.setdefault(found, (kind, _claim_of(found, open_)))
         ranked.sort(key=itemgetter(0, 1))
         return ranked, final and not ranked
 
@@ -462,6 +462,11 @@ class Placer:
         described = self._gang.kinds[kind]
         nodes = sum(len(group) for signature, group in self.state.groups.items() if self._rooms_for(kind, signature))
         return (nodes, -described.devices, kind)
+
+
+def _claim_of(refusal: Refusal, open_: Sequence[int]) -> int | None:
+    """Return the place among the pod's claims of the one that a search of the open ones was stopped at."""
+    return open_[refusal.claim] if isinstance(refusal, Fatal) and refusal.claim is not None else None
 
 
 def _is_of_one_node(spot: Spot) -> bool:

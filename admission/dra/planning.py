@@ -165,12 +165,19 @@ class _Planning:
         return NoPlan(kind=Kind.INFEASIBLE, message=found.message, details=found.details, steps=spent)
 
     def _refused(self, refusal: Refusal, outcome: Outcome) -> NoPlan:
-        pod = self.gang.kinds[outcome.refusals[refusal]].members[0].pod.meta.name
-        meter = {"meter": refusal.meter} if isinstance(refusal, Unpriced) else {}
+        number, place = outcome.refusals[refusal]
+        kind = self.gang.kinds[number]
+        pod = kind.members[0].pod.meta.name
+        if isinstance(refusal, Unpriced):
+            details = {"pod": pod, "meter": refusal.meter}
+            return NoPlan(kind=Kind.UNPRICED, message=f"pod {pod}: {refusal}", details=details, steps=self.budget.spent)
+        claim = kind.wanted[0][place].claim.meta.name if place is not None else ""
+        where = f"request {refusal.request} of claim {claim}: " if claim and refusal.request else ""
+        named = {"pod": pod, "claim": claim, "request": refusal.request, "device": refusal.device}
         return NoPlan(
-            kind=Kind.FATAL if isinstance(refusal, Fatal) else Kind.UNPRICED,
-            message=f"pod {pod}: {refusal}",
-            details={"pod": pod, **meter},
+            kind=Kind.FATAL,
+            message=f"pod {pod}: {where}{refusal}",
+            details={name: value for name, value in named.items() if value},
             steps=self.budget.spent,
         )
 

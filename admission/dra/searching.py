@@ -14,11 +14,11 @@ from enum import Enum
 
 from admission.api.claims import MAX_RESULTS
 from admission.dra import releases, rules
-from admission.dra.asking import ClaimAsk, Fatal, Mode, Option, Refusal
+from admission.dra.asking import Ask, ClaimAsk, Fatal, Mode, Option, Refusal
 from admission.dra.contents import Contents, Unit, Units
 from admission.dra.counting import Counters
 from admission.dra.found import Budget, Found, Pick, Stuck, Why
-from admission.dra.releases import Profile, Quirks
+from admission.dra.releases import Profile, Quirks, Release
 from admission.dra.rules import Running
 from admission.dra.stocks import Amount
 from admission.dra.traits import Answer
@@ -69,7 +69,7 @@ def _doubt(  # noqa: PLR0913, PLR0917 - the same
             unit = units.known[contents.units[pick.at]]
             if asks[ask] in unit.trait.evicting:
                 return Stuck(c, pick.request, 0, frozenset((Why.EVICTED,)), pick.at, firm=False)
-            if ask.inexact and unit.trait.shared:
+            if profile.release is Release.V1_36 and _is_inexact(ask, unit, contents):
                 return _disputed("amounts such as 1.5Gi, which 1.36 adds up wrongly")
     if _is_doubtful(claims, contents, units):
         for quirks in (releases.AS_OF_1_36, releases.MENDED):
@@ -78,6 +78,12 @@ def _doubt(  # noqa: PLR0913, PLR0917 - the same
                 if other != found:
                     return _disputed("a defect that one of them has")
     return None
+
+
+def _is_inexact(ask: Ask, unit: Unit, contents: Contents) -> bool:
+    if unit.trait.shared and (ask.inexact or unit.trait.inexact):
+        return True
+    return unit.trait.draw is not None and contents.stocks[unit.stock].inexact
 
 
 def _disputed(what: str) -> Stuck:
@@ -165,19 +171,19 @@ class _Search:
                     counts.append(self._count(c, r, o))
                 least += min(counts)
             if least > MAX_RESULTS:
-                return Fatal(f"claim {c + 1} needs {least} devices here, more than the {MAX_RESULTS} that it can hold")
+                return Fatal(f"it needs {least} devices here, more than the {MAX_RESULTS} that a claim can hold", c)
         return None
 
     def _every(self, c: int, r: int, o: int, option: Option) -> list[int] | Refusal:
         trouble = self._contents.trouble(self._quirks)
         if broken := trouble.incomplete or trouble.invalid:
-            return Fatal(f"request {option.name} wants all devices, and {broken}")
+            return Fatal(f"request {option.name} wants all devices, and {broken}", c, option.name)
         found: list[int] = []
         ask = self._asks[c][r][o]
         for at, unit in enumerate(self._units):
             answer = unit.trait.answers[ask]
             if not isinstance(answer, Answer):
-                return answer
+                return _met(answer, c, option)
             if answer is not Answer.NO and (not self._quirks.all_by_what_is_left or self._has_room(at, unit, ask)):
                 found.append(at)
         return found
@@ -268,12 +274,12 @@ class _Search:
         for at in self._candidates(c, r, o, start):
             if isinstance(at, Refusal):
                 return at
+            self._budget.spend()
             taken = self._take(c, r, o, at)
             if isinstance(taken, Why):
                 reasons.add(taken)
                 example = at
                 continue
-            self._budget.spend()
             answer = yield self._device(c, r, o, missing - 1, at + 1)
             if answer is True:
                 return True
@@ -294,14 +300,14 @@ class _Search:
         if not self._may_have(c, r, o, at) or self._units[at].trait.answers[self._asks[c][r][o]] is not Answer.YES:
             self._note(c, r, number, {Why.ALL}, at)
             return False
+        self._budget.spend()
         taken = self._take(c, r, o, at)
         if taken is Why.CONSTRAINT:
             name = self._claims[c].requests[r].options[o].name
-            return Fatal(f"request {name} wants all devices, and a constraint of its claim keeps them apart")
+            return Fatal(f"request {name} wants all devices, and a constraint of its claim keeps them apart", c, name)
         if isinstance(taken, Why):
             self._note(c, r, number, {taken}, at)
             return False
-        self._budget.spend()
         answer = yield self._each(c, r, o, every, number + 1)
         if answer is not True:
             self._give_back(c, at, counted=taken)
@@ -325,7 +331,7 @@ class _Search:
                     tried.add(sort)
                 yield at
             elif not isinstance(answer, Answer):
-                yield answer
+                yield _met(answer, c, self._claims[c].requests[r].options[o])
 
     # One device.
 
@@ -437,6 +443,11 @@ class _Search:
             self.farthest = Stuck(c, r, had, frozenset(reasons), at)
         elif far == reached and not reasons <= known.reasons:
             self.farthest = Stuck(c, r, had, known.reasons | reasons, known.at if at is None else at)
+
+
+def _met(refusal: Refusal, c: int, option: Option) -> Refusal:
+    """Note where a search met what stops it."""
+    return replace(refusal, claim=c, request=option.name) if isinstance(refusal, Fatal) else refusal
 
 
 def _run(first: _Step) -> _Answer:

@@ -23,7 +23,8 @@ class Stock:
     """The counters of one whole pool.
 
     totals: every counter, in order. draws: of each device that draws; a name that several slices use draws for each.
-    devices: all names of the pool. name: the pool's, by which 1.36 mixes up the counters of drivers.
+    devices: all names of the pool. name: the pool's, by which 1.36 mixes up the counters of drivers. inexact: whether
+    1.36 adds an amount of it up wrongly.
     """
 
     driver: str
@@ -31,6 +32,7 @@ class Stock:
     totals: Mapping[CounterId, Amount]
     draws: Mapping[DeviceId, Draw]
     devices: frozenset[DeviceId]
+    inexact: bool = False
 
     def available(self, in_use: Iterable[DeviceId]) -> tuple[Amount, ...]:
         """Return what is left of every counter, in order; negative where more is drawn than there is."""
@@ -69,6 +71,7 @@ def of(slices: Sequence[Slice]) -> Stock | str | None:
         totals=dict(sorted(totals.items())),
         draws=draws,
         devices=frozenset(DeviceId(s.driver, s.pool, device.name) for s in slices for device in s.devices),
+        inexact=any(slice_.inexact for slice_ in slices),
     )
 
 

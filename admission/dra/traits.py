@@ -64,6 +64,8 @@ class Trait:
     takes: tuple[tuple[Amount, ...], ...] = ()
     draw: Draw | None = None
     evicting: frozenset[int] = frozenset()
+    inexact: bool = False
+    """Whether 1.36 adds up wrongly what shares of it consume."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -225,7 +227,7 @@ class Traits:
         if self._by_device:
             return spot.id
         values = tuple(rules.attribute_of(device, spot.id.driver, name) for name in self.need.attributes)
-        capacity = tuple((name, one.text, one.policy) for name, one in device.capacity.items())
+        capacity = tuple((name, one.text, one.policy, one.inexact) for name, one in device.capacity.items())
         draw = stocks.drawn(device) if device.consumes else None
         return (values, capacity, draw, device.taints, bool(device.binding_conditions), device.allows_multiple)
 
@@ -245,7 +247,7 @@ class Traits:
         if spot.device.binding_conditions and not self.need.profile.features.binding_conditions:
             return Answer.NO
         if bit > 1:
-            return Fatal(self._selectors.error(ask.texts, spot.slice, spot.at))
+            return Fatal(self._selectors.error(ask.texts, spot.slice, spot.at), device=str(spot.id))
         return Answer.YES if bit and spot.reachable else Answer.NO
 
     def _trait(self, answers: list[Answer | Refusal], spot: Spot) -> Trait:
@@ -274,6 +276,7 @@ class Traits:
             evicting=frozenset(
                 at for at, ask in enumerate(self.need.asks) if features.taints and _is_evicted(ask, device)
             ),
+            inexact=device.allows_multiple and any(capacity.inexact for capacity in device.capacity.values()),
         )
 
     def _consumption(self, ask: Ask, spot: Spot) -> tuple[Answer | Refusal, dict[str, Amount]]:
@@ -285,7 +288,8 @@ class Traits:
         if isinstance(amounts, Unrepresentable):
             if self.need.profile.release is Release.V1_36:
                 return Answer.NO, {}
-            return Fatal(f"class {ask.device_class} on device {spot.id}: {amounts.message}"), {}
+            error = f"class {ask.device_class} on device {spot.id}: {amounts.message}"
+            return Fatal(error, device=str(spot.id)), {}
         if isinstance(amounts, Unfit):
             return Answer.NO, {}
         return Answer.YES, amounts

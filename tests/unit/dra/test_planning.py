@@ -321,6 +321,8 @@ def test_a_failing_selector_names_the_device() -> None:
 
     assert answer.kind is Kind.FATAL
     assert "fails on device gpu.example.com/a/gpu-0: no such key: model" in answer.message
+    named = {"pod": "p", "claim": "p-0", "request": "gpu", "device": "gpu.example.com/a/gpu-0"}
+    assert answer.details == named
 
 
 def test_a_missing_class_is_named() -> None:

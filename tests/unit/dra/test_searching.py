@@ -86,3 +86,11 @@ def test_a_pod_with_very_many_devices_needs_no_deep_stack() -> None:
 
     assert isinstance(found, Allocated)
     assert sum(map(len, found.devices)) == 40 * 32
+
+
+def test_devices_that_are_refused_are_steps_too() -> None:
+    """No two of 300 devices are on one root: 45,000 pairs, of which none will do."""
+    world = a_world().node("n", gpus=on_roots(*(f"root-{at}" for at in range(300))))
+
+    with pytest.raises(StepsEndedError):
+        asked(world, a_request(count=2), constraints=MATCH, steps=40_000)

@@ -1,0 +1,54 @@
+"""Nothing is promised of amounts such as 1.5Gi to a 1.36, which adds them up in the stored slice.
+
+There copies of a Quantity share the decimal behind them, so that Sub and Add change the slice itself
+(allocator_incubating.go v0.36.3, lines 1596 and 1635).
+"""
+
+from typing import Any
+
+from admission.api.claims import Claim
+from admission.api.names import NodeName
+from admission.dra import allocating, releases, worlds
+from admission.dra.allocating import Allocated
+from admission.dra.releases import Release
+from admission.dra.selecting import Selectors
+from tests.unit.dra.clusters import WorldBuilder, a_claim, a_request, a_world
+
+
+def part(amount: str) -> dict[str, Any]:
+    return {"consumesCounters": [{"counterSet": "card", "counters": {"memory": {"value": amount}}}]}
+
+
+def is_promised(builder: WorldBuilder, *claims: Claim, release: Release = Release.V1_36) -> bool:
+    world = worlds.of(builder.snapshot(), (), profile=releases.profile(release))
+    selectors = Selectors(world.profile.cel)
+    found = allocating.allocate(claims, NodeName("a"), world, selectors=selectors, steps=100, promise=True)
+    return isinstance(found, Allocated)
+
+
+def test_nothing_is_promised_of_counters_that_1_36_adds_up_in_the_slice() -> None:
+    sets = [{"name": "card", "counters": {"memory": {"value": "4.5Gi"}}}]
+    builder = a_world().node("a").slice("p", [part("1.5Gi")] * 3, pool="p", count=2, nodeName="a")
+    builder.slice("sets", [], pool="p", count=2, nodeName="a", sharedCounters=sets)
+    claim = a_claim("c", a_request("r", 2))
+
+    assert not is_promised(builder, claim)
+    assert is_promised(builder, claim, release=Release.V1_37)
+
+
+def test_nothing_is_promised_of_a_default_that_1_36_adds_up_in_the_slice() -> None:
+    """Two shares of one device in one pod: the second check adds what the first takes to the policy's own default."""
+    capacity = {"memory": {"value": "8Gi", "requestPolicy": {"default": "1.5Gi"}}}
+    builder = a_world().node("a", gpus=[{"allowMultipleAllocations": True, "capacity": capacity}])
+    claims = [a_claim(name, a_request("r")) for name in "ab"]
+
+    assert not is_promised(builder, *claims)
+    assert is_promised(builder, *claims, release=Release.V1_37)
+
+
+def test_nothing_is_promised_of_a_request_that_1_36_adds_up_in_the_claim() -> None:
+    builder = a_world().node("a", gpus=[{"allowMultipleAllocations": True, "capacity": {"memory": {"value": "8Gi"}}}])
+    claim = a_claim("c", a_request("r", capacity={"requests": {"memory": "1.5Gi"}}))
+
+    assert not is_promised(builder, claim)
+    assert is_promised(builder, claim, release=Release.V1_37)
