@@ -11,6 +11,7 @@ from admission.api.entries import RequestDevice
 from admission.api.meta import Meta
 from admission.api.reading import Json, Reader
 from admission.api.selectors import NodeSelector, Toleration
+from admission.errors import AmountError
 
 ALL = "All"
 EXACT_COUNT = "ExactCount"
@@ -179,7 +180,7 @@ def _device_request(reader: Reader, name: str) -> DeviceRequest:
         admin_access=reader.flag("adminAccess") if "adminAccess" in reader else None,
         tolerations=tuple(map(selectors.decode_toleration, reader.children("tolerations"))),
         capacity=_quantities(reader.child("capacity"), "requests") if "capacity" in reader else None,
-        inexact=any(map(quantities.is_decimal, map(str, _raw_values(reader.child("capacity"), "requests")))),
+        inexact=any(map(_is_inexact, map(str, _raw_values(reader.child("capacity"), "requests")))),
         derived=bool(reader.raw("derivedAttributes")),
     )
 
@@ -198,6 +199,16 @@ def _allocated(reader: Reader) -> AllocatedDevice:
         share_id=reader.text("shareID"),
         consumed=_quantities(reader, "consumedCapacity"),
     )
+
+
+def _is_inexact(text: str) -> bool:
+    """Return whether 1.36 adds an amount up wrongly: one of any size it changes in place, one above 2^63-1 wraps."""
+    if quantities.is_decimal(text):
+        return True
+    try:
+        return quantities.parse(text) > quantities.INT64
+    except AmountError:
+        return False
 
 
 def _raw_values(reader: Reader, name: str) -> Iterable[Any]:

@@ -1,7 +1,8 @@
 """An allocator for single pods in one world: which nodes take a pod's claims, and what it gets there.
 
 It remembers what it was asked, so that after one device, slice or claim has changed only the nodes which see that are
-looked at again. `fork` lays a "what if" over it, to be committed or dropped.
+looked at again. `fork` lays a "what if" over it, to be committed or dropped. The planner asks the same boards about
+whole gangs; this is for single pods, where Muster allocates for them itself.
 """
 
 from collections.abc import Iterable, Sequence

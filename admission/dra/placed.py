@@ -3,21 +3,10 @@
 from dataclasses import dataclass, field
 
 from admission.api.names import NodeName
-from admission.dra.asking import Option, Refusal
+from admission.dra.asking import Refusal
 from admission.dra.demands import Wanted
 from admission.dra.plans import Shortfall
-from admission.dra.pools import Spot
-from admission.dra.takings import Taking
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """A device given to a request: in which of its ways, and what it consumes of a device that is shared."""
-
-    option: Option
-    spot: Spot
-    taking: Taking | None
-    """What it makes unavailable to others; None under admin access."""
+from admission.dra.results import Given
 
 
 @dataclass(frozen=True, slots=True)

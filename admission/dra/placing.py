@@ -18,11 +18,11 @@ from admission.dra import asking, boards, metering, pools, searching
 from admission.dra.asking import ClaimAsk, Fatal, Mode, Option, Refusal
 from admission.dra.demands import Gang, PodKind
 from admission.dra.found import Budget, Found, Pick, Stuck
-from admission.dra.placed import Given, Outcome, Placed
+from admission.dra.placed import Outcome, Placed
 from admission.dra.plans import Affordable
 from admission.dra.pools import Spot
+from admission.dra.results import Given
 from admission.dra.states import Signature, State, Undo
-from admission.dra.takings import Taking
 from admission.dra.traits import Answer, Price, Trait, Traits
 from admission.dra.worlds import World
 
@@ -299,13 +299,9 @@ class Placer:
 
     def _given(self, claim: ClaimAsk, pick: Pick, spot: Spot, trait: Trait) -> Given:
         option = claim.requests[pick.request].options[pick.option]
-        if option.admin and not trait.shared:
-            return Given(option, spot, None)
-        if not trait.shared:
-            return Given(option, spot, Taking(spot.id))
-        names = (name for name, _ in trait.room)
-        share = dict(zip(names, trait.takes[self._ask[option.ask]], strict=True)) if trait.room else None
-        return Given(option, spot, None if option.admin else Taking(spot.id, shared=True, share=share))
+        takes = trait.takes[self._ask[option.ask]] if trait.shared and trait.takes else ()
+        consumed = {name: amount for (name, _), amount in zip(trait.room, takes, strict=False)}
+        return Given(option, spot, shared=trait.shared, consumed=consumed)
 
     def _take_back(self) -> None:
         for undo in self._undo.pop():

@@ -15,9 +15,10 @@ from admission.dra.demands import Gang, Wanted
 from admission.dra.explaining import Explanation
 from admission.dra.found import Budget, StepsEndedError
 from admission.dra.metering import ChargeError, Meters
-from admission.dra.placed import Given, Outcome, Placed
+from admission.dra.placed import Outcome, Placed
 from admission.dra.placing import Placer
 from admission.dra.plans import Affordable, Kind, NoPlan, Plan, PodDemand, anything
+from admission.dra.results import Given
 from admission.dra.selecting import Selectors
 from admission.dra.traits import Traits
 from admission.dra.worlds import World
@@ -232,4 +233,4 @@ class _Planning:
 
 
 def _devices(given: Sequence[Given]) -> tuple[RequestDevice, ...]:
-    return tuple(RequestDevice(request=one.option.name, device=one.spot.id) for one in given)
+    return tuple(one.request_device for one in given)
