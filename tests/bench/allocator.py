@@ -38,6 +38,7 @@ NODES = 5_000
 STEPS = 100_000
 GOALS = {
     "allocate_us": 100.0,
+    "allocate_anew_us": 100.0,
     "fits_again_ms": 5.0,
     "fits_after_claim_ms": 5.0,
     "fits_after_slice_ms": 5.0,
