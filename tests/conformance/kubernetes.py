@@ -33,12 +33,13 @@ of 1e19 fits. Muster does neither; nor does 1.37.
 
 
 def difference(record: Record, release: Release, oracle: Oracle) -> str | None:
-    """Return how our answer differs from the one of this Kubernetes; None where they agree, or where it has none."""
+    """Return how our answer differs from the one of this Kubernetes; None where they agree, or where one has none."""
     asked = as_read_by(record, release)
     answer = oracle.ask(asked)
     if answer["outcome"] in NO_ANSWER:
         return None
-    return allocators.compare({**asked, "expect": answer}, release)
+    got = allocators.answer(asked, release)
+    return None if got == allocators.UNDECIDED else allocators.compared({**asked, "expect": answer}, got, release)
 
 
 def as_read_by(record: Record, release: Release) -> Record:
