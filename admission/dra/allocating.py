@@ -145,11 +145,7 @@ def _result(claim: Claim, asked: ClaimAsk, picks: Sequence[Pick], seen: Seen) ->
 
 def _given(option: Option, at: int, seen: Seen) -> results.Given:
     spot, trait = seen.spots[at], _trait(at, seen)
-    if not trait.shared:
-        return results.Given(option, spot)
-    names = [name for name, _ in trait.room]
-    takes = trait.takes[seen.traits.asks[option.ask]] if trait.takes else ()
-    return results.Given(option, spot, shared=True, consumed=dict(zip(names, takes, strict=True)))
+    return results.Given(option, spot, shared=trait.shared, consumed=trait.consumed(seen.traits.asks[option.ask]))
 
 
 def _not_here(stuck: Stuck, claims: Sequence[Claim], asked: Sequence[ClaimAsk], seen: Seen) -> NotHere:

@@ -34,7 +34,6 @@ class Unit:
     """A device to a search: its trait, its use, and the place of its pool among those with counters (-1 for none)."""
 
     trait: Trait
-    number: int
     use: Use
     stock: int
 
@@ -106,7 +105,7 @@ class Units:
         return found
 
     def _new(self, trait: int, use: Use, stock: int) -> int:
-        self.known.append(Unit(self.traits.known[trait], trait, use, stock))
+        self.known.append(Unit(self.traits.known[trait], use, stock))
         return len(self.known) - 1
 
 

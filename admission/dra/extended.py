@@ -16,6 +16,7 @@ from admission.api.meta import Meta
 from admission.api.names import Uid
 from admission.api.nodes import Node
 from admission.api.pods import Container, Pod, Stage
+from admission.api.snapshot import Snapshot
 
 ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
 """What kube-scheduler writes into the claims that it makes."""
@@ -61,6 +62,15 @@ def claim_of(pod: Pod, classes: Mapping[str, DeviceClass]) -> Claim | None:
         ),
         spec=ClaimSpec(requests=tuple(sorted(requests, key=lambda request: request.name))),
     )
+
+
+def index_claims(snapshot: Snapshot) -> dict[Uid, Claim]:
+    """Return every claim by its UID: a claim of the same name that was made later is another one.
+
+    Those that kube-scheduler has made for extended resources go by `names.extended_claim` of their pods as well.
+    """
+    found = {claim.meta.uid: claim for claim in snapshot.claims.values()}
+    return found | made(snapshot.pods, snapshot.claims.values())
 
 
 def made(pods: Mapping[Uid, Pod], claims: Iterable[Claim]) -> dict[Uid, Claim]:

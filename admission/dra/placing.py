@@ -10,7 +10,6 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
-from admission.api.devices import Device, Slice
 from admission.api.gangs import Charge
 from admission.api.meters import AdminAccess
 from admission.api.names import MeterName
@@ -54,7 +53,7 @@ class _Counts:
 class Placer:
     """One search.
 
-    greedy: never step back, to show people where the gang gets stuck. promise: rest on no defect of kube-scheduler.
+    It rests on no known defect of kube-scheduler. greedy: never step back, to show people where the gang gets stuck.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of one search
@@ -66,7 +65,6 @@ class Placer:
         affordable: Affordable,
         *,
         greedy: bool,
-        promise: bool = True,
     ) -> None:
         self.state = State(gang, world, traits)
         self.outcome = Outcome(self.state.names)
@@ -76,7 +74,6 @@ class Placer:
         self._budget = budget
         self._affordable = affordable
         self._greedy = greedy
-        self._promise = promise
         self._left = [len(kind.members) for kind in gang.kinds]
         self._charge: dict[MeterName, int] = {}
         self._undo: list[tuple[Undo, ...]] = []
@@ -203,7 +200,7 @@ class Placer:
                 self.state.units,
                 self._world.profile,
                 self._budget,
-                promise=self._promise,
+                promise=True,
             )
         return found
 
@@ -299,9 +296,7 @@ class Placer:
 
     def _given(self, claim: ClaimAsk, pick: Pick, spot: Spot, trait: Trait) -> Given:
         option = claim.requests[pick.request].options[pick.option]
-        takes = trait.takes[self._ask[option.ask]] if trait.shared and trait.takes else ()
-        consumed = {name: amount for (name, _), amount in zip(trait.room, takes, strict=False)}
-        return Given(option, spot, shared=trait.shared, consumed=consumed)
+        return Given(option, spot, shared=trait.shared, consumed=trait.consumed(self._ask[option.ask]))
 
     def _take_back(self) -> None:
         for undo in self._undo.pop():
@@ -309,11 +304,11 @@ class Placer:
 
     def _usable_from(self, node: int, spots: Sequence[Spot]) -> frozenset[int]:
         """Return the nodes on which a claim with these devices may be used, as its allocation will say."""
-        if any(_is_of_one_node(spot) or spot.device.binds_to_node for spot in spots):
+        if any(spot.binds for spot in spots):
             return frozenset((node,))
         nodes = [self._world.nodes[name] for name in self.state.names]
         return frozenset(
-            at for at, other in enumerate(nodes) if all(pools.node_matches(_place(spot), other) for spot in spots)
+            at for at, other in enumerate(nodes) if all(pools.node_matches(spot.place, other) for spot in spots)
         )
 
     # What is left early.
@@ -463,12 +458,3 @@ class Placer:
 def _claim_of(refusal: Refusal, open_: Sequence[int]) -> int | None:
     """Return the place among the pod's claims of the one that a search of the open ones was stopped at."""
     return open_[refusal.claim] if isinstance(refusal, Fatal) and refusal.claim is not None else None
-
-
-def _is_of_one_node(spot: Spot) -> bool:
-    return bool(_place(spot).node_name)
-
-
-def _place(spot: Spot) -> Slice | Device:
-    """Return what says on which nodes a device may be used: its slice, or the device itself."""
-    return spot.device if spot.slice.per_device_nodes else spot.slice

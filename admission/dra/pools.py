@@ -38,6 +38,16 @@ class Spot(NamedTuple):
     local: bool
     reachable: bool
 
+    @property
+    def place(self) -> Slice | Device:
+        """Return what says on which nodes the device may be used: its slice, or the device itself."""
+        return self.device if self.slice.per_device_nodes else self.slice
+
+    @property
+    def binds(self) -> bool:
+        """Return whether a claim that has the device can be used on one node only."""
+        return bool(self.place.node_name) or self.device.binds_to_node
+
 
 class Soundness(StrEnum):
     """Whether a pool's devices may be used."""

@@ -139,11 +139,11 @@ def _node_selector(given: Sequence[Given], node: NodeName) -> NodeSelector | Non
     expressions: dict[Requirement, None] = {}
     fields: dict[Requirement, None] = {}
     for one in given:
-        place = one.spot.device if one.spot.slice.per_device_nodes else one.spot.slice
-        if place.node_name or one.spot.device.binds_to_node:
+        if one.spot.binds:
             only = Requirement(key="metadata.name", operator="In", values=(node,))
             return NodeSelector(terms=(NodeTerm(fields=(only,)),))
-        for term in place.node_selector.terms if place.node_selector is not None else ():
+        selector = one.spot.place.node_selector
+        for term in selector.terms if selector is not None else ():
             expressions.update(dict.fromkeys(term.expressions))
             fields.update(dict.fromkeys(term.fields))
     if not expressions and not fields:

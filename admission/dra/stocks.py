@@ -23,12 +23,9 @@ class Stock:
     """The counters of one whole pool.
 
     totals: every counter, in order. draws: of each device that draws; a name that several slices use draws for each.
-    devices: all names of the pool. name: the pool's, by which 1.36 mixes up the counters of drivers. inexact: whether
-    1.36 adds an amount of it up wrongly.
+    devices: all names of the pool. inexact: whether 1.36 adds an amount of it up wrongly.
     """
 
-    driver: str
-    name: str
     totals: Mapping[CounterId, Amount]
     draws: Mapping[DeviceId, Draw]
     devices: frozenset[DeviceId]
@@ -66,8 +63,6 @@ def of(slices: Sequence[Slice]) -> Stock | str | None:
     if not sets:
         return None
     return Stock(
-        driver=slices[0].driver,
-        name=slices[0].pool,
         totals=dict(sorted(totals.items())),
         draws=draws,
         devices=frozenset(DeviceId(s.driver, s.pool, device.name) for s in slices for device in s.devices),

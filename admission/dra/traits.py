@@ -67,6 +67,12 @@ class Trait:
     inexact: bool = False
     """Whether 1.36 adds up wrongly what shares of it consume."""
 
+    def consumed(self, ask: int) -> dict[str, Amount]:
+        """Return what a share for an ask consumes of each capacity; nothing, where the device is not shared."""
+        if not self.shared or not self.takes:
+            return {}
+        return {name: amount for (name, _), amount in zip(self.room, self.takes[ask], strict=True)}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segment:

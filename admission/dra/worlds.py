@@ -7,6 +7,7 @@ that really happened is seen, and so does a planned pod's place on its node.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Self
 
 from admission.api import names
 from admission.api.claims import Claim
@@ -116,8 +117,7 @@ def of(
     )
     slices = Slices(tainted.slices.values(), profile, before.slices if before is not None else None)
     use = _Use({}, {})
-    by_uid = {claim.meta.uid: claim for claim in snapshot.claims.values()}
-    by_uid |= extended.made(snapshot.pods, snapshot.claims.values())
+    by_uid = extended.index_claims(snapshot)
     _add_allocated(use, snapshot.claims.values(), placements, by_uid, profile.features)
     by_uid |= {claim.meta.uid: claim for claim in _unmade(snapshot, placements, by_uid)}
     pinned = _pinned(placements, by_uid)
@@ -194,7 +194,7 @@ def granted(
     pods: those of the plan, by UID. claims: those that each of them uses, by the pod's UID.
     """
     claims = claims or {}
-    use = _Use(dict(world.taken), {device: list(shares) for device, shares in world.shares.items()})
+    use = _Use.of(world)
     left, pinned, users = dict(world.left), dict(world.pinned), dict(world.users)
     for place in plan.pods:
         for claim in place.claims:
@@ -212,7 +212,7 @@ def granted(
 
 def also(world: World, given: Iterable[Taking], holder: Holder) -> World:
     """Return the world with more in use."""
-    use = _Use(dict(world.taken), {device: list(shares) for device, shares in world.shares.items()})
+    use = _Use.of(world)
     use.add(given, holder)
     return _after(world, use.on(world), _seeing(world, use.added))
 
@@ -224,6 +224,11 @@ class _Use:
     taken: dict[DeviceId, Holder]
     shares: dict[DeviceId, list[Shared]]
     added: set[DeviceId] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, world: World) -> Self:
+        """Return a copy of what is in use in a world."""
+        return cls(dict(world.taken), {device: list(shares) for device, shares in world.shares.items()})
 
     def on(self, world: World) -> World:
         """Return a world with just this in use."""

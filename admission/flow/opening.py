@@ -16,7 +16,7 @@ from admission.api.gangs import Charge
 from admission.api.names import Uid
 from admission.api.pods import Pod
 from admission.api.snapshot import Snapshot
-from admission.dra import metering
+from admission.dra import extended, metering
 from admission.dra.metering import ChargeError, Given, Meters
 from admission.errors import MendError
 from admission.policy import following
@@ -34,7 +34,7 @@ def entries(groups: Iterable[Group], snapshot: Snapshot, *, at: datetime, actor:
     """
     meters = metering.compile_meters(snapshot.meters.values())
     devices = following.index_devices(snapshot)
-    claims = following.index_claims(snapshot)
+    claims = extended.index_claims(snapshot)
     charged: set[Uid] = set()
     for group in groups:
         seated = [(pod, _allocated(pod, snapshot, claims)) for pod in placed(group)]

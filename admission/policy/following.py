@@ -45,15 +45,6 @@ def index_devices(snapshot: Snapshot) -> dict[DeviceId, Device]:
     return {found: device for found, (_, device) in newest.items()}
 
 
-def index_claims(snapshot: Snapshot) -> dict[Uid, Claim]:
-    """Return every claim by its UID: a claim of the same name that was made later is another one.
-
-    Those that kube-scheduler has made for extended resources go by `names.extended_claim` of their pods as well.
-    """
-    found = {claim.meta.uid: claim for claim in snapshot.claims.values()}
-    return found | extended.made(snapshot.pods, snapshot.claims.values())
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
     """What the snapshot shows of the things that placements are about."""
@@ -65,7 +56,9 @@ class Sight:
 
     @classmethod
     def of(cls, snapshot: Snapshot, meters: Meters) -> Self:
-        return cls(snapshot=snapshot, claims=index_claims(snapshot), devices=index_devices(snapshot), meters=meters)
+        return cls(
+            snapshot=snapshot, claims=extended.index_claims(snapshot), devices=index_devices(snapshot), meters=meters
+        )
 
     def is_unreadable(self, kind: str, key: str) -> bool:
         """Whether an object is there but cannot be read: nothing follows from not seeing it."""
