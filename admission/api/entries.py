@@ -30,11 +30,13 @@ class Kind(StrEnum):
     ADJUST = "adjust"
     """Reconciliation with the cluster."""
     USAGE = "usage"
-    """Meter-seconds, for budgets."""
+    """Meter-seconds used since the mark before, for budgets and fair shares; a mark itself."""
+    CLOSE = "close"
+    """A period was closed: rows up to its end were archived, and what was open there is carried forward."""
 
 
 class Bucket(StrEnum):
-    """The accounts that every (queue, meter) has."""
+    """The accounts that every (queue, meter) has: in the meter's base unit, the last two in meter-seconds."""
 
     ENTITLEMENT = "entitlement"
     """Where granted quota comes from; holds minus the nominal quota."""
@@ -42,6 +44,10 @@ class Bucket(StrEnum):
     """Nominal quota that is neither reserved nor used; negative while the queue borrows."""
     RESERVED = "reserved"
     USED = "used"
+    SUPPLY = "supply"
+    """Where meter-seconds come from; holds minus what was spent."""
+    SPENT = "spent"
+    """Meter-seconds that the queue has used, up to the latest usage entry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +82,10 @@ class Seat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """A claim's devices and charge; `settled` once the devices are those really allocated."""
+    """A claim's devices and charge; `settled` once the devices are those really allocated.
+
+    classes: how many devices it holds of each DeviceClass, or of an extended resource that a device plugin serves.
+    """
 
     claim_uid: Uid
     claim: str
@@ -84,6 +93,7 @@ class Holding:
     devices: tuple[RequestDevice, ...]
     charge: Mapping[MeterName, int]
     settled: bool = False
+    classes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +101,9 @@ class Entry:
     """One transaction.
 
     key: idempotency key; a second entry with the same key is not recorded. actor: the program that decided.
-    reason: why, for people. on_behalf_of: the workload or user. seats and holdings: those that the entry opens
-    (reserve) or gives their final form (settle). closes: UIDs of pods and claims whose seat or holding ends with it.
+    reason: why, for people. on_behalf_of: the workload. user: who made it, as the API server knew them; empty where
+    nobody was seen. seats and holdings: those that the entry opens (reserve) or gives their final form (settle).
+    closes: UIDs of pods and claims whose seat or holding ends with it.
     """
 
     kind: Kind
@@ -102,6 +113,7 @@ class Entry:
     reason: str
     queue: QueueName
     on_behalf_of: str = ""
+    user: str = ""
     gang_uid: GangUid = GangUid("")
     gang: str = ""
     """`namespace/name`; empty for grants."""

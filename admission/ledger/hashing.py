@@ -31,5 +31,6 @@ def digest(entry: Entry, *, cluster: str, epoch: int, sequence: int, previous: s
         "seats": encoding.of_seats(entry.seats),
         "holdings": encoding.of_holdings(entry.holdings),
         "closes": list(entry.closes),
+        **({"user": entry.user} if entry.user else {}),
     }
     return hashlib.sha256(encoding.text(document).encode()).hexdigest()

@@ -65,7 +65,7 @@ class SqlLedger:
 
         Raises DeposedError when a later leader has written, ConflictError when an entry was made for another book than
         the ledger's (load it again), LedgerAwayError when the outcome is unknown (post the same entries again),
-        PageError and AmountError as `books.check`.
+        PageError and AmountError as `forms.check`.
         """
         for _ in range(_ATTEMPTS):
             try:

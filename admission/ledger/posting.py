@@ -27,7 +27,7 @@ from admission.ledger.tables import (
     postings,
     transactions,
 )
-from admission.quota import books
+from admission.quota import forms
 from admission.quota.books import Account
 
 _SLICE = 500
@@ -39,8 +39,8 @@ class OvertakenError(Exception):
 
 
 async def post(connection: AsyncConnection, cluster: str, entry: Entry, *, epoch: int) -> Posted:
-    """Write an entry. Raises DeposedError, ConflictError (made for another book), OvertakenError and as books.check."""
-    books.check(entry)
+    """Write an entry. Raises DeposedError, ConflictError (made for another book), OvertakenError and as forms.check."""
+    forms.check(entry)
     head = await _fenced(connection, cluster, epoch)
     if repeated := await _repeated(connection, cluster, entry):
         return repeated

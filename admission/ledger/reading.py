@@ -3,9 +3,10 @@
 import itertools
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Row, RowMapping, Select, Table, select
+from sqlalchemy import Row, RowMapping, Select, Table, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.api.entries import Bucket, Entry, Holding, Kind, Placement, Posting, Seat
@@ -13,6 +14,7 @@ from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.errors import LedgerCorruptError
 from admission.ledger import encoding
 from admission.ledger.tables import balances, clusters, open_gangs, open_holdings, open_seats, postings, transactions
+from admission.quota.accruals import Change
 from admission.quota.books import Account, Book
 
 _FETCHED = 500
@@ -128,11 +130,47 @@ async def book(connection: AsyncConnection, cluster: str) -> Book:
     """Return the projection. Raises LedgerCorruptError when its rows do not belong together."""
     try:
         amounts = dict([_balance(row) async for row in streamed(connection, _of(balances, cluster))])
-        return Book.of((await _placements(connection, cluster)).values(), amounts)
+        latest, marked = await _times(connection, cluster)
+        changes = [change async for change in _uses(connection, cluster, marked)]
+        placements = (await _placements(connection, cluster)).values()
+        return Book.of(placements, amounts, at=latest, marked=marked and marked.at, changes=changes)
     except _MALFORMED as error:
         raise LedgerCorruptError(
             f"what the ledger keeps open for cluster {cluster} cannot be read ({error!r}): run `muster ledger verify`"
         ) from error
+
+
+class _Mark(NamedTuple):
+    """The latest usage entry."""
+
+    sequence: int
+    at: datetime
+
+
+async def _times(connection: AsyncConnection, cluster: str) -> tuple[datetime | None, _Mark | None]:
+    """Return the time of the latest entry, and the latest mark."""
+    latest = select(func.max(transactions.c.at)).where(transactions.c.cluster == cluster)
+    marks = (
+        select(transactions.c.sequence, transactions.c.at)
+        .where(transactions.c.cluster == cluster, transactions.c.kind == Kind.USAGE.value)
+        .order_by(transactions.c.sequence.desc())
+        .limit(1)
+    )
+    mark = (await connection.execute(marks)).one_or_none()
+    return (await connection.execute(latest)).scalar_one_or_none(), None if mark is None else _Mark(*mark)
+
+
+async def _uses(connection: AsyncConnection, cluster: str, mark: _Mark | None) -> AsyncIterator[Change]:
+    """Yield the lines on what is used since a mark."""
+    wanted = (
+        select(transactions.c.at, postings.c.queue, postings.c.meter, postings.c.amount)
+        .join_from(transactions, postings)
+        .where(transactions.c.cluster == cluster, postings.c.bucket == Bucket.USED.value)
+        .where(transactions.c.sequence > (0 if mark is None else mark.sequence))
+        .order_by(postings.c.sequence, postings.c.line)
+    )
+    async for row in streamed(connection, wanted):
+        yield Change(row.at, (QueueName(row.queue), MeterName(row.meter)), row.amount)
 
 
 async def _placements(connection: AsyncConnection, cluster: str) -> dict[GangUid, Placement]:

@@ -100,7 +100,7 @@ def _change(bucket: Bucket, amount: int) -> Amounts:
             return _NOTHING._replace(reserved=amount)
         case Bucket.USED:
             return _NOTHING._replace(used=amount)
-        case Bucket.FREE:
+        case Bucket.FREE | Bucket.SUPPLY | Bucket.SPENT:
             return _NOTHING
 
 

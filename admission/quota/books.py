@@ -7,7 +7,6 @@ holdings, and its free amount is what the grants left over.
 
 import hashlib
 import json
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -16,7 +15,9 @@ from typing import NamedTuple, Self
 from admission.api import quantities
 from admission.api.entries import Bucket, Entry, Holding, Kind, Placement, Posting, RequestDevice, Seat
 from admission.api.names import GangUid, MeterName, QueueName, Uid
-from admission.errors import ConflictError, PageError
+from admission.errors import ConflictError
+from admission.quota import accruals, forms
+from admission.quota.accruals import Accrual, Change, QueueMeter
 
 
 class Account(NamedTuple):
@@ -171,6 +172,29 @@ def evict(placement: Placement, *, keep: Collection[Uid] = (), at: datetime, act
     return _closing(Kind.EVICT, placement, sorted(placement.seats), unsettled, at=at, actor=actor, reason=reason)
 
 
+def usage(book: "Book", *, at: datetime, actor: str) -> Entry | None:
+    """Write down the meter-seconds that have accrued, up to the second of `at`; None when it is marked until then.
+
+    An entry without lines is a mark as well: nothing was used since the one before.
+    """
+    end = accruals.whole(at)
+    if book.marked is not None and end <= book.marked:
+        return None
+    return Entry(
+        kind=Kind.USAGE,
+        key=_key(Kind.USAGE, _instant(book.marked) if book.marked else "", _instant(end)),
+        at=end,
+        actor=actor,
+        reason="what was used since the mark before",
+        queue=QueueName(""),
+        postings=tuple(
+            line
+            for (queue, meter), seconds in sorted(book.accrued(end).items())
+            for line in _lines(queue, meter, {Bucket.SUPPLY: -seconds, Bucket.SPENT: seconds})
+        ),
+    )
+
+
 def _closing(  # noqa: PLR0913 - the same
     kind: Kind, placement: Placement, pods: list[Uid], claims: list[Uid], *, at: datetime, actor: str, reason: str
 ) -> Entry:
@@ -249,21 +273,36 @@ def _instant(at: datetime) -> str:
 class Book:
     """What is open after some entries: placements by gang, balances by account (those that are not zero).
 
-    owners: the gang that a pod's seat or a claim's holding belongs to, by the pod's or claim's UID.
+    owners: the gang that a pod's seat or a claim's holding belongs to, by the pod's or claim's UID. at: the time of the
+    latest entry. marked: the time of the latest usage entry. accruals: what was used since, by queue and meter.
     """
 
     placements: Mapping[GangUid, Placement] = field(default_factory=dict)
     balances: Mapping[Account, int] = field(default_factory=dict)
     owners: Mapping[Uid, GangUid] = field(default_factory=dict)
+    at: datetime | None = None
+    marked: datetime | None = None
+    accruals: Mapping[QueueMeter, Accrual] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, placements: Iterable[Placement], balances: Mapping[Account, int]) -> Self:
-        """Return the book with these placements open."""
+    def of(
+        cls,
+        placements: Iterable[Placement],
+        balances: Mapping[Account, int],
+        *,
+        at: datetime | None = None,
+        marked: datetime | None = None,
+        changes: Iterable[Change] = (),
+    ) -> Self:
+        """Return the book with these placements open. changes: the lines on what is used since the mark, in order."""
         opened = {placement.gang_uid: placement for placement in placements}
         return cls(
             placements=opened,
             balances={account: amount for account, amount in balances.items() if amount},
             owners={uid: gang for gang, open_ in opened.items() for uid in (*open_.seats, *open_.holdings)},
+            at=at,
+            marked=marked,
+            accruals=accruals.of(_used(balances), marked, changes),
         )
 
     @classmethod
@@ -290,6 +329,14 @@ class Book:
         """Return the quota granted so far; what `grant` changes."""
         return -self.balance(queue, meter, Bucket.ENTITLEMENT)
 
+    def accrued(self, at: datetime) -> dict[QueueMeter, int]:
+        """Return the meter-seconds used from the mark to a time, by queue and meter; those that are not zero."""
+        found = {
+            (queue, meter): accrual.until(at, self.balance(queue, meter, Bucket.USED)).seconds
+            for (queue, meter), accrual in self.accruals.items()
+        }
+        return {key: seconds for key, seconds in found.items() if seconds}
+
     def usage(self) -> dict[QueueName, dict[MeterName, Use]]:
         """Return what each queue has reserved and used of each meter that it has something of."""
         usage: dict[QueueName, dict[MeterName, Use]] = {}
@@ -307,18 +354,47 @@ class Draft:
         self._placements = dict(book.placements)
         self._balances = dict(book.balances)
         self._owners = dict(book.owners)
+        self._at = book.at
+        self._marked = book.marked
+        self._accruals = dict(book.accruals)
 
     def book(self) -> Book:
         """Return what was written; the draft must not be used afterwards."""
-        return Book(placements=self._placements, balances=self._balances, owners=self._owners)
+        return Book(
+            placements=self._placements,
+            balances=self._balances,
+            owners=self._owners,
+            at=self._at,
+            marked=self._marked,
+            accruals=self._accruals,
+        )
 
     def apply(self, entry: Entry) -> None:
-        """Write one entry. Raises as `check`, and ConflictError when what it closes or settles is not open so."""
-        check(entry)
+        """Write one entry. Raises as `forms.check`, and ConflictError when what it closes or settles is not open so."""
+        forms.check(entry)
+        if entry.kind is Kind.USAGE:
+            self._mark(entry)
         for posting in entry.postings:
+            if posting.bucket is Bucket.USED:
+                self._accrue((posting.queue, posting.meter), entry.at)
             self._add(posting)
         if entry.closes or entry.seats or entry.holdings:
             self._place(entry)
+        self._at = entry.at if self._at is None else max(self._at, entry.at)
+
+    def _accrue(self, key: QueueMeter, at: datetime) -> None:
+        used = self._balances.get(Account(*key, Bucket.USED), 0)
+        self._accruals[key] = self._accruals.get(key, accruals.begun(at, self._marked)).until(at, used)
+
+    def _mark(self, entry: Entry) -> None:
+        """Begin anew from a usage entry, which must say what has accrued."""
+        used = _used(self._balances)
+        due = {key: accrual.until(entry.at, used.get(key, 0)).seconds for key, accrual in self._accruals.items()}
+        said = {(line.queue, line.meter): line.amount for line in entry.postings if line.bucket is Bucket.SPENT}
+        if said != {key: seconds for key, seconds in due.items() if seconds}:
+            raise ConflictError(f"usage entry {entry.key} does not say what was used since the mark before it")
+        self._marked = accruals.whole(entry.at)
+        self._accruals = {key: Accrual(self._marked) for key in used}
 
     def _add(self, posting: Posting) -> None:
         account = Account(posting.queue, posting.meter, posting.bucket)
@@ -367,6 +443,10 @@ class Draft:
         )
 
 
+def _used(balances: Mapping[Account, int]) -> dict[QueueMeter, int]:
+    return {(queue, meter): amount for (queue, meter, bucket), amount in balances.items() if bucket is Bucket.USED}
+
+
 def _nothing(entry: Entry) -> Placement:
     return Placement(gang_uid=entry.gang_uid, gang=entry.gang, queue=entry.queue, reserved_at=entry.at)
 
@@ -376,57 +456,3 @@ def _settled_by(placement: Placement, entry: Entry) -> Placement:
         if _unsettled(placement, holding.claim_uid) is None:
             raise ConflictError(f"entry {entry.key} settles claim {holding.claim}, which does not wait for it")
     return replace(placement, holdings={**placement.holdings, **{held.claim_uid: held for held in entry.holdings}})
-
-
-def check(entry: Entry) -> None:
-    """Refuse an entry that no book may hold. Raises PageError, or AmountError for an amount that is too large."""
-    if flaw := _flaw(entry):
-        raise PageError(f"entry {entry.key or '(without a key)'} of queue {entry.queue}: {flaw}")
-
-
-def _flaw(entry: Entry) -> str | None:
-    if not entry.key:
-        return "an entry needs a key"
-    if entry.at.utcoffset() is None:
-        return "its time has no time zone"
-    return _unbalanced(entry) or _misplaced(entry)
-
-
-def _unbalanced(entry: Entry) -> str | None:
-    sums: defaultdict[tuple[QueueName, MeterName], int] = defaultdict(int)
-    for posting in entry.postings:
-        if posting.amount == 0:
-            return f"a line of {posting.meter} has no amount"
-        sums[posting.queue, posting.meter] += quantities.checked(posting.amount)
-    for (queue, meter), total in sums.items():
-        if total:
-            return f"the lines of queue {queue} and meter {meter} sum to {total}, not to 0"
-    return None
-
-
-_OPENING = {Kind.RESERVE, Kind.ADJUST}
-_WITH_HOLDINGS = {Kind.RESERVE, Kind.ADJUST, Kind.SETTLE}
-_CLOSING = {Kind.RELEASE, Kind.EVICT, Kind.ADJUST}
-
-
-def _misplaced(entry: Entry) -> str | None:
-    opened = [*(seat.pod_uid for seat in entry.seats), *(holding.claim_uid for holding in entry.holdings)]
-    if (opened or entry.closes) and not entry.gang_uid:
-        return "seats and holdings belong to a gang, and it names none"
-    if len(set(opened)) < len(opened) or len(set(entry.closes)) < len(entry.closes):
-        return "it names a pod or claim twice"
-    if (
-        (entry.seats and entry.kind not in _OPENING)
-        or (entry.holdings and entry.kind not in _WITH_HOLDINGS)
-        or (entry.closes and entry.kind not in _CLOSING)
-    ):
-        return f"a {entry.kind} entry does not open or close that"
-    return next(filter(None, (_wrong(entry.kind, holding) for holding in entry.holdings)), None)
-
-
-def _wrong(kind: Kind, holding: Holding) -> str | None:
-    if kind is not Kind.ADJUST and holding.settled is not (kind is Kind.SETTLE):
-        return f"claim {holding.claim} has the wrong form for a {kind} entry"
-    if any(quantities.checked(amount) < 0 for amount in holding.charge.values()):
-        return f"claim {holding.claim} has a negative charge"
-    return None

@@ -243,6 +243,7 @@ def test_the_digest_covers_every_field() -> None:
         replace(entry, reason="r"),
         replace(entry, queue=type(entry.queue)("q")),
         replace(entry, on_behalf_of="o"),
+        replace(entry, user="u"),
         replace(entry, gang_uid=type(entry.gang_uid)("u")),
         replace(entry, gang="g"),
         replace(entry, postings=entry.postings[::-1]),

@@ -15,7 +15,7 @@ QUEUES = [QueueName("team-a"), QueueName("team-b")]
 METERS = [MeterName("gpu"), MeterName("memory")]
 ACTOR = "muster/0"
 
-amounts = st.integers(0, 4) | st.integers(2**62, 2**66) | st.just(10**36)
+amounts = st.integers(0, 4) | st.integers(2**62, 2**66) | st.just(10**30)
 charges = st.dictionaries(st.sampled_from(METERS), amounts)
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
 
@@ -38,9 +38,9 @@ def histories(draw: st.DrawFn, *, max_size: int = 12) -> list[Entry]:
 
 @st.composite
 def _next(draw: st.DrawFn, book: Book, number: int) -> Entry | None:
-    # Clocks of different leaders may go back, but no two decisions fall into the same microsecond.
-    at = START + timedelta(microseconds=number, milliseconds=draw(st.integers(0, 10**6)))
-    moves = ["grant", "reserve"] + ["reserve late", "settle", "release", "evict"] * bool(book.placements)
+    # The time of the books never goes back, and no two decisions fall into the same microsecond.
+    at = (book.at or START) + timedelta(microseconds=draw(st.integers(1, 10**9)))
+    moves = ["grant", "reserve", "usage"] + ["reserve late", "settle", "release", "evict"] * bool(book.placements)
     move = draw(st.sampled_from(moves))
     if move == "grant":
         return books.grant(
@@ -52,6 +52,8 @@ def _next(draw: st.DrawFn, book: Book, number: int) -> Entry | None:
         )
     if move == "reserve":
         return draw(reservations(number, at))
+    if move == "usage":
+        return books.usage(book, at=at, actor=ACTOR)
     placement = book.placements[draw(st.sampled_from(sorted(book.placements)))]
     return draw(_movements(move, placement, number, at))
 
