@@ -131,9 +131,17 @@ async def book(connection: AsyncConnection, cluster: str) -> Book:
     try:
         amounts = dict([_balance(row) async for row in streamed(connection, _of(balances, cluster))])
         latest, marked = await _times(connection, cluster)
+        end = await head(connection, cluster)
         changes = [change async for change in _uses(connection, cluster, marked)]
         placements = (await _placements(connection, cluster)).values()
-        return Book.of(placements, amounts, at=latest, marked=marked and marked.at, changes=changes)
+        return Book.of(
+            placements,
+            amounts,
+            sequence=end.sequence if end else 0,
+            at=latest,
+            marked=marked and marked.at,
+            changes=changes,
+        )
     except _MALFORMED as error:
         raise LedgerCorruptError(
             f"what the ledger keeps open for cluster {cluster} cannot be read ({error!r}): run `muster ledger verify`"

@@ -273,13 +273,15 @@ def _instant(at: datetime) -> str:
 class Book:
     """What is open after some entries: placements by gang, balances by account (those that are not zero).
 
-    owners: the gang that a pod's seat or a claim's holding belongs to, by the pod's or claim's UID. at: the time of the
-    latest entry. marked: the time of the latest usage entry. accruals: what was used since, by queue and meter.
+    owners: the gang that a pod's seat or a claim's holding belongs to, by the pod's or claim's UID. sequence: how many
+    entries made it, which is the number of the latest in its chain. at: the time of that one. marked: the time of the
+    latest usage entry. accruals: what was used since, by queue and meter.
     """
 
     placements: Mapping[GangUid, Placement] = field(default_factory=dict)
     balances: Mapping[Account, int] = field(default_factory=dict)
     owners: Mapping[Uid, GangUid] = field(default_factory=dict)
+    sequence: int = 0
     at: datetime | None = None
     marked: datetime | None = None
     accruals: Mapping[QueueMeter, Accrual] = field(default_factory=dict)
@@ -290,6 +292,7 @@ class Book:
         placements: Iterable[Placement],
         balances: Mapping[Account, int],
         *,
+        sequence: int = 0,
         at: datetime | None = None,
         marked: datetime | None = None,
         changes: Iterable[Change] = (),
@@ -300,6 +303,7 @@ class Book:
             placements=opened,
             balances={account: amount for account, amount in balances.items() if amount},
             owners={uid: gang for gang, open_ in opened.items() for uid in (*open_.seats, *open_.holdings)},
+            sequence=sequence,
             at=at,
             marked=marked,
             accruals=accruals.of(_used(balances), marked, changes),
@@ -354,6 +358,7 @@ class Draft:
         self._placements = dict(book.placements)
         self._balances = dict(book.balances)
         self._owners = dict(book.owners)
+        self._sequence = book.sequence
         self._at = book.at
         self._marked = book.marked
         self._accruals = dict(book.accruals)
@@ -364,6 +369,7 @@ class Draft:
             placements=self._placements,
             balances=self._balances,
             owners=self._owners,
+            sequence=self._sequence,
             at=self._at,
             marked=self._marked,
             accruals=self._accruals,
@@ -380,6 +386,7 @@ class Draft:
             self._add(posting)
         if entry.closes or entry.seats or entry.holdings:
             self._place(entry)
+        self._sequence += 1
         self._at = entry.at if self._at is None else max(self._at, entry.at)
 
     def _accrue(self, key: QueueMeter, at: datetime) -> None:
