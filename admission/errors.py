@@ -5,6 +5,8 @@ mended, a dependency that must be waited for, or a state that a person has to lo
 """
 
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
 
 
 class MusterError(Exception):
@@ -53,6 +55,29 @@ class AmountError(MendError):
 
 class LedgerAwayError(RetryError):
     """The ledger's database does not answer."""
+
+
+class Share(Protocol):
+    """What the error below tells of an `entries.BudgetShare`."""
+
+    @property
+    def queue(self) -> str: ...
+
+    @property
+    def meter(self) -> str: ...
+
+    @property
+    def start(self) -> datetime: ...
+
+
+class BudgetTakenError(RetryError):
+    """With this share, all clusters together would take more of a budget than its limit; nothing was written."""
+
+    def __init__(self, share: Share) -> None:
+        self.share = share
+        super().__init__(
+            f"the clusters that share the budget of {share.meter} of queue {share.queue} have taken too much of it"
+        )
 
 
 class DeposedError(MusterError):

@@ -84,7 +84,8 @@ class Seat:
 class Holding:
     """A claim's devices and charge; `settled` once the devices are those really allocated.
 
-    classes: how many devices it holds of each DeviceClass, or of an extended resource that a device plugin serves.
+    classes: how many devices, or shares of devices, it holds of each DeviceClass, or of an extended resource that a
+    device plugin serves.
     """
 
     claim_uid: Uid
@@ -125,12 +126,16 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """What a gang has open in the ledger: its queue, seats by pod UID, holdings by claim UID."""
+    """What a gang has open in the ledger: its queue, seats by pod UID, holdings by claim UID.
+
+    user: who made its workload, as the entry says that opened it.
+    """
 
     gang_uid: GangUid
     gang: str
     queue: QueueName
     reserved_at: datetime
+    user: str = ""
     seats: Mapping[Uid, Seat] = field(default_factory=dict)
     holdings: Mapping[Uid, Holding] = field(default_factory=dict)
 
@@ -147,3 +152,29 @@ class Posted:
     sequence: int
     digest: str
     repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetShare:
+    """What one cluster has taken of a budget that several share: meter-seconds spent and promised from start to end.
+
+    limit: what all clusters together may take; start and end: the budget's period, which is part of its name.
+    """
+
+    queue: QueueName
+    meter: MeterName
+    start: datetime
+    end: datetime
+    limit: int
+    seconds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsageInterval:
+    """Meter-seconds that a queue used from one mark of the books (or from where the question begins) to the next."""
+
+    queue: QueueName
+    meter: MeterName
+    start: datetime
+    end: datetime
+    seconds: int

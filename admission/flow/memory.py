@@ -6,17 +6,18 @@ pass in here; whoever runs a cycle says what time it is.
 """
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from fractions import Fraction
 
 from admission.api import names
 from admission.api.claims import AllocatedDevice, Allocation, Claim
 from admission.api.devices import Device, DeviceId
-from admission.api.entries import Entry, Holding, Posted, RequestDevice
+from admission.api.entries import Bucket, BudgetShare, Entry, Holding, Kind, Posted, RequestDevice, UsageInterval
 from admission.api.gangs import Gang, GangReport
 from admission.api.meta import Meta, Owner
-from admission.api.names import NodeName, QueueName, Uid
+from admission.api.names import MeterName, NodeName, QueueName, Uid
 from admission.api.pods import Pod
 from admission.api.reports import ConditionReport, Notice, QueueReport
 from admission.api.selectors import NodeSelector, NodeTerm, Requirement
@@ -24,9 +25,11 @@ from admission.api.snapshot import Snapshot
 from admission.api.workloads import Job
 from admission.dra import extended, takings
 from admission.dra.releases import Features, Profile
-from admission.errors import DeposedError
+from admission.errors import BudgetTakenError, ConflictError, DeposedError
 from admission.flow import choosing
 from admission.policy import following
+from admission.quota import accruals
+from admission.quota.accruals import QueueMeter
 from admission.quota.books import Book
 
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, names.GROUP)
@@ -244,12 +247,21 @@ def _meta_of(report: GangReport) -> Meta:
     )
 
 
-class Ledger:
-    """Books in memory: the port Ledger, with the same rules and without a chain."""
+Shares = dict[tuple[QueueName, MeterName, datetime], dict[str, int]]
+"""What each cluster has taken of shared budgets."""
 
-    def __init__(self, book: Book | None = None) -> None:
+
+class Ledger:
+    """Books in memory: the port Ledger, with the same rules and without a chain.
+
+    shares: handed to the ledgers of several clusters, they share their budgets.
+    """
+
+    def __init__(self, book: Book | None = None, *, cluster: str = "", shares: Shares | None = None) -> None:
         self.book = book or Book()
         self.entries: list[Entry] = []
+        self.shares: Shares = {} if shares is None else shares
+        self._cluster = cluster
         self._posted: dict[str, Posted] = {}
         self._epoch = 0
 
@@ -260,20 +272,73 @@ class Ledger:
         self._check(epoch)
         self._epoch = epoch
 
-    async def post_all(self, entries: Sequence[Entry], *, epoch: int) -> list[Posted]:
+    async def post_all(
+        self, entries: Sequence[Entry], *, epoch: int, shares: Sequence[BudgetShare] = ()
+    ) -> list[Posted]:
         self._check(epoch)
         book = self.book
         posted: dict[str, Posted] = {}
         for entry in entries:
             if entry.key not in self._posted:
+                if book.at is not None and entry.at < book.at:
+                    raise ConflictError(f"entry {entry.key} is older than the latest one of the books")
                 book = book.apply(entry)
-                posted[entry.key] = Posted(sequence=len(self.entries) + len(posted) + 1, digest="")
+                posted[entry.key] = Posted(sequence=book.sequence, digest="")
+        for share in shares:
+            if self._others(share) + share.seconds > share.limit:
+                raise BudgetTakenError(share)
+        await self.state_shares(shares, epoch=epoch)
         self.book = book
         self.entries += [entry for entry in entries if entry.key in posted]
         repeated = {key: replace(known, repeated=True) for key, known in self._posted.items()}
         self._posted |= posted
         return [posted.get(entry.key) or repeated[entry.key] for entry in entries]
 
+    async def spent(self, since: datetime) -> dict[QueueMeter, int]:
+        total: dict[QueueMeter, int] = {}
+        for part in await self.usage(since):
+            key = (part.queue, part.meter)
+            total[key] = total.get(key, 0) + part.seconds
+        return total
+
+    async def usage(self, since: datetime) -> list[UsageInterval]:
+        start = accruals.whole(since)
+        early: Mapping[QueueMeter, int] | None = None
+        """What was used in the first interval before the question begins."""
+        book = Book()
+        found: list[UsageInterval] = []
+        for entry in self.entries:
+            if early is None and entry.at > start:
+                early = book.accrued(start)
+            if entry.kind is Kind.USAGE and early is not None:
+                begin = max(start, book.marked or accruals.whole(self.entries[0].at))
+                found += _intervals(entry, begin, early)
+                early = {}
+            book = book.apply(entry)
+        return found
+
+    async def state_shares(self, shares: Sequence[BudgetShare], *, epoch: int) -> list[BudgetShare]:
+        self._check(epoch)
+        for share in shares:
+            self.shares.setdefault(_budget(share), {})[self._cluster] = share.seconds
+        return [replace(share, seconds=sum(self.shares[_budget(share)].values())) for share in shares]
+
+    def _others(self, share: BudgetShare) -> int:
+        taken = self.shares.get(_budget(share), {})
+        return sum(seconds for cluster, seconds in taken.items() if cluster != self._cluster)
+
     def _check(self, epoch: int) -> None:
         if epoch < self._epoch:
             raise DeposedError(f"the ledger is at epoch {self._epoch}, this writer has {epoch}")
+
+
+def _budget(share: BudgetShare) -> tuple[QueueName, MeterName, datetime]:
+    return share.queue, share.meter, share.start
+
+
+def _intervals(mark: Entry, start: datetime, early: Mapping[QueueMeter, int]) -> Iterator[UsageInterval]:
+    """Yield what a mark says, without what is too early."""
+    for line in mark.postings:
+        seconds = line.amount - early.get((line.queue, line.meter), 0)
+        if line.bucket is Bucket.SPENT and seconds:
+            yield UsageInterval(queue=line.queue, meter=line.meter, start=start, end=mark.at, seconds=seconds)

@@ -3,10 +3,11 @@
 Real: `cluster` (View, Pods, Reports), `ledger` (Ledger). In memory: `flow.memory`, for `muster simulate` and tests.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 
-from admission.api.entries import Entry, Posted
+from admission.api.entries import BudgetShare, Entry, Posted, UsageInterval
 from admission.api.gangs import GangReport
 from admission.api.names import NodeName
 from admission.api.pods import Pod
@@ -14,6 +15,7 @@ from admission.api.reports import ConditionReport, Notice, QueueReport
 from admission.api.snapshot import Snapshot
 from admission.api.workloads import Job
 from admission.dra.releases import Profile
+from admission.quota.accruals import QueueMeter
 from admission.quota.books import Book
 
 
@@ -102,10 +104,32 @@ class Ledger(Protocol):
         """Refuse all writers of an earlier epoch from now on. Raises DeposedError when a later one has written."""
         ...
 
-    async def post_all(self, entries: Sequence[Entry], *, epoch: int) -> Sequence[Posted]:
-        """Record entries in order, all or none, each once.
+    async def post_all(
+        self, entries: Sequence[Entry], *, epoch: int, shares: Sequence[BudgetShare] = ()
+    ) -> Sequence[Posted]:
+        """Record entries in order, all or none, each once, and with them what this cluster takes of shared budgets.
 
         Raises DeposedError, LedgerAwayError when the outcome is unknown, and ConflictError when an entry was made for
-        another book than the ledger's: load it again.
+        another book than the ledger's (or is older than its latest): load it again. Raises BudgetTakenError when all
+        clusters' shares together would exceed a limit; then nothing is written.
+        """
+        ...
+
+    async def spent(self, since: datetime) -> Mapping[QueueMeter, int]:
+        """Return the meter-seconds used from `since` (cut to the second) up to the latest mark, by queue and meter.
+
+        Exact also where `since` lies between two marks. What is zero is left out. Raises LedgerAwayError.
+        """
+        ...
+
+    async def usage(self, since: datetime) -> Sequence[UsageInterval]:
+        """Return the same, interval by interval between marks, oldest first. Raises LedgerAwayError."""
+        ...
+
+    async def state_shares(self, shares: Sequence[BudgetShare], *, epoch: int) -> Sequence[BudgetShare]:
+        """Write down what this cluster has taken of shared budgets, also where that is over the limit.
+
+        Return the same shares in their order, with `seconds` as what all clusters together have taken. Raises
+        DeposedError and LedgerAwayError.
         """
         ...

@@ -62,12 +62,12 @@ class Ledger(memory.Ledger):
             raise LedgerAwayError("away")
         return await super().load()
 
-    async def post_all(self, entries: Sequence[Entry], *, epoch: int) -> list[Posted]:
+    async def post_all(self, entries: Sequence[Entry], **options: Any) -> list[Posted]:
         if self.away:
             raise LedgerAwayError("away")
         if any(entry.kind is Kind.RESERVE for entry in entries) and self.cluster is not None:
             self.opened_at_post.append(len(self.cluster.opened))
-        return await super().post_all(entries, epoch=epoch)
+        return await super().post_all(entries, **options)
 
 
 def a_desk(cluster: Cluster, ledger: Ledger, **options: Any) -> Desk:

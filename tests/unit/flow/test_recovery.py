@@ -174,11 +174,11 @@ async def test_a_gang_named_as_an_earlier_one_in_another_queue_waits_and_stops_n
 
 async def test_an_entry_that_the_ledger_refuses_holds_its_own_gang_alone() -> None:
     class Picky(Ledger):
-        async def post_all(self, entries: Any, *, epoch: int) -> list[Posted]:
+        async def post_all(self, entries: Any, **options: Any) -> list[Posted]:
             wrong = [e for e in entries if _reserves(e, "job-bad")]
             if wrong:
                 raise ConflictError("made for another book")
-            return await super().post_all(entries, epoch=epoch)
+            return await super().post_all(entries, **options)
 
     builder = a_cluster().node("a", gpus=8).queue("q", gpus=8).job("bad", queue="q").job("good", queue="q")
     cluster, ledger = Cluster(builder), Picky()
@@ -386,10 +386,10 @@ async def test_a_back_off_is_written_down_before_anything_is_deleted() -> None:
     """Killed when the eviction is posted: the successor neither forgets it nor counts it as never begun."""
 
     class Dying(Ledger):
-        async def post_all(self, entries: Any, *, epoch: int) -> list[Posted]:
+        async def post_all(self, entries: Any, **options: Any) -> list[Posted]:
             if any(entry.kind is Kind.EVICT for entry in entries):
                 raise KilledError
-            return await super().post_all(entries, epoch=epoch)
+            return await super().post_all(entries, **options)
 
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="1m", requeue={"base": "10m"})
     cluster, ledger = Cluster(builder.job("train", queue="q")), Dying()
