@@ -10,6 +10,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import NamedTuple, Self
 
 from admission.api import quantities
@@ -29,10 +30,11 @@ class Account(NamedTuple):
 
 
 class Allocated(NamedTuple):
-    """What a claim was really given, and what that costs."""
+    """What a claim was really given, what that costs, and how many devices it is of each class."""
 
     devices: Sequence[RequestDevice]
     charge: Mapping[MeterName, int]
+    classes: Mapping[str, int] = MappingProxyType({})
 
 
 class Use(NamedTuple):
@@ -71,6 +73,7 @@ def reserve(  # noqa: PLR0913 - a reservation says all of this, by name
     actor: str,
     reason: str,
     on_behalf_of: str,
+    user: str = "",
 ) -> Entry:
     """Grant a plan, or the part of it that pods who came late need. The holdings are those not reserved before."""
     seats = tuple(sorted(seats, key=lambda seat: seat.pod_uid))
@@ -85,6 +88,7 @@ def reserve(  # noqa: PLR0913 - a reservation says all of this, by name
         reason=reason,
         queue=queue,
         on_behalf_of=on_behalf_of,
+        user=user,
         gang_uid=gang_uid,
         gang=gang,
         postings=_moves(queue, holdings, Bucket.FREE, Bucket.RESERVED),
@@ -108,6 +112,7 @@ def settle(placement: Placement, allocated: Mapping[Uid, Allocated], *, at: date
         reason="the claims were allocated",
         queue=placement.queue,
         on_behalf_of=placement.gang,
+        user=placement.user,
         gang_uid=placement.gang_uid,
         gang=placement.gang,
         postings=tuple(
@@ -143,7 +148,7 @@ def readjust(placement: Placement, allocated: Mapping[Uid, Allocated], *, at: da
     if not before:
         return None
     after = tuple(_settled(holding, allocated[holding.claim_uid]) for holding in before)
-    content = [(holding.claim_uid, sorted(map(str, holding.devices))) for holding in (*before, *after)]
+    content = [(h.claim_uid, sorted(map(str, h.devices)), sorted(h.charge.items())) for h in (*before, *after)]
     return Entry(
         kind=Kind.ADJUST,
         key=_key(Kind.ADJUST, placement.gang_uid, _instant(at), content),
@@ -152,6 +157,7 @@ def readjust(placement: Placement, allocated: Mapping[Uid, Allocated], *, at: da
         reason="the claims were allocated anew",
         queue=placement.queue,
         on_behalf_of=placement.gang,
+        user=placement.user,
         gang_uid=placement.gang_uid,
         gang=placement.gang,
         postings=(
@@ -213,6 +219,7 @@ def _closing(  # noqa: PLR0913 - the same
         reason=reason,
         queue=placement.queue,
         on_behalf_of=placement.gang,
+        user=placement.user,
         gang_uid=placement.gang_uid,
         gang=placement.gang,
         postings=(
@@ -229,7 +236,9 @@ def _unsettled(placement: Placement, claim: Uid) -> Holding | None:
 
 
 def _settled(planned: Holding, given: Allocated) -> Holding:
-    return replace(planned, devices=tuple(given[0]), charge=dict(given[1]), settled=True)
+    return replace(
+        planned, devices=tuple(given.devices), charge=dict(given.charge), classes=dict(given.classes), settled=True
+    )
 
 
 def _settlement(queue: QueueName, planned: Holding, given: Holding, meter: MeterName) -> tuple[Posting, ...]:
@@ -287,7 +296,7 @@ class Book:
     accruals: Mapping[QueueMeter, Accrual] = field(default_factory=dict)
 
     @classmethod
-    def of(
+    def of(  # noqa: PLR0913 - the same
         cls,
         placements: Iterable[Placement],
         balances: Mapping[Account, int],
@@ -455,7 +464,7 @@ def _used(balances: Mapping[Account, int]) -> dict[QueueMeter, int]:
 
 
 def _nothing(entry: Entry) -> Placement:
-    return Placement(gang_uid=entry.gang_uid, gang=entry.gang, queue=entry.queue, reserved_at=entry.at)
+    return Placement(gang_uid=entry.gang_uid, gang=entry.gang, queue=entry.queue, reserved_at=entry.at, user=entry.user)
 
 
 def _settled_by(placement: Placement, entry: Entry) -> Placement:
