@@ -15,10 +15,14 @@ _MICROSECONDS = {
     "h": Fraction(3600 * 10**6),
 }
 
+_LONGEST = 256
+
 
 def parse(text: str) -> timedelta:
     """Return the duration, to the microsecond. Raises ValueError when the text is not one."""
     total, position = Fraction(0), 0
+    if len(text) > _LONGEST:
+        raise ValueError(f"a duration of {len(text)} characters is too long; write it as 1h30m")
     for match in _PART.finditer(text):
         if match.start() != position:
             break
@@ -30,6 +34,14 @@ def parse(text: str) -> timedelta:
         return timedelta(microseconds=round(total))
     except OverflowError:
         raise ValueError(f"{text!r} is longer than can be counted") from None
+
+
+def parse_positive(text: str) -> timedelta:
+    """Return a duration that is longer than nothing. Raises ValueError when the text is not one."""
+    found = parse(text)
+    if not found:
+        raise ValueError(f"{text!r} must be longer than 0s, for example 90s, 30m or 1h30m")
+    return found
 
 
 def render(duration: timedelta) -> str:

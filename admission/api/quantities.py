@@ -17,14 +17,23 @@ INT64 = 2**63 - 1
 LIMIT = 10**38 - 1
 """Largest amount that the ledger keeps: NUMERIC(38, 0)."""
 
+MOST = 10**27
+"""Largest amount of a meter, in its base unit: used for 3,000 years, its meter-seconds still are within LIMIT."""
+
+LONGEST = 4096
+"""Characters of a quantity; Python reads numbers of up to 4,300 digits."""
+
+
+_SHOWN = 60
+
 _QUANTITY = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:([eE][+-]?\d{1,3})|([KMGTPE]i|[numkMGTPE]?))", re.ASCII)
 
 
 def parse(text: str) -> Fraction:
     """Return the exact value of a quantity, in units. Raises AmountError when the text is not a quantity."""
-    match = _QUANTITY.fullmatch(text)
+    match = _QUANTITY.fullmatch(text) if len(text) <= LONGEST else None
     if match is None:
-        raise AmountError(f"{text!r} is not a Kubernetes quantity such as 8, 500m, 80Gi or 1e3")
+        raise AmountError(f"{shown(text)} is not a Kubernetes quantity such as 8, 500m, 80Gi or 1e3")
     sign, digits, exponent, suffix = match.groups()
     value = Fraction(digits if "." not in digits else digits.strip(".") if digits.endswith(".") else digits)
     if exponent:
@@ -53,13 +62,37 @@ def measure(text: str) -> Fraction:
 
 
 def parse_amount(text: str) -> int:
-    """Return a quantity that must be a whole number ≥ 0 of base units. Raises AmountError when it is not."""
+    """Return a quantity that must be a whole number ≥ 0 of base units, at most MOST. Raises AmountError when not."""
     value = parse(text)
     if value.denominator != 1:
-        raise AmountError(f"{text!r} is not a whole number of the meter's base unit")
+        raise AmountError(f"{shown(text)} is not a whole number of the meter's base unit")
     if value < 0:
-        raise AmountError(f"{text!r} is negative")
-    return checked(value.numerator)
+        raise AmountError(f"{shown(text)} is negative; write 0 for none")
+    if value > MOST:
+        raise AmountError(f"{shown(text)} is more than can be counted, 10^27 of the meter's base unit")
+    return value.numerator
+
+
+def parse_hours(text: str) -> int:
+    """Return meter-hours > 0 as whole meter-seconds, at most LIMIT. Raises AmountError when they are not."""
+    seconds = parse(text) * 3600
+    if seconds <= 0:
+        raise AmountError(f"{shown(text)} must be more than 0; to give nothing, set the quota's nominal to 0")
+    if seconds.denominator != 1:
+        raise AmountError(f"{shown(text)} hours are not a whole number of seconds; 0.0025 hours are 9 seconds")
+    if seconds > LIMIT:
+        raise AmountError(f"{shown(text)} hours are more than the ledger can count, 10^38 meter-seconds")
+    return seconds.numerator
+
+
+def parse_weight(text: str) -> Fraction:
+    """Return a quantity ≥ 0 that need not be whole, at most MOST. Raises AmountError when it is not."""
+    value = parse(text)
+    if value < 0:
+        raise AmountError(f"{shown(text)} is negative; write 0 to come after all others")
+    if value > MOST or value.denominator > MOST:
+        raise AmountError(f"{shown(text)} is too large or too fine; use a number such as 2 or 0.5")
+    return value
 
 
 def parse_ceiling(text: str) -> int:
@@ -115,3 +148,8 @@ def is_decimal(text: str) -> bool:
         return False
     digits, suffix = match[2], match[4]
     return ("." in digits and suffix in BINARY) or len(digits.replace(".", "")) > 18
+
+
+def shown(text: str) -> str:
+    """Return a text in quotes, as messages show what somebody wrote: its beginning only, when it is long."""
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")

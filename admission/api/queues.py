@@ -1,11 +1,12 @@
-"""Queues: a team's entitlement, and who may enter."""
+"""Queues: a team's entitlement, who may enter, in which order they start, and what they may spend."""
 
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from fractions import Fraction
 from typing import TypeVar
 
-from admission.api import durations, meta, quantities, selectors
+from admission.api import durations, meta, quantities, selectors, zones
 from admission.api.meta import Meta
 from admission.api.names import MeterName, QueueName
 from admission.api.reading import Json, Reader
@@ -45,6 +46,47 @@ class UnmeteredClasses(StrEnum):
     ALLOW = "Allow"
 
 
+class Period(StrEnum):
+    """The calendar period after which a budget is full again. A week begins on Monday, as ISO 8601 has it."""
+
+    DAY = "Day"
+    WEEK = "Week"
+    MONTH = "Month"
+    QUARTER = "Quarter"
+    YEAR = "Year"
+
+
+class OnExhausted(StrEnum):
+    """What happens to a gang that the remaining budget cannot pay for."""
+
+    HOLD = "Hold"
+    WARN = "Warn"
+
+
+class Scope(StrEnum):
+    """Whose use a budget pays for. Our addition: Kueue has neither budgets nor quota across clusters."""
+
+    CLUSTER = "Cluster"
+    """That of this cluster's queue."""
+    GLOBAL = "Global"
+    """That of the queues of this name in all clusters that share the ledger's database: one balance for all."""
+
+
+class WithinQueue(StrEnum):
+    """Which gangs of a queue may be evicted for another gang of the same queue."""
+
+    NEVER = "Never"
+    LOWER_PRIORITY = "LowerPriority"
+
+
+class Reclaim(StrEnum):
+    """Which gangs of queues that borrow may be evicted for a gang whose queue takes its nominal quota back."""
+
+    NEVER = "Never"
+    LOWER_PRIORITY = "LowerPriority"
+    ANY = "Any"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quota:
     """A queue's entitlement to one meter. A limit of None is unlimited."""
@@ -53,6 +95,40 @@ class Quota:
     nominal: int
     borrowing_limit: int | None = None
     lending_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What a queue and those below it may spend of a meter, in meter-seconds.
+
+    Either a `period` of the calendar of `time_zone` (IANA), or a fixed window from `start`, inclusive, to `end`,
+    exclusive; both in UTC and whole seconds.
+    """
+
+    meter: MeterName
+    seconds: int
+    period: Period | None = None
+    start: datetime | None = None
+    end: datetime | None = None
+    time_zone: str = zones.UTC
+    on_exhausted: OnExhausted = OnExhausted.HOLD
+    scope: Scope = Scope.CLUSTER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FairSharing:
+    """A queue's part in the order between queues. weight: 0 comes last. half_life: 0 where only present use counts."""
+
+    weight: Fraction = Fraction(1)
+    half_life: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preemption:
+    """Who may be evicted, as whole gangs, to make room for a gang of this queue."""
+
+    within_queue: WithinQueue = WithinQueue.NEVER
+    reclaim: Reclaim = Reclaim.NEVER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,16 +142,25 @@ class Requeue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """A Queue object. namespaces: None for a queue that nobody enters directly (a parent)."""
+    """A Queue object.
+
+    namespaces: None for a queue that nobody enters directly (a parent). fair_sharing: None where the queue does not
+    take part in fair sharing. max_runtime and default_runtime: None where none is known.
+    """
 
     meta: Meta
     parent: QueueName | None = None
     namespaces: LabelSelector | None = None
     default: bool = False
     quotas: tuple[Quota, ...] = ()
+    budgets: tuple[Budget, ...] = ()
     strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
+    fair_sharing: FairSharing | None = None
+    preemption: Preemption = Preemption()
     start_timeout: timedelta = timedelta(minutes=5)
     requeue: Requeue = Requeue()
+    max_runtime: timedelta | None = None
+    default_runtime: timedelta | None = None
     placement: PlacementMode = PlacementMode.AUTO
     stop_policy: StopPolicy = StopPolicy.NONE
     unmetered: UnmeteredClasses = UnmeteredClasses.REFUSE
@@ -89,15 +174,21 @@ def decode(obj: Json) -> Queue:
     """Read a Queue."""
     reader = Reader(obj)
     spec = reader.child("spec")
+    longest, default = _runtimes(spec)
     result = Queue(
         meta=meta.decode(reader),
         parent=QueueName(spec.text("parent")) if "parent" in spec else None,
         namespaces=selectors.decode_labels(spec.child("namespaceSelector")) if "namespaceSelector" in spec else None,
         default=spec.flag("default"),
         quotas=_quotas(spec),
+        budgets=_budgets(spec),
         strategy=_choice(spec, "queueingStrategy", QueueingStrategy.BEST_EFFORT_FIFO),
+        fair_sharing=_fair_sharing(spec.child("fairSharing")) if "fairSharing" in spec else None,
+        preemption=_preemption(spec.child("preemption")),
         start_timeout=spec.parsed("startTimeout", durations.parse, timedelta(minutes=5)),
         requeue=_requeue(spec.child("requeue")),
+        max_runtime=longest,
+        default_runtime=default,
         placement=_choice(spec, "placement", PlacementMode.AUTO),
         stop_policy=_choice(spec, "stopPolicy", StopPolicy.NONE),
         unmetered=_choice(spec, "unmeteredClasses", UnmeteredClasses.REFUSE),
@@ -123,6 +214,95 @@ def _quotas(spec: Reader) -> tuple[Quota, ...]:
 
 def _limit(reader: Reader, name: str) -> int | None:
     return reader.parsed(name, quantities.parse_amount, 0) if name in reader else None
+
+
+def _budgets(spec: Reader) -> tuple[Budget, ...]:
+    """Read the budgets. Those of one meter and span differ in scope or in what happens when they are exhausted."""
+    found: list[Budget] = []
+    for reader in spec.children("budgets"):
+        budget = _budget(reader)
+        if any(replace(other, seconds=budget.seconds) == budget for other in found):
+            reader.flaw(
+                "meter",
+                f"{budget.meter} has two budgets of the same span, scope and onExhausted, of which only the smaller"
+                " could ever bind; keep one of them, or let the smaller one Warn and the larger one Hold",
+            )
+        found.append(budget)
+    return tuple(found)
+
+
+def _budget(reader: Reader) -> Budget:
+    start, end = _moment(reader, "start"), _moment(reader, "end")
+    periodic = "period" in reader
+    if periodic == ("start" in reader or "end" in reader) or ("start" in reader) != ("end" in reader):
+        reader.flaw(
+            "period", "a budget has either a period or both start and end; remove the one or complete the other"
+        )
+    elif start is not None and end is not None and end <= start:
+        reader.flaw("end", f"{reader.text('end')} is not later than start, {reader.text('start')}")
+    return Budget(
+        meter=MeterName(reader.required("meter")),
+        seconds=_seconds(reader),
+        period=_choice(reader, "period", Period.MONTH) if periodic else None,
+        start=start,
+        end=end,
+        time_zone=_time_zone(reader),
+        on_exhausted=_choice(reader, "onExhausted", OnExhausted.HOLD),
+        scope=_choice(reader, "scope", Scope.CLUSTER),
+    )
+
+
+def _seconds(reader: Reader) -> int:
+    if "hours" not in reader:
+        reader.flaw("hours", "is required: the meter-hours that may be spent, such as 5000")
+    return reader.parsed("hours", quantities.parse_hours, 0)
+
+
+def _moment(reader: Reader, name: str) -> datetime | None:
+    """Read a time, in UTC and cut down to the second, which is as fine as use is counted."""
+    time = reader.time(name)
+    if time is None:
+        return None
+    try:
+        if time.utcoffset() is not None:
+            return time.astimezone(UTC).replace(microsecond=0)
+        reader.flaw(name, "has no time zone; end it with Z for UTC, or with an offset such as +01:00")
+    except OverflowError:
+        reader.flaw(name, "is outside of the years 1 to 9999")
+    return None
+
+
+def _time_zone(reader: Reader) -> str:
+    name = reader.text("timeZone", zones.UTC)
+    if zones.find(name) is not None:
+        return name
+    near = zones.near(name)
+    mend = f"did you mean {' or '.join(near)}?" if near else "use an IANA name such as Europe/Berlin"
+    reader.flaw("timeZone", f"{name[: zones.LONGEST]!r} is not a known time zone; {mend}")
+    return zones.UTC
+
+
+def _fair_sharing(reader: Reader) -> FairSharing:
+    return FairSharing(
+        weight=reader.parsed("weight", quantities.parse_weight, Fraction(1)),
+        half_life=reader.parsed("halfLife", durations.parse_positive, timedelta(0)),
+    )
+
+
+def _preemption(reader: Reader) -> Preemption:
+    return Preemption(
+        within_queue=_choice(reader, "withinQueue", WithinQueue.NEVER),
+        reclaim=_choice(reader, "reclaim", Reclaim.NEVER),
+    )
+
+
+def _runtimes(spec: Reader) -> tuple[timedelta | None, timedelta | None]:
+    """Read the longest runtime and that of gangs that state none."""
+    longest = spec.parsed("maxRuntime", durations.parse_positive, None)
+    default = spec.parsed("defaultRuntime", durations.parse_positive, None)
+    if longest is not None and default is not None and default > longest:
+        spec.flaw("defaultRuntime", "is longer than maxRuntime; shorten the one or raise the other")
+    return longest, default
 
 
 def _requeue(reader: Reader) -> Requeue:

@@ -139,7 +139,6 @@ def test_defaults_are_filled_in(cluster: ControlPlane, namespace: Namespace) -> 
 
     assert stored["spec"] == {
         "default": False,
-        "fairSharing": {"weight": "1"},
         "placement": "Auto",
         "preemption": {"reclaim": "Never", "withinQueue": "Never"},
         "queueingStrategy": "BestEffortFIFO",
@@ -155,6 +154,29 @@ TAKEN = {
     "amounts as text": a_quota(nominal="640Gi", lendingLimit="0"),
     "a budget of a period": a_budget(period="Month", hours="50k"),
     "a budget of a span": a_budget(start="2026-10-01T00:00:00Z", end="2026-10-01T00:00:00-01:00"),
+    "a budget of half an hour": a_budget(period="Week", hours="0.5"),
+    "a budget of 9 seconds": a_budget(period="Week", hours="0.0025", scope="Global"),
+    "a budget in thousandths": a_budget(period="Week", hours="2500m", timeZone="Asia/Kathmandu"),
+    "a budget beyond 64 bits": a_budget(period="Year", hours="9223372036854775808"),
+    "a quota beyond 64 bits": a_quota(nominal="9223372036854775808"),
+    "the largest quota": a_quota(nominal="1000000000000000000000000000"),
+    "a budget that warns below one that holds": a_queue(
+        budgets=[
+            {"meter": "gpus", "hours": hours, "period": "Day", "onExhausted": end}
+            for hours, end in ((20, "Warn"), (24, "Hold"))
+        ]
+    ),
+    "a budget of this cluster within one of all": a_queue(
+        budgets=[{"meter": "gpus", "hours": 9, "period": "Day", "scope": scope} for scope in ("Cluster", "Global")]
+    ),
+    "two windows": a_queue(
+        budgets=[
+            {"meter": "gpus", "hours": 9, "start": f"{year}-01-01T00:00:00Z", "end": f"{year + 1}-01-01T00:00:00Z"}
+            for year in (2026, 2027)
+        ]
+    ),
+    "fair sharing of half a weight": a_queue(fairSharing={"weight": "0.5", "halfLife": "168h"}),
+    "fair sharing that says nothing": a_queue(fairSharing={}),
     "a day's and a month's budget": a_queue(
         budgets=[{"meter": "gpus", "hours": 24, "period": "Day"}, {"meter": "gpus", "hours": 99, "period": "Month"}]
     ),
@@ -185,6 +207,10 @@ REFUSED = {
     "a negative limit to lend": (a_quota(lendingLimit="-1Gi"), "must not be negative; write 0 for none"),
     "two quotas of one meter": (a_queue(quotas=[{"meter": "a", "nominal": 1}] * 2), "Duplicate value"),
     "a quota that is not whole": (a_quota(nominal="0.5"), "spec.quotas[0].nominal"),
+    "a quota out of this world": (a_quota(nominal="1e400"), "spec.quotas[0].nominal"),
+    "one more than the most": (a_quota(nominal=str(10**27 + 1)), "is more than can be counted: an amount is at most"),
+    "a quota far finer than its unit": (a_quota(nominal="0.0000000001"), "spec.quotas[0].nominal"),
+    "a limit with an exponent as a bomb": (a_quota(borrowingLimit="1e999999999"), "spec.quotas[0].borrowingLimit"),
     "a budget without a time": (a_budget(), "either a period or both start and end"),
     "a budget with both": (a_budget(period="Day", end="2026-10-01T00:00:00Z"), "either a period or both start and end"),
     "a budget without an end": (a_budget(start="2026-10-01T00:00:00Z"), "either a period or both start and end"),
@@ -192,13 +218,32 @@ REFUSED = {
         a_budget(start="2026-10-01T00:00:00Z", end="2026-10-01T00:00:00+01:00"),
         "end must be later than start",
     ),
-    "a budget of nothing": (a_budget(period="Day", hours=0), "must be more than 0; to give nothing"),
-    "a budget of nothing, as text": (a_budget(period="Day", hours="0Gi"), "must be more than 0; to give nothing"),
-    "a negative budget": (a_budget(period="Day", hours="-5"), "must be more than 0; to give nothing"),
-    "two budgets of one period": (
-        a_queue(budgets=[{"meter": "gpus", "hours": 1, "period": "Day"}] * 2),
-        "at most one budget for each period",
+    "a budget of nothing": (a_budget(period="Day", hours=0), "must be more than 0; to give nothing, set the quota"),
+    "a budget of nothing, as text": (
+        a_budget(period="Day", hours="0Gi"),
+        "must be more than 0; to give nothing, set the quota",
     ),
+    "a negative budget": (a_budget(period="Day", hours="-5"), "must be more than 0; to give nothing, set the quota"),
+    "a budget of less than a second": (a_budget(period="Day", hours="0.0001"), "must be a whole number of seconds"),
+    "a budget of a part of a second": (a_budget(period="Day", hours="1.0001"), "must be a whole number of seconds"),
+    "a budget of thousandths": (a_budget(period="Day", hours="1m"), "must be a whole number of seconds"),
+    "a budget far finer than a second": (a_budget(period="Day", hours="0.0000000001"), "spec.budgets[0].hours"),
+    "two budgets of one period": (
+        a_queue(budgets=[{"meter": "gpus", "hours": hours, "period": "Day"} for hours in (1, 2)]),
+        "two budgets of a meter have the same span, scope and onExhausted",
+    ),
+    "two budgets of one window": (
+        a_queue(
+            budgets=[
+                {"meter": "gpus", "hours": hours, "start": "2026-01-01T00:00:00Z", "end": "2027-01-01T00:00:00Z"}
+                for hours in (1, 2)
+            ]
+        ),
+        "two budgets of a meter have the same span, scope and onExhausted",
+    ),
+    "a negative weight": (a_queue(fairSharing={"weight": "-1"}), "spec.fairSharing.weight"),
+    "a half-life of nothing": (a_queue(fairSharing={"halfLife": "0s"}), "must be longer than 0s, for example 90s"),
+    "a negative half-life": (a_queue(fairSharing={"halfLife": "-1h"}), "spec.fairSharing.halfLife"),
     "no time to start": (a_queue(startTimeout="0s"), "must be longer than 0s, for example 90s"),
     "a longer first wait than the longest": (a_queue(requeue={"base": "2h"}), "base must not be longer than max"),
     "a longer default than the maximum": (

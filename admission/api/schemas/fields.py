@@ -19,6 +19,14 @@ WHOLE = r"^[+-]?([0-9]{1,38}([kMGTPE]|[KMGTPE]i|[eE][0-9]{1,2})?|[0-9]{1,19}\.[0
 
 QUANTITY = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?$"
 
+HOURS = (
+    r"^\+?([0-9]{1,35}([kMGTPE]|[KMGTPE]i|[eE][0-9]{1,2})?"
+    r"|[0-9]{1,15}(\.[0-9]{1,4}|m)|[0-9]{1,15}\.[0-9]{1,9}([kMGTPE]|[KMGTPE]i))$"
+)
+"""Of the numbers without a large suffix, four decimals are all that can be a whole number of seconds."""
+
+HOURS_SEEN = r"^-?[0-9]{1,40}(\.[0-9]{1,4})?$"
+
 DECIMAL = r"^[0-9]{1,9}(\.[0-9]{1,9})?m?$"
 
 LONGEST_NAME = 63
@@ -134,20 +142,34 @@ def time(description: str, **constraints: Any) -> Schema:
     return _block("string", description, {"format": "date-time", **constraints})
 
 
-def amount(description: str, *, above_zero: bool = False, **constraints: Any) -> Schema:
+def amount(description: str, **constraints: Any) -> Schema:
     """Return a whole amount of a meter's base unit; a number is taken as well as its text."""
-    least = (
+    return ruled(
+        _int_or_string(description, WHOLE, constraints),
+        rule("type(self) == int ? self >= 0 : !self.startsWith('-')", "must not be negative; write 0 for none"),
+        rule(
+            "type(self) == int || quantity(self).compareTo(quantity('1e27')) <= 0",
+            "is more than can be counted: an amount is at most 1e27 of the meter's base unit",
+        ),
+    )
+
+
+def hours(description: str, **constraints: Any) -> Schema:
+    """Return meter-hours: more than none, and a whole number of meter-seconds."""
+    return ruled(
+        _int_or_string(description, HOURS, constraints),
         rule(
             "type(self) == int ? self > 0 : quantity(self).isGreaterThan(quantity('0'))",
-            "must be more than 0; to give nothing, leave the entry out",
-        )
-        if above_zero
-        else rule(
-            "type(self) == int ? self >= 0 : !self.startsWith('-')",
-            "must not be negative; write 0 for none",
-        )
+            "must be more than 0; to give nothing, set the quota's nominal to 0",
+        ),
+        rule(
+            # 3600 times a decimal number is whole where 400 times it is: 3600 has no other factor but 2s and 5s, and 9.
+            # CEL's quantities can be added but not multiplied: 400 is 5 x 5 x 4 x 4.
+            f"type(self) == int || !self.matches('[.][0-9]*$|m$') || [quantity(self)]{_times(5)}{_times(5)}"
+            f"{_times(4)}{_times(4)}.all(q, q.isInteger())",
+            "must be a whole number of seconds: hours come in steps of 0.0025",
+        ),
     )
-    return ruled(_int_or_string(description, WHOLE, constraints), least)
 
 
 def decimal(description: str, **constraints: Any) -> Schema:
@@ -158,6 +180,11 @@ def decimal(description: str, **constraints: Any) -> Schema:
 def amount_seen(description: str) -> Schema:
     """Return an amount that Muster writes into a status: always text, so that no reader loses digits."""
     return text(description, maxLength=LONGEST_AMOUNT, pattern=WHOLE)
+
+
+def hours_seen(description: str) -> Schema:
+    """Return meter-hours that Muster writes into a status: a decimal number as text."""
+    return text(description, maxLength=LONGEST_AMOUNT + 6, pattern=HOURS_SEEN)
 
 
 def column(name: str, kind: str, path: str, description: str, *, wide: bool = False) -> Schema:
@@ -178,6 +205,10 @@ def age() -> Schema:
 def one_line(words: str) -> str:
     """Return text without the line breaks and indentation of its source."""
     return " ".join(words.split())
+
+
+def _times(factor: int) -> str:
+    return ".map(q, q" + ".add(q)" * (factor - 1) + ")"
 
 
 def _int_or_string(description: str, pattern: str, constraints: dict[str, Any]) -> Schema:

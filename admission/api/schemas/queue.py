@@ -1,6 +1,17 @@
 """The schema of Queue: a team's entitlement, its order and its limits."""
 
-from admission.api.queues import PlacementMode, QueueingStrategy, StopPolicy, UnmeteredClasses
+from admission.api import zones
+from admission.api.queues import (
+    OnExhausted,
+    Period,
+    PlacementMode,
+    QueueingStrategy,
+    Reclaim,
+    Scope,
+    StopPolicy,
+    UnmeteredClasses,
+    WithinQueue,
+)
 from admission.api.schemas import fields, kubernetes
 from admission.api.schemas.fields import Schema
 
@@ -143,12 +154,12 @@ def _starting() -> dict[str, Schema]:
 def _running() -> dict[str, Schema]:
     return {
         "maxRuntime": fields.duration(
-            """The longest muster.dev/runtime that a gang may state here; longer ones are refused. Absent: no limit.
-            Example: 72h."""
+            """The longest muster.dev/runtime that a gang may state here; longer ones are refused. Budgets reckon with
+            it where a gang states none and there is no defaultRuntime. Absent: no limit. Example: 72h."""
         ),
         "defaultRuntime": fields.duration(
             """The runtime of gangs that state none; backfill and budgets reckon with it. Absent: unknown, so such a
-            gang never backfills, and a budget reckons with one hour. Example: 4h."""
+            gang never backfills, and a budget reckons with maxRuntime, or with one hour. Example: 4h."""
         ),
     }
 
@@ -177,15 +188,20 @@ def _quota() -> Schema:
 
 def _budgets() -> Schema:
     return fields.sequence(
-        """Meter-hours that the queue may spend over time, as the ledger counts them. Several budgets may limit one
-        meter, for example a day and a month; a gang needs room in all of them.""",
+        """Meter-hours that the queue and those below it may spend over time, as the ledger counts them. Several budgets
+        may limit one meter, for example a day and a month; a gang needs room in all of them, and in those of the queues
+        above.""",
         _budget(),
         most=16,
         rules=(
             fields.rule(
-                """self.all(a, !has(a.period) ||
-                self.exists_one(b, has(b.period) && b.period == a.period && b.meter == a.meter))""",
-                "a meter has at most one budget for each period: join the entries of the same meter and period",
+                """self.all(a, self.exists_one(b, b.meter == a.meter && b.scope == a.scope &&
+                b.onExhausted == a.onExhausted && (has(a.period) ?
+                has(b.period) && b.period == a.period && b.timeZone == a.timeZone :
+                !has(a.start) || !has(a.end) ||
+                (has(b.start) && b.start == a.start && has(b.end) && b.end == a.end))))""",
+                """two budgets of a meter have the same span, scope and onExhausted, so that only the smaller binds:
+                keep one of them, or let the smaller one Warn and the larger one Hold""",
             ),
         ),
     )
@@ -196,31 +212,42 @@ def _budget() -> Schema:
         "Meter-hours that may be spent within a period that comes again, or once between start and end.",
         {
             "meter": fields.name("The Meter. Example: gpus."),
-            "hours": fields.amount(
+            "hours": fields.hours(
                 """Meter-hours, as a quantity: 1000 on a meter of GPUs is one GPU for 1000 hours, or 100 GPUs for 10.
-                Examples: 5000, "80Ti".""",
-                above_zero=True,
+                Steps of 0.0025, which are 9 seconds. Examples: 5000, "0.5", "80Ti"."""
             ),
             "period": fields.choice(
                 """The period after which the budget is full again, by the calendar: a Week begins on Monday, a Quarter
                 in January, April, July and October. Either period, or start and end. Example: Month.""",
-                *("Day", "Week", "Month", "Quarter", "Year"),
+                *Period,
             ),
-            "start": fields.time("When a budget without a period begins, inclusive. Example: 2026-10-01T00:00:00Z."),
-            "end": fields.time("When a budget without a period ends, exclusive. Example: 2027-04-01T00:00:00Z."),
+            "start": fields.time(
+                """When a budget without a period begins, inclusive; before, it limits nothing. Example:
+                2026-10-01T00:00:00Z."""
+            ),
+            "end": fields.time(
+                """When a budget without a period ends, exclusive; from then on it limits nothing. Example:
+                2027-04-01T00:00:00Z."""
+            ),
             "timeZone": fields.text(
                 """The IANA time zone whose midnight begins a period. Start and end carry their own. Default: UTC.
                 Example: Europe/Berlin.""",
-                default="UTC",
+                default=zones.UTC,
                 minLength=1,
-                maxLength=64,
+                maxLength=zones.LONGEST,
                 pattern=r"^[A-Za-z0-9_+/-]+$",
             ),
             "onExhausted": fields.choice(
                 """What happens to a gang that the remaining budget cannot pay for. Hold keeps it waiting; Warn admits
                 it and says so in a condition. Default: Hold.""",
-                *("Hold", "Warn"),
-                default="Hold",
+                *OnExhausted,
+                default=OnExhausted.HOLD,
+            ),
+            "scope": fields.choice(
+                """Whose use the budget pays for. Cluster: that of this cluster. Global: that of the queues of this name
+                in all clusters that share the ledger's database, from one balance. Default: Cluster.""",
+                *Scope,
+                default=Scope.CLUSTER,
             ),
         },
         required=("meter", "hours"),
@@ -240,8 +267,10 @@ def _budget() -> Schema:
 
 def _fair_sharing() -> Schema:
     return fields.record(
-        """How the queue ranks against others when several have gangs that fit: the one with the smallest share of the
-        most used meter, over time and by weight, goes first.""",
+        """How the queue ranks against those under the same parent when several have gangs that wait: the one with the
+        smallest share of the most used meter, over time and by weight, goes first. Absent: the queue declares none; it
+        has weight 1 where another one beside it does. As soon as one queue under a parent declares it, its siblings are
+        ordered so, and priority counts inside each of them only.""",
         {
             "weight": fields.decimal(
                 """The queue's importance: twice the weight is entitled to twice the use. 0 comes after all others.
@@ -253,7 +282,6 @@ def _fair_sharing() -> Schema:
                 week."""
             ),
         },
-        default={},
     )
 
 
@@ -265,14 +293,14 @@ def _preemption() -> Schema:
             "withinQueue": fields.choice(
                 """Which gangs of this queue may be evicted for a gang of this queue. LowerPriority: those of lower
                 priority. Default: Never.""",
-                *("Never", "LowerPriority"),
-                default="Never",
+                *WithinQueue,
+                default=WithinQueue.NEVER,
             ),
             "reclaim": fields.choice(
                 """Which gangs of queues that borrow from this one may be evicted to take its nominal quota back.
                 LowerPriority: those of lower priority. Any: all of them. Default: Never.""",
-                *("Never", "LowerPriority", "Any"),
-                default="Never",
+                *Reclaim,
+                default=Reclaim.NEVER,
             ),
         },
         default={},
@@ -344,15 +372,19 @@ def _use() -> Schema:
 
 def _spent() -> Schema:
     return fields.record(
-        "One budget in its present period, in meter-hours.",
+        """One budget in its present period, in meter-hours: decimal, to four places, which tells any two numbers of
+        meter-seconds apart.""",
         {
             "meter": fields.name("The Meter."),
-            "hours": fields.amount_seen("The whole budget."),
-            "spent": fields.amount_seen("What was spent since start, rounded up."),
-            "left": fields.amount_seen("What may still be spent before end; 0 when it is overspent."),
+            "hours": fields.hours_seen("The whole budget."),
+            "spent": fields.hours_seen("What was used since start."),
+            "promised": fields.hours_seen("What the gangs that were let in may still use before end."),
+            "left": fields.hours_seen("What hours has left over spent and promised; negative when it is overspent."),
             "period": fields.text("The kind of period; absent for a fixed start and end.", maxLength=16),
             "start": fields.time("When the present period began."),
             "end": fields.time("When it ends."),
+            "scope": fields.text("Whose use it pays for, Cluster or Global.", maxLength=16),
+            "onExhausted": fields.text("What happens when it is exhausted, Hold or Warn.", maxLength=16),
         },
         required=("meter",),
     )

@@ -1,0 +1,50 @@
+"""Time zones by their IANA names, from the package `tzdata`, so that the answer does not depend on the machine.
+
+The files are read as code is: they belong to an installed package, never change while it runs, and a zone is read when
+a text first names it and then kept.
+"""
+
+import difflib
+import functools
+import re
+import zoneinfo
+from importlib import resources
+
+UTC = "UTC"
+
+LONGEST = 64
+"""Characters of the longest name that is looked up; IANA's longest has 32."""
+
+_NAME = re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*")
+
+
+@functools.lru_cache(maxsize=128)
+def find(name: str) -> zoneinfo.ZoneInfo | None:
+    """Return a zone, or None when there is none of this name. Names are told apart by case, as in Go."""
+    if len(name) > LONGEST or not _NAME.fullmatch(name):
+        return None
+    file = resources.files("tzdata").joinpath("zoneinfo", *name.split("/"))
+    if not file.is_file():
+        return None
+    with file.open("rb") as data:
+        if data.read(4) != b"TZif":
+            return None
+        data.seek(0)
+        return zoneinfo.ZoneInfo.from_file(data, key=name)
+
+
+def near(name: str) -> tuple[str, ...]:
+    """Return up to three names that a mistaken one may have meant: in another case, a city alone, or misspelt."""
+    asked = name[:LONGEST].casefold()
+    folded = {known.casefold(): known for known in names()}
+    cities = {key.rpartition("/")[2]: key for key in folded}
+    found = [asked] if asked in folded else []
+    found += [cities[city] for city in difflib.get_close_matches(asked, cities, n=1, cutoff=0.8)]
+    found += difflib.get_close_matches(asked, folded, n=3, cutoff=0.8)
+    return tuple(folded[key] for key in dict.fromkeys(found))[:3]
+
+
+@functools.lru_cache(maxsize=1)
+def names() -> tuple[str, ...]:
+    """Return the names of all zones, as the package lists them."""
+    return tuple(resources.files("tzdata").joinpath("zones").read_text("utf-8").split())
