@@ -312,3 +312,46 @@ FLAWS = {
 def test_an_entry_that_no_book_may_hold_is_refused(entry: Entry, said: str) -> None:
     with pytest.raises(PageError, match=said):
         forms.check(entry)
+
+
+def test_every_entry_of_a_gang_says_who_made_it_and_late_pods_of_others_do_not_change_that() -> None:
+    book = Book().apply(replace(a_reservation(a_holding("c"), seats=(a_seat("pod"),)), user="alice"))
+    book = book.apply(replace(a_reservation(a_holding("d"), at=LATER), user="bob"))
+    placement = book.placements[GANG]
+    device = {Uid("c"): Allocated((a_device(),), {GPU: 2})}
+
+    assert placement.user == "alice"
+    settlement = books.settle(placement, device, at=LATER, actor="muster")
+    assert settlement is not None
+    placement = book.apply(settlement).placements[GANG]
+    entries = [
+        settlement,
+        books.readjust(placement, device, at=LATER, actor="muster"),
+        released(placement, pods=("pod",)),
+        books.evict(placement, at=LATER, actor="muster", reason="late"),
+    ]
+    assert [entry.user for entry in entries if entry is not None] == ["alice"] * 4
+
+
+def test_a_settlement_says_how_many_devices_of_each_class_were_given() -> None:
+    planned = replace(a_holding("c"), classes={"large": 1})
+    book = opened(planned)
+    given = {Uid("c"): Allocated((a_device("a"), a_device("b")), {GPU: 2}, {"small": 2})}
+    entry = books.settle(book.placements[GANG], given, at=LATER, actor="muster")
+    assert entry is not None
+
+    assert book.placements[GANG].holdings[Uid("c")].classes == {"large": 1}
+    assert book.apply(entry).placements[GANG].holdings[Uid("c")].classes == {"small": 2}
+
+
+def test_an_adjustment_of_the_charge_alone_is_a_movement_of_its_own() -> None:
+    book = settled(opened(a_holding("c")), {"c": 4})
+    placement = book.placements[GANG]
+    device = placement.holdings[Uid("c")].devices
+
+    entries = [
+        books.readjust(placement, {Uid("c"): Allocated(device, {GPU: amount})}, at=LATER, actor="muster")
+        for amount in (5, 6)
+    ]
+
+    assert len({entry.key for entry in entries if entry is not None}) == 2
