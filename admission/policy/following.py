@@ -67,12 +67,12 @@ class Sight:
 
 def settlement(placement: Placement, sight: Sight, *, at: datetime, actor: str) -> Entry | None:
     """Return the entry that replaces planned by allocated devices, for every claim that has been allocated since."""
-    return books.settle(placement, _given(placement, sight, settled=False), at=at, actor=actor)
+    return books.settle(placement, allocated(placement, sight, settled=False), at=at, actor=actor)
 
 
 def adjustment(placement: Placement, sight: Sight, *, at: datetime, actor: str) -> Entry | None:
     """Return the entry for settled claims that were deallocated and allocated anew with other devices."""
-    given = _given(placement, sight, settled=True)
+    given = allocated(placement, sight, settled=True)
     changed = {uid: new for uid, new in given.items() if _differs(placement.holdings[uid], new)}
     return books.readjust(placement, changed, at=at, actor=actor)
 
@@ -98,6 +98,33 @@ def release(placement: Placement, sight: Sight, wanted: frozenset[Uid], *, at: d
     claims = {uid for uid, holding in placement.holdings.items() if _is_free(uid, holding, sight, wanted)}
     reason = "the pods have ended and their claims are free" if claims else "the pods have ended"
     return books.release(placement, pods=pods, claims=claims, at=at, actor=actor, reason=reason)
+
+
+def allocated(placement: Placement, sight: Sight, *, settled: bool) -> dict[Uid, books.Allocated]:
+    """Return what claims were allocated, of those that are settled in the books or of those that are not.
+
+    The charge is what was planned where a device has left its slice or has no price.
+    """
+    found: dict[Uid, books.Allocated] = {}
+    for uid, holding in placement.holdings.items():
+        claim = sight.claims.get(uid)
+        if holding.settled is settled and claim is not None and claim.allocation is not None:
+            given = tuple(result.given for result in claim.allocation.devices)
+            charge = price(claim, sight)
+            found[uid] = books.Allocated(given, holding.charge if charge is None else charge)
+    return found
+
+
+def price(claim: Claim, sight: Sight) -> Charge | None:
+    """Return the charge of what a claim was allocated; None where a device has left its slice or has no price."""
+    given: list[metering.Given] = []
+    for result in claim.allocation.devices if claim.allocation else ():
+        device = sight.devices.get(result.device)
+        if device is None:
+            return None
+        given.append(metering.Given(result.given, device, result.admin_access, result.consumed or None))
+    charge = metering.charge(sight.meters, claim.spec, given)
+    return None if isinstance(charge, ChargeError) else charge
 
 
 def unfinished(group: Group) -> list[tuple[Pod, NodeName]]:
@@ -130,32 +157,8 @@ def eviction(group: Group, sight: Sight, *, start_timeout: timedelta, now: datet
     return None
 
 
-def _given(placement: Placement, sight: Sight, *, settled: bool) -> dict[Uid, books.Allocated]:
-    """Return what claims were allocated, of those that are settled in the books or of those that are not."""
-    found: dict[Uid, books.Allocated] = {}
-    for uid, holding in placement.holdings.items():
-        claim = sight.claims.get(uid)
-        if holding.settled is settled and claim is not None and claim.allocation is not None:
-            given = tuple(result.given for result in claim.allocation.devices)
-            found[uid] = books.Allocated(given, _price(claim, holding, sight.devices, sight.meters))
-    return found
-
-
 def _differs(holding: Holding, given: books.Allocated) -> bool:
     return sorted(holding.devices) != sorted(given.devices)
-
-
-def _price(claim: Claim, planned: Holding, devices: Mapping[DeviceId, Device], meters: Meters) -> Charge:
-    """Return the charge of what was allocated; what was planned where a device has left its slice or has no price."""
-    assert claim.allocation is not None  # noqa: S101 - the caller has looked
-    given: list[metering.Given] = []
-    for result in claim.allocation.devices:
-        device = devices.get(result.device)
-        if device is None:
-            return planned.charge
-        given.append(metering.Given(result.given, device, result.admin_access, result.consumed or None))
-    charge = metering.charge(meters, claim.spec, given)
-    return planned.charge if isinstance(charge, ChargeError) else charge
 
 
 def _is_over(seat: Seat, sight: Sight) -> bool:
