@@ -49,7 +49,8 @@ controlplane: env ## build the real control plane, once per version
 	@$(RUN) python -m tests.controlplane build
 
 .PHONY: deps
-deps: env ## system packages that tests need (none yet), and the environment
+deps: env ## PostgreSQL, for the tests of the ledger (as root by apt-get, else it says what to install)
+	@$(RUN) python -m tests.postgres install
 
 .PHONY: env
 env: .venv/.synced ## uv and the locked virtual environment

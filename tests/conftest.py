@@ -1,10 +1,41 @@
-"""How thoroughly laws are tried: HYPOTHESIS_PROFILE is `quick` for the fast loop, `thorough` in `make test`."""
+"""What tests of every kind share.
+
+How thoroughly laws are tried: HYPOTHESIS_PROFILE is `quick` for the fast loop, `thorough` in `make test`.
+"""
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
+
+from tests import postgres as postgresql
 
 # No deadline: how long one example takes says more about the machine than about the law.
 settings.register_profile("quick", max_examples=30, deadline=None)
 settings.register_profile("thorough", max_examples=200, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[postgresql.Server]:
+    """One PostgreSQL for all tests of the run that do not kill it; each takes a database of its own."""
+    with started(fsync=False) as server:
+        yield server
+
+
+@pytest.fixture
+def durable_postgres() -> Iterator[postgresql.Server]:
+    """A PostgreSQL that flushes every commit to the disk, for one test to stop, kill and start again."""
+    with started(fsync=True) as server:
+        yield server
+
+
+def started(*, fsync: bool) -> postgresql.Server:
+    """Return a server to enter. Without PostgreSQL the test fails where it could be installed, and else skips."""
+    try:
+        return postgresql.Server(fsync=fsync)
+    except postgresql.ProgramsMissing as missing:
+        if postgresql.programs.must_be_here():
+            pytest.fail(f"{missing}; `make deps` does so as root on Debian")
+        pytest.skip(str(missing))

@@ -1,10 +1,15 @@
-"""What the ledger's tests share: a migrated file, a short history, and a way past the triggers."""
+"""What the ledger's tests share: migrated databases, a short history, and a way past the triggers."""
 
+import asyncio
+import itertools
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+import pytest
 
 from admission.api.devices import DeviceId
 from admission.api.entries import Entry, Holding, RequestDevice, Seat
@@ -12,15 +17,25 @@ from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.ledger import migrating
 from admission.quota import books
 from admission.quota.books import Allocated, Book
+from tests.postgres import Server, query
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 QUEUE = QueueName("team-a")
 GPU = MeterName("gpu")
 CLUSTER = "east"
 
-TRIGGERS = [f"{table}_refuse_{verb}" for table in ("transactions", "postings") for verb in ("update", "delete")]
+TRIGGERS = {
+    "sqlite": [f"{table}_refuse_{verb}" for table in ("transactions", "postings") for verb in ("update", "delete")],
+    "postgresql": [f"{table}_refuse_change" for table in ("transactions", "postings")],
+}
+"""The names of the triggers that keep the books append-only."""
+
+ON_SQLITE = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+ON_POSTGRESQL = pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+"""Marks of tests that hold for one kind of database alone."""
 
 _schema: list[bytes] = []
+_templates: dict[Path, str] = {}
 
 
 def url_of(path: Path) -> str:
@@ -31,14 +46,58 @@ def file_of(url: str) -> Path:
     return Path(url.partition(":///")[2])
 
 
-async def a_ledger(folder: Path) -> str:
-    """Return the URL of a new ledger. The schema is made once and copied."""
-    url = url_of(folder / "ledger.db")
+def database_of(url: str) -> str:
+    """Return the kind of database that a URL names: `sqlite` or `postgresql`."""
+    return url.partition(":")[0].partition("+")[0]
+
+
+def unused(folder: Path) -> Path:
+    """Return a path in a folder that holds nothing yet."""
+    return next(path for number in itertools.count() if not (path := folder / f"ledger{number}.db").exists())
+
+
+def a_sqlite_ledger(folder: Path) -> str:
+    """Return the URL of a new ledger in a file. The schema is made once and copied."""
+    url = url_of(unused(folder))
     if not _schema:
-        await migrating.migrate(url)
+        migrated(url)
         _schema.append(file_of(url).read_bytes())
     file_of(url).write_bytes(_schema[0])
     return url
+
+
+async def a_ledger(folder: Path) -> str:
+    """Do the same from asynchronous code."""
+    return await asyncio.to_thread(a_sqlite_ledger, folder)
+
+
+def template_in(server: Server) -> str:
+    """Return the name of a migrated database in a server, to copy new ledgers from."""
+    if server.log not in _templates:
+        url = server.database()
+        migrated(url)
+        _templates[server.log] = url.rpartition("/")[2]
+    return _templates[server.log]
+
+
+def migrated(url: str) -> None:
+    """Make the tables, from synchronous and async code alike."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, migrating.migrate(url)).result()
+
+
+@contextmanager
+def dropped(server: Server) -> Iterator[Callable[..., str]]:
+    """Yield what makes databases, as copies of a template if one is named; they are dropped afterwards."""
+    made: list[str] = []
+
+    def make(template: str | None = None) -> str:
+        made.append(server.database(template=template))
+        return made[-1]
+
+    yield make
+    for url in made:
+        server.drop(url)
 
 
 def minutes(count: int) -> datetime:
@@ -89,12 +148,28 @@ def a_history() -> list[Entry]:
 
 
 def tamper(url: str, *statements: str) -> None:
-    """Change a ledger's file as somebody would who has write access and drops the triggers first."""
+    """Change a ledger as somebody would who has write access and drops the triggers first."""
+    run(url, *(drop_trigger(url, name) for name in TRIGGERS[database_of(url)]), *statements)
+
+
+def drop_trigger(url: str, name: str) -> str:
+    table = name.partition("_")[0]
+    return f"DROP TRIGGER {name}" + (f" ON {table}" if database_of(url) == "postgresql" else "")
+
+
+def run(url: str, *statements: str) -> None:
+    """Run statements in one transaction each, past Muster."""
+    if database_of(url) == "postgresql":
+        query(url, *statements)
+        return
     with closing(sqlite3.connect(file_of(url), isolation_level=None)) as connection:
-        for statement in (*(f"DROP TRIGGER {name}" for name in TRIGGERS), *statements):
+        for statement in statements:
             connection.execute(statement)
 
 
-def rows(url: str, statement: str) -> Iterator[tuple[object, ...]]:
+def rows(url: str, statement: str) -> list[tuple[object, ...]]:
+    """Return what a statement reads, past Muster."""
+    if database_of(url) == "postgresql":
+        return query(url, statement)
     with closing(sqlite3.connect(file_of(url))) as connection:
-        yield from connection.execute(statement).fetchall()
+        return connection.execute(statement).fetchall()

@@ -3,12 +3,12 @@
 import asyncio
 import sqlite3
 import sys
-from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta, timezone
 from pathlib import Path
 
+import asyncpg
 import pytest
 from blockbuster import blockbuster_ctx
 from sqlalchemy.exc import DBAPIError
@@ -33,29 +33,22 @@ from tests.integration.ledgers import (
     AT,
     CLUSTER,
     GPU,
+    ON_POSTGRESQL,
+    ON_SQLITE,
     QUEUE,
-    TRIGGERS,
     a_gang,
     a_grant,
     a_history,
-    a_ledger,
     file_of,
     minutes,
     rows,
+    run,
     tamper,
     url_of,
 )
 
-
-@pytest.fixture
-async def url(tmp_path: Path) -> str:
-    return await a_ledger(tmp_path)
-
-
-@pytest.fixture
-async def ledger(url: str) -> AsyncIterator[SqlLedger]:
-    async with SqlLedger.open(url, CLUSTER) as opened:
-        yield opened
+REFUSED = (sqlite3.IntegrityError, asyncpg.RaiseError)
+"""What a trigger's refusal is to the drivers."""
 
 
 async def test_a_new_ledger_is_empty(ledger: SqlLedger) -> None:
@@ -94,6 +87,7 @@ async def test_amounts_beyond_64_bits_are_exact(ledger: SqlLedger) -> None:
     assert (await ledger.verify()).ok
 
 
+@ON_SQLITE
 @pytest.mark.parametrize("amount", ["1.0", "1e3", "+1", "-0", "01", "", " 1", "1-", "--1", "9" * 39, b"1"])
 async def test_sqlite_refuses_text_that_is_not_a_whole_number(url: str, amount: str | bytes) -> None:
     with closing(sqlite3.connect(file_of(url))) as connection:
@@ -307,6 +301,7 @@ async def test_a_cancelled_post_is_whole_or_absent_and_the_next_one_works(ledger
     assert verification.transactions == 15
 
 
+@ON_SQLITE
 async def test_a_lock_held_by_another_program_is_waited_for_and_then_reported(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -314,7 +309,7 @@ async def test_a_lock_held_by_another_program_is_waited_for_and_then_reported(
     with closing(sqlite3.connect(file_of(url), isolation_level=None)) as other:
         async with SqlLedger.open(url, CLUSTER) as ledger:
             other.execute("BEGIN IMMEDIATE")
-            with pytest.raises(LedgerAwayError, match=r"ledger\.db does not answer: database is locked"):
+            with pytest.raises(LedgerAwayError, match=r"ledger0\.db does not answer: database is locked"):
                 await ledger.post(a_gang(), epoch=1)
             other.execute("ROLLBACK")
 
@@ -336,6 +331,7 @@ async def test_a_writer_that_is_always_overtaken_gives_up_for_now(
         await ledger.fence(2)
 
 
+@ON_SQLITE
 async def test_reading_does_not_wait_for_a_writer(url: str, ledger: SqlLedger) -> None:
     await ledger.post(a_grant(), epoch=1)
     with closing(sqlite3.connect(file_of(url), isolation_level=None)) as other:
@@ -343,21 +339,32 @@ async def test_reading_does_not_wait_for_a_writer(url: str, ledger: SqlLedger) -
         assert await ledger.load() == Book.replay([a_grant()])
 
 
-async def test_the_books_are_append_only(url: str, ledger: SqlLedger) -> None:
+APPEND_ONLY = {
+    "UPDATE transactions SET reason = 'other'": "transactions are append-only",
+    "DELETE FROM transactions": "transactions are append-only",
+    "UPDATE postings SET amount = '0'": "postings are append-only",
+    "DELETE FROM postings": "postings are append-only",
+}
+
+
+@pytest.mark.parametrize(("statement", "said"), APPEND_ONLY.items(), ids=APPEND_ONLY)
+async def test_the_books_are_append_only(url: str, ledger: SqlLedger, statement: str, said: str) -> None:
     await ledger.post(a_gang(), epoch=1)
-    statements = {
-        "UPDATE transactions SET reason = 'other'": "transactions are append-only",
-        "DELETE FROM transactions": "transactions are append-only",
-        "UPDATE postings SET amount = '0'": "postings are append-only",
-        "DELETE FROM postings": "postings are append-only",
-    }
-    with closing(sqlite3.connect(file_of(url))) as connection:
-        for statement, said in statements.items():
-            with pytest.raises(sqlite3.IntegrityError, match=said):
-                connection.execute(statement)
-    assert [name for (name,) in rows(url, "SELECT name FROM sqlite_master WHERE type = 'trigger'")] == TRIGGERS
+
+    with pytest.raises(REFUSED, match=said):
+        run(url, statement)
+    assert (await ledger.verify()).ok
 
 
+@ON_POSTGRESQL
+async def test_the_books_are_not_truncated(url: str, ledger: SqlLedger) -> None:
+    await ledger.post(a_gang(), epoch=1)
+
+    with pytest.raises(asyncpg.RaiseError, match="are append-only"):
+        run(url, "TRUNCATE transactions CASCADE")
+
+
+@ON_SQLITE
 async def test_a_commit_survives_a_loss_of_power(ledger: SqlLedger) -> None:
     async with sessions.reading(ledger._engine) as connection:
         pragmas = {
@@ -418,6 +425,7 @@ def damage_seats(url: str) -> None:
         file.write(b"\xff" * 4096)
 
 
+@ON_SQLITE
 async def test_a_damaged_page_is_reported_with_the_mend(url: str) -> None:
     async with SqlLedger.open(url, CLUSTER) as ledger:
         await ledger.post(a_gang(claims=200), epoch=1)

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -11,15 +10,15 @@ from admission.api.names import QueueName
 from admission.ledger.ledger import SqlLedger
 from admission.ledger.reporting import Amounts
 from admission.quota.books import Book
-from tests.integration.ledgers import AT, CLUSTER, GPU, QUEUE, a_gang, a_grant, a_history, a_ledger, minutes
+from tests.integration.ledgers import AT, CLUSTER, GPU, QUEUE, a_gang, a_grant, a_history, minutes
 
 EVER = (datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
 OTHER = QueueName("team-b")
 
 
 @pytest.fixture
-async def ledger(tmp_path: Path) -> AsyncIterator[SqlLedger]:
-    async with SqlLedger.open(await a_ledger(tmp_path), CLUSTER) as opened:
+async def ledger(url: str) -> AsyncIterator[SqlLedger]:
+    async with SqlLedger.open(url, CLUSTER) as opened:
         for entry in a_history():
             await opened.post(entry, epoch=1)
         yield opened
