@@ -105,7 +105,7 @@ GOOD = {
     "amounts as text": a_quota(nominal="8", borrowingLimit="0"),
     "bytes": a_quota(nominal="640Gi", lendingLimit="1.5Ti"),
     "an amount with an exponent": a_quota(nominal="5e3"),
-    "the largest amount of the ledger": a_quota(nominal="9" * 38),
+    "the largest amount": a_quota(nominal="1" + "0" * 27),
     "a duration of several parts": a_queue(startTimeout="1h30m"),
     "a duration with decimals": a_queue(startTimeout="1.5h"),
     "a weight below one": a_queue(fairSharing={"weight": "0.5"}),

@@ -1,6 +1,8 @@
 """What the API server stores, our decoders read: both were written from the same page and must not drift apart."""
 
+import re
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -74,6 +76,22 @@ def test_every_way_to_count_is_in_the_schema_and_is_read(measure: str) -> None:
 @given(st.from_regex(fields.WHOLE, fullmatch=True))
 def test_what_the_schema_takes_for_an_amount_is_one(text: str) -> None:
     assert quantities.parse(text) * 10**18 % 1 == 0
+
+
+@given(st.from_regex(fields.HOURS, fullmatch=True))
+def test_what_the_schema_takes_for_hours_is_a_quantity(text: str) -> None:
+    assert quantities.parse(text) * 10**9 % 1 == 0
+
+
+@given(st.decimals(allow_nan=False, allow_infinity=False, min_value=0, max_value=10**15, places=4))
+def test_the_schema_and_the_decoder_agree_which_hours_are_whole_seconds(hours: Decimal) -> None:
+    """The rule of the schema is a pattern, since CEL cannot multiply quantities."""
+    rule = re.compile(fields.STEPS_OF_HOURS)
+    texts = {f"{hours:f}", f"{hours:f}".rstrip("0"), f"{hours * 1000:.0f}m"}
+
+    for text in texts:
+        whole = quantities.parse(text) * 3600 % 1 == 0
+        assert whole == bool(rule.search(text))
 
 
 @given(st.from_regex(fields.DECIMAL, fullmatch=True))
