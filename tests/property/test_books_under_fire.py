@@ -1,0 +1,276 @@
+"""Whatever happens, and wherever the controller dies: the books balance, quota holds, and nothing stays reserved."""
+
+import asyncio
+import shutil
+import sqlite3
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, closing
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from admission.api.entries import Bucket
+from admission.api.names import MeterName, QueueName
+from admission.api.queues import Quota
+from admission.errors import DeposedError
+from admission.ledger.ledger import SqlLedger
+from admission.quota.books import Book
+from tests.builders import NOON, a_cluster
+from tests.integration.ledgers import CLUSTER, a_ledger, file_of
+from tests.property.towns import GPUS, NODES, Fault, Faults, Leader, Town
+
+ROOT = QueueName("lab")
+TEAMS = [QueueName("east"), QueueName("north"), QueueName("west")]
+PARENTS = {QueueName("east"): QueueName("region"), QueueName("north"): QueueName("region")} | {
+    QueueName("west"): ROOT,
+    QueueName("region"): ROOT,
+}
+LIMITS = st.none() | st.integers(0, 4)
+LONG = timedelta(hours=3)
+"""More than any start timeout and back-off of these queues."""
+
+
+class Fire(RuleBasedStateMachine):
+    """People, kube-scheduler, owners of queues, and controllers that die."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.folder = Path(tempfile.mkdtemp(prefix="muster-fire-"))
+        self.stack = AsyncExitStack()
+        self.now = NOON
+        self.jobs = 0
+        self.epoch = 1
+        self.faults = Faults()
+        self.former: Leader | None = None
+
+    @initialize(
+        nominals=st.lists(st.integers(0, 4), min_size=5, max_size=5), limits=st.lists(LIMITS, min_size=10, max_size=10)
+    )
+    def found(self, nominals: list[int], limits: list[int | None]) -> None:
+        builder = a_cluster()
+        for node, gpus in NODES.items():
+            builder.node(node, gpus=gpus)
+        for at, name in enumerate((ROOT, QueueName("region"), *TEAMS)):
+            spec: dict[str, Any] = {"parent": PARENTS[name]} if name in PARENTS else {}
+            quota = {"meter": GPUS, "nominal": str(nominals[at])}
+            given = zip(("borrowingLimit", "lendingLimit"), limits[2 * at : 2 * at + 2], strict=True)
+            quota |= {limit: str(amount) for limit, amount in given if amount is not None and name != ROOT}
+            claims = {"meter": "claims", "nominal": "100"}
+            builder.queue(name, quotas=[quota, claims], startTimeout="5m", requeue={"max": "30m"}, **spec)
+        self.url = self.runner.run(a_ledger(self.folder))
+        self.ledger = self.runner.run(self.stack.enter_async_context(SqlLedger.open(self.url, CLUSTER)))
+        self.town = Town(builder, self.ledger)
+        self.leader = self.runner.run(self._a_leader())
+
+    async def _a_leader(self) -> Leader:
+        leader = Leader(self.town, self.ledger, self.faults, epoch=self.epoch)
+        await leader.begin()
+        return leader
+
+    def book(self) -> Book:
+        return self.runner.run(self.ledger.load())
+
+    # People.
+
+    @rule(queue=st.sampled_from(TEAMS), pods=st.integers(1, 3), gpus=st.integers(0, 3))
+    def submit(self, queue: QueueName, pods: int, gpus: int) -> None:
+        self.jobs += 1
+        self.town.submit(f"job{self.jobs}", queue, pods=pods, gpus=gpus)
+
+    @rule(queue=st.sampled_from(TEAMS), pods=st.integers(1, 2), gpus=st.integers(1, 2), ends=st.booleans())
+    def an_undisturbed_hour(self, queue: QueueName, pods: int, gpus: int, ends: bool) -> None:
+        """A Job comes, starts where it can, and ends or not; whoever was let in earlier starts as well."""
+        self.submit(queue, pods, gpus)
+        self._undisturbed(minutes=1)
+        book = self.book()
+        for pod in self.town.let_in(book):
+            self.town.bind(pod, book, otherwise=False)
+        self._undisturbed(minutes=1)
+        if ends:
+            self.town.finish(self.town.running()[:2])
+        self._undisturbed(minutes=58)
+
+    def _undisturbed(self, minutes: int) -> None:
+        self.cycle(60 * minutes, -1, Fault.REFUSED)
+
+    @rule(data=st.data())
+    def delete_pods(self, data: st.DataObject) -> None:
+        self.town.delete(data.draw(_some(self.town.everybody())))
+
+    @rule(data=st.data())
+    def take_an_allocation_away(self, data: st.DataObject) -> None:
+        for uid in data.draw(_some(self.town.allocated())):
+            self.town.deallocate(uid)
+
+    @rule(
+        name=st.sampled_from([ROOT, *PARENTS]),
+        nominal=st.integers(0, 6),
+        borrowing=LIMITS,
+        lending=LIMITS,
+    )
+    def edit_a_quota(self, name: QueueName, nominal: int, borrowing: int | None, lending: int | None) -> None:
+        queue = self.town.queue_of(name)
+        limits = {} if name == ROOT else {"borrowing_limit": borrowing, "lending_limit": lending}
+        edited = Quota(meter=GPUS, nominal=nominal, **limits)
+        others = tuple(quota for quota in queue.quotas if quota.meter != GPUS)
+        self.town.edit(replace(queue, quotas=(edited, *others)))
+
+    # Kubernetes.
+
+    @rule(data=st.data(), otherwise=st.booleans())
+    def bind_some(self, data: st.DataObject, otherwise: bool) -> None:
+        book = self.book()
+        for pod in data.draw(_some(self.town.let_in(book))):
+            self.town.bind(pod, book, otherwise=otherwise)
+
+    @rule(data=st.data())
+    def end_some(self, data: st.DataObject) -> None:
+        self.town.finish(data.draw(_some(self.town.running())))
+
+    # Muster.
+
+    @rule(seconds=st.integers(0, 400), after=st.integers(-1, 12), kind=st.sampled_from(Fault))
+    def cycle(self, seconds: int, after: int, kind: Fault) -> None:
+        self.now += timedelta(seconds=seconds)
+        self.faults.kind, self.faults.after = kind, after
+        before = self.book()
+        result = self.runner.run(self.leader.cycle(self.now))
+        self.faults.never()
+        self._check_quota(before, self.book())
+        if result is None:
+            self.succeed()
+
+    @precondition(lambda self: self.former is None)
+    @rule()
+    def succeed(self) -> None:
+        """Another controller takes the lead; the former one does not know it yet."""
+        self.former = self.leader
+        self.epoch += 1
+        self.leader = self.runner.run(self._a_leader())
+
+    @precondition(lambda self: self.former is not None)
+    @rule()
+    def a_deposed_leader_acts(self) -> None:
+        assert self.former is not None
+        before = self._rows()
+        town = Town(a_cluster(), self.ledger)
+        town.__dict__.update({name: dict(value) for name, value in vars(self.town).items() if isinstance(value, dict)})
+        ports = self.former.desk.ports
+        self.former.desk.ports = replace(ports, view=self.town, pods=town, workloads=town, reports=town)
+        try:
+            self.runner.run(self.former.cycle(self.now))
+        except DeposedError:
+            pass
+        finally:
+            self.former = None
+        assert self._rows() == before
+
+    # What holds at any time.
+
+    @invariant()
+    def every_transaction_sums_to_zero(self) -> None:
+        sums: Counter[tuple[Any, ...]] = Counter()
+        for sequence, queue, meter, bucket, amount in self._postings():
+            unit = "meter-seconds" if bucket in (Bucket.SUPPLY, Bucket.SPENT) else "amount"
+            sums[sequence, queue, meter, unit] += int(amount)
+        assert not any(sums.values())
+
+    def _check_quota(self, before: Book, after: Book) -> None:
+        """Nobody who took more in this cycle has more than the tree gives, limits included."""
+        quotas = {name: _quota(self.town, name) for name in (ROOT, *PARENTS)}
+        had, has = _taken(before), _taken(after)
+        for name in TEAMS:
+            if has[name] > had[name]:
+                _check_path(name, quotas, has)
+
+    def teardown(self) -> None:
+        if hasattr(self, "ledger"):
+            self._after_all()
+        self.runner.run(self.stack.aclose())
+        self.runner.close()
+        shutil.rmtree(self.folder)
+
+    def _after_all(self) -> None:
+        """Everybody leaves; what remains is what was granted, and the chain proves it."""
+        self.town.delete(self.town.everybody())
+        for _ in range(3):
+            self.now += LONG
+            self.runner.run(self.leader.cycle(self.now))
+        left = self.book()
+        assert left.placements == {}
+        assert {use for queue in left.usage().values() for use in queue.values()} <= {(0, 0)}
+        for name in (ROOT, *PARENTS):
+            assert left.balance(name, GPUS, Bucket.FREE) == _quota(self.town, name).nominal
+        found = self.runner.run(self.ledger.verify())
+        assert found.ok, found.finding
+
+    def _postings(self) -> list[Any]:
+        return self._read("SELECT sequence, queue, meter, bucket, amount FROM postings")
+
+    def _rows(self) -> list[Any]:
+        return self._read("SELECT count(*) FROM transactions")
+
+    def _read(self, statement: str) -> list[Any]:
+        with closing(sqlite3.connect(file_of(self.url))) as connection:
+            return connection.execute(statement).fetchall()
+
+
+def _some(things: list[Any]) -> st.SearchStrategy[list[Any]]:
+    return st.lists(st.sampled_from(things), unique_by=id, max_size=4) if things else st.just([])
+
+
+def _taken(book: Book) -> Counter[QueueName]:
+    taken = {queue: sum(meters.get(GPUS, (0, 0))) for queue, meters in book.usage().items()}
+    return Counter(taken)
+
+
+def _quota(town: Town, name: QueueName) -> Quota:
+    return next(quota for quota in town.queue_of(name).quotas if quota.meter == MeterName(GPUS))
+
+
+def _check_path(name: QueueName, quotas: Mapping[QueueName, Quota], taken: Mapping[QueueName, int]) -> None:
+    """Check the queue and those above it, by sums written down from the definition of the limits."""
+    at: QueueName | None = name
+    while at is not None:
+        has, due = _used(at, quotas, taken), _due(at, quotas)
+        limit = quotas[at].borrowing_limit
+        if at == ROOT:
+            assert has <= due, f"{has} of {due} are taken in all"
+        elif limit is not None:
+            assert has <= due + limit, f"{at} has {has}, its own are {due} and it may borrow {limit}"
+        at = PARENTS.get(at)
+
+
+def _due(name: QueueName, quotas: Mapping[QueueName, Quota]) -> int:
+    """Return a queue's own quota with what its children lend it."""
+    return quotas[name].nominal + sum(
+        _due(child, quotas) - _kept(child, quotas) for child, above in PARENTS.items() if above == name
+    )
+
+
+def _kept(name: QueueName, quotas: Mapping[QueueName, Quota]) -> int:
+    limit = quotas[name].lending_limit
+    return 0 if limit is None else max(0, _due(name, quotas) - limit)
+
+
+def _used(name: QueueName, quotas: Mapping[QueueName, Quota], taken: Mapping[QueueName, int]) -> int:
+    """Return what counts against a queue: its own use, and its children's beyond what they keep for themselves."""
+    return taken.get(name, 0) + sum(
+        max(0, _used(child, quotas, taken) - _kept(child, quotas)) for child, above in PARENTS.items() if above == name
+    )
+
+
+TestFire = Fire.TestCase
+TestFire.settings = settings(
+    deadline=None,
+    stateful_step_count=40,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
