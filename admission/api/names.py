@@ -16,6 +16,9 @@ GANG_MIN = "muster.dev/gang-min"
 RUNTIME = "muster.dev/runtime"
 CLAIMS = "muster.dev/claims"
 
+USER = "muster.dev/user"
+"""Annotation of a pod in a queue, and of a Job's template: who made the workload, as the API server knew them."""
+
 REQUEUED = "muster.dev/requeued"
 """Annotation of a Job that Muster has suspended to take its pods back, and will resume as soon as they are gone."""
 
@@ -49,4 +52,15 @@ def is_extended_claim(claim: Uid) -> bool:
     return claim.endswith(_EXTENDED)
 
 
+def plugin_claim(pod: Uid) -> Uid:
+    """Return what stands for the UID of a claim where a device plugin serves a pod, which needs no claim for that."""
+    return Uid(f"{pod}{_PLUGIN}")
+
+
+def pod_of_plugin_claim(claim: Uid) -> Uid | None:
+    """Return the pod of which a UID is the `plugin_claim`; None where it is that of no pod."""
+    return Uid(claim.removesuffix(_PLUGIN)) if claim.endswith(_PLUGIN) else None
+
+
 _EXTENDED = "/extended-resources"
+_PLUGIN = "/device-plugin"

@@ -81,6 +81,11 @@ class Pod:
     def queue(self) -> str:
         return self.meta.labels.get(names.QUEUE, "")
 
+    @property
+    def user(self) -> str:
+        """Return who made it, or the workload whose controller did; empty where the webhook has not seen that."""
+        return self.meta.annotations.get(names.USER, "")
+
     def claim_name(self, claim: PodClaim) -> str | None:
         """Return the name of the ResourceClaim behind one of the pod's claims; None while it is not made yet."""
         return claim.claim or self.generated_claims.get(claim.name)

@@ -83,8 +83,8 @@ def _refuses_extended(demand: PodDemand, node: Node) -> Refused | None:
 
 def wants(demand: PodDemand) -> dict[str, int]:
     """Return the resources that a node must have left for the pod, without those that devices serve."""
-    by_devices = () if demand.plugged else demand.extended
-    return {name: amount for name, amount in demand.pod.requests.items() if amount > 0 and name not in by_devices}
+    requests = demand.pod.requests
+    return {name: amount for name, amount in requests.items() if amount > 0 and name not in demand.by_devices}
 
 
 def lacking(wants: Mapping[str, int], left: Mapping[str, int] | None) -> str | None:

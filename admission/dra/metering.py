@@ -70,6 +70,8 @@ class Meters:
     rules: Mapping[MeterName, tuple[_Rule, ...]] = field(default_factory=dict)
     known: frozenset[str] = frozenset()
     """Every class that some meter knows."""
+    resources: frozenset[str] = frozenset()
+    """Every extended resource that some meter lists."""
 
     def certain(self, name: MeterName, device_class: str) -> bool:
         """Return whether a meter can count every device of a class, whatever the device is like."""
@@ -98,7 +100,13 @@ def compile_meters(meters: Iterable[Meter]) -> Meters:
         rules[name] = tuple(_rule(source, f"spec.sources[{at}]", found) for at, source in enumerate(meter.sources))
         if found:
             flaws[name] = tuple(found)
-    return Meters(meters=by_name, flaws=flaws, rules=rules, known=classes_known(by_name.values()))
+    return Meters(
+        meters=by_name,
+        flaws=flaws,
+        rules=rules,
+        known=classes_known(by_name.values()),
+        resources=frozenset(name for meter in by_name.values() for name in meter.extended_resources),
+    )
 
 
 def classes_known(meters: Iterable[Meter]) -> frozenset[str]:

@@ -13,7 +13,7 @@ from operator import itemgetter
 from admission.api.gangs import Charge
 from admission.api.meters import AdminAccess
 from admission.api.names import MeterName
-from admission.dra import asking, boards, metering, pools, searching
+from admission.dra import asking, boards, holdings, metering, pools, searching
 from admission.dra.asking import ClaimAsk, Fatal, Mode, Option, Refusal
 from admission.dra.demands import Gang, PodKind
 from admission.dra.found import Budget, Found, Pick, Stuck
@@ -86,7 +86,8 @@ class Placer:
         self._own_needs = [self._needs(kind) for kind in gang.kinds]
         self._counted: dict[Signature, _Counts] = {}
         self._total = [self._all_rooms(kind) for kind in range(len(gang.kinds))]
-        self._cheapest = [self._least(kind) for kind in gang.kinds]
+        self._by_plugins = [self._plugged(kind) for kind in gang.kinds]
+        self._cheapest = [self._least(kind) for kind in range(len(gang.kinds))]
         self._order = sorted(range(len(gang.kinds)), key=self._scarcity)
         # With one kind of pod and nothing shared, what a node takes in does not depend on the others: where the first
         # try is stuck, every other one is too.
@@ -205,7 +206,7 @@ class Placer:
         return found
 
     def _price(self, kind: int, open_: tuple[int, ...], found: Found, signature: Signature) -> Charge:
-        total: dict[MeterName, int] = {}
+        total = dict(self._by_plugins[kind])
         units = self.state.units_of(signature)
         for at, picks in zip(open_, found.picks, strict=True):
             requests = self._gang.kinds[kind].asks[at].requests
@@ -219,6 +220,11 @@ class Placer:
             for meter, _ in marks:
                 total[meter] = total.get(meter, 0) + 1
         return total
+
+    def _plugged(self, kind: PodKind) -> Charge:
+        """Return what every pod of a kind costs for its resources of device plugins, wherever it goes."""
+        demand = kind.members[0]
+        return holdings.charge(self._traits.need.meters, holdings.by_plugins(demand.pod, demand.by_devices))
 
     def _charged(self, option: Option, price: Price) -> Price:
         """Return what of a price is charged: under admin access, only what meters charge there."""
@@ -425,10 +431,10 @@ class Placer:
         )
         return metering.added((self._charge, *rest))
 
-    def _least(self, kind: PodKind) -> Charge:
-        """Return what a pod's own claims cost at least, on any device that does for them."""
-        own = (wanted.ask for wanted in kind.wanted[0] if wanted.shared is None)
-        return metering.added(self._least_of(claim) for claim in own)
+    def _least(self, kind: int) -> Charge:
+        """Return what a pod costs at least: its own claims on any device that does for them, and device plugins."""
+        own = (wanted.ask for wanted in self._gang.kinds[kind].wanted[0] if wanted.shared is None)
+        return metering.added((self._by_plugins[kind], *(self._least_of(claim) for claim in own)))
 
     def _least_of(self, claim: ClaimAsk) -> Charge:
         total: dict[MeterName, int] = {}

@@ -4,12 +4,12 @@ The rule is that of kube-scheduler under `Pin`: pods are placed one after the ot
 first fit of devices on its node, given all that was taken before. Order and nodes are free; the devices are not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from admission.api.entries import RequestDevice
-from admission.api.gangs import Charge, PlannedClaim, PlannedPod
-from admission.dra import asking, demands, explaining, metering, traits, worlds
+from admission.api.entries import Holding, RequestDevice
+from admission.api.gangs import PlannedClaim, PlannedPod
+from admission.dra import asking, demands, explaining, holdings, metering, traits, worlds
 from admission.dra.asking import Fatal, Refusal, Unpriced
 from admission.dra.demands import Gang, Wanted
 from admission.dra.explaining import Explanation
@@ -190,15 +190,11 @@ class _Planning:
         return placer, explaining.stuck(self.gang, self.world, self.traits, placer)
 
     def _plan(self, outcome: Outcome) -> Plan:
-        charges = {
-            worlds.key_of(wanted.claim): self._charge(wanted, given)
-            for placed in outcome.placed
-            for wanted, given in placed.claims
-        }
+        held = tuple(holding for placed in outcome.placed for holding in self._held(placed))
         return Plan(
             pods=tuple(self._planned(placed, outcome) for placed in outcome.placed),
-            charge=metering.added(charges.values()),
-            charges=charges,
+            charge=metering.added(holding.charge for holding in held),
+            holdings=held,
             takings={
                 worlds.key_of(wanted.claim): tuple(one.taking for one in given if one.taking is not None)
                 for placed in outcome.placed
@@ -219,17 +215,35 @@ class _Planning:
             ),
         )
 
-    def _charge(self, wanted: Wanted, given: Sequence[Given]) -> Charge:
+    def _held(self, placed: Placed) -> Iterator[Holding]:
+        """Yield what a pod's claims will hold, and what it will have of device plugins."""
+        for wanted, given in placed.claims:
+            yield self._holding(wanted, given)
+        demand = self.gang.kinds[placed.kind].members[placed.member]
+        pod = demand.pod
+        resources = holdings.by_plugins(pod, demand.by_devices)
+        held = holdings.of_pod(self.traits.need.meters, pod.meta.uid, pod.meta.key, resources)
+        if held is not None:
+            yield held
+
+    def _holding(self, wanted: Wanted, given: Sequence[Given]) -> Holding:
+        meters, claim = self.traits.need.meters, wanted.claim
         charged = [
             metering.Given(
                 device, one.spot.device, one.option.admin, one.taking.share if one.taking is not None else None
             )
             for device, one in zip(_devices(given), given, strict=True)
         ]
-        charge = metering.charge(self.traits.need.meters, wanted.claim.spec, charged)
+        charge = metering.charge(meters, claim.spec, charged)
         if isinstance(charge, ChargeError):
             raise AmountError(charge.message)
-        return charge
+        return Holding(
+            claim_uid=worlds.key_of(claim),
+            claim=claim.meta.key,
+            devices=_devices(given),
+            charge=charge,
+            classes=holdings.classes(meters, claim.spec, ((one.request, one.admin_access) for one in charged)),
+        )
 
 
 def _devices(given: Sequence[Given]) -> tuple[RequestDevice, ...]:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from admission.api.claims import Claim
+from admission.api.entries import Holding
 from admission.api.gangs import Charge, PlannedPod
 from admission.api.names import Uid
 from admission.api.pods import Pod
@@ -27,6 +28,11 @@ class PodDemand:
     claims: tuple[Claim, ...] = ()
     extended: tuple[str, ...] = ()
     plugged: bool = False
+
+    @property
+    def by_devices(self) -> tuple[str, ...]:
+        """Return the resources of the pod that devices serve."""
+        return () if self.plugged else self.extended
 
 
 class Shortfall(Protocol):
@@ -71,13 +77,14 @@ class Kind(StrEnum):
 class Plan:
     """Node and devices for every pod, in the order in which the gates must open.
 
-    A shared claim stands at the first pod that uses it. charges: what each newly allocated claim costs, by its UID (its
-    key where it has none); charge: their sum. takings: what it makes unavailable to others, by the same key.
+    A shared claim stands at the first pod that uses it. holdings: what is newly held, by each claim that has still to
+    be allocated, and by each pod that a device plugin serves; charge: the sum of what they cost. takings: what a claim
+    makes unavailable to others, by its UID (its key where it has none).
     """
 
     pods: tuple[PlannedPod, ...]
     charge: Charge = field(default_factory=dict)
-    charges: Mapping[Uid, Charge] = field(default_factory=dict)
+    holdings: tuple[Holding, ...] = ()
     takings: Mapping[Uid, tuple[Taking, ...]] = field(default_factory=dict)
     steps: int = 0
     """How much of the budget the search took."""

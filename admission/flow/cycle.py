@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
-from admission.api.entries import Entry, Holding, Placement, Seat
+from admission.api.entries import Entry, Placement, Seat
 from admission.api.gangs import GangReport
 from admission.api.names import QueueName
 from admission.api.reasons import Hold, HoldReason
@@ -163,7 +163,6 @@ def _held(decision: Decision, hold: Hold) -> Decision:
 
 
 def _reservation(group: Group, grant: Grant, actor: str, now: datetime) -> Entry:
-    planned = {claim.uid: claim for pod in grant.plan.pods for claim in pod.claims}
     size = len(grant.plan.pods)
     workload = group.identity.workload
     return books.reserve(
@@ -173,14 +172,12 @@ def _reservation(group: Group, grant: Grant, actor: str, now: datetime) -> Entry
         seats=[
             Seat(pod_uid=pod.uid, pod=pod.pod, node=pod.node, claims=grant.claims[pod.uid]) for pod in grant.plan.pods
         ],
-        holdings=[
-            Holding(claim_uid=uid, claim=claim.claim, devices=claim.devices, charge=grant.plan.charges.get(uid, {}))
-            for uid, claim in planned.items()
-        ],
+        holdings=grant.plan.holdings,
         at=now,
         actor=actor,
         reason=f"{size} {'pod' if size == 1 else 'pods'} can be placed together within quota",
         on_behalf_of=f"{workload.kind} {group.identity.namespace}/{workload.name}" if workload else group.key,
+        user=group.user,
     )
 
 

@@ -16,7 +16,7 @@ from admission.api.gangs import Charge
 from admission.api.names import Uid
 from admission.api.pods import Pod
 from admission.api.snapshot import Snapshot
-from admission.dra import extended, metering
+from admission.dra import extended, holdings, metering
 from admission.dra.metering import ChargeError, Given, Meters
 from admission.errors import MendError
 from admission.policy import following
@@ -40,10 +40,11 @@ def entries(groups: Iterable[Group], snapshot: Snapshot, *, at: datetime, actor:
         seated = [(pod, _allocated(pod, snapshot, claims)) for pod in placed(group)]
         own = {claim.meta.uid: claim for _, claims in seated for claim in claims if claim.meta.uid not in charged}
         charged |= own.keys()
-        holdings = {uid: _holding(claim, devices, meters) for uid, claim in own.items()}
-        reservation = _reservation(group, seated, holdings, at=at, actor=actor)
+        held = {uid: _holding(claim, devices, meters) for uid, claim in own.items()}
+        held |= {one.claim_uid: one for one in _plugged(seated, snapshot, meters)}
+        reservation = _reservation(group, seated, held, at=at, actor=actor)
         yield reservation
-        yield from _settlement(reservation, holdings, at=at, actor=actor)
+        yield from _settlement(reservation, held, at=at, actor=actor)
 
 
 def placed(group: Group) -> tuple[Pod, ...]:
@@ -62,10 +63,26 @@ def _allocated(pod: Pod, snapshot: Snapshot, claims: Mapping[Uid, Claim]) -> lis
 
 
 def _holding(claim: Claim, devices: Mapping[DeviceId, Device], meters: Meters) -> Holding:
-    given = tuple(result.given for result in claim.allocation.devices) if claim.allocation else ()
+    results = claim.allocation.devices if claim.allocation else ()
     return Holding(
-        claim_uid=claim.meta.uid, claim=claim.meta.key, devices=given, charge=_charge(claim, devices, meters)
+        claim_uid=claim.meta.uid,
+        claim=claim.meta.key,
+        devices=tuple(result.given for result in results),
+        charge=_charge(claim, devices, meters),
+        classes=holdings.classes(meters, claim.spec, ((result.given, result.admin_access) for result in results)),
     )
+
+
+def _plugged(seated: Seated, snapshot: Snapshot, meters: Meters) -> Iterator[Holding]:
+    """Yield what pods have of device plugins: the extended resources that no claim was made for."""
+    for pod, claims in seated:
+        made = [claim.spec for claim in claims if claim.meta.uid == names.extended_claim(pod.meta.uid)]
+        served = {option.device_class for spec in made for option in metering.options_of(spec).values()}
+        offered = extended.resources_of(pod, snapshot.classes)
+        by_devices = [name for name in offered if extended.class_of(name, snapshot.classes) in served]
+        held = holdings.of_pod(meters, pod.meta.uid, pod.meta.key, holdings.by_plugins(pod, by_devices))
+        if held is not None:
+            yield held
 
 
 def _charge(claim: Claim, devices: Mapping[DeviceId, Device], meters: Meters) -> Charge:
@@ -81,7 +98,7 @@ def _charge(claim: Claim, devices: Mapping[DeviceId, Device], meters: Meters) ->
     return charge
 
 
-def _reservation(group: Group, seated: Seated, holdings: Mapping[Uid, Holding], *, at: datetime, actor: str) -> Entry:
+def _reservation(group: Group, seated: Seated, held: Mapping[Uid, Holding], *, at: datetime, actor: str) -> Entry:
     return books.reserve(
         gang_uid=group.uid,
         gang=group.key,
@@ -90,17 +107,18 @@ def _reservation(group: Group, seated: Seated, holdings: Mapping[Uid, Holding], 
             Seat(pod_uid=pod.meta.uid, pod=pod.meta.key, node=pod.node, claims=tuple(c.meta.uid for c in claims))
             for pod, claims in seated
         ],
-        holdings=holdings.values(),
+        holdings=held.values(),
         at=at,
         actor=actor,
         reason="its pods run already",
         on_behalf_of=group.key,
+        user=next((pod.user for pod, _ in seated if pod.user), ""),
     )
 
 
-def _settlement(reservation: Entry, holdings: Mapping[Uid, Holding], *, at: datetime, actor: str) -> Iterator[Entry]:
+def _settlement(reservation: Entry, held: Mapping[Uid, Holding], *, at: datetime, actor: str) -> Iterator[Entry]:
     placement = books.Book().apply(reservation).placements[reservation.gang_uid]
-    allocated = {uid: books.Allocated(holding.devices, holding.charge) for uid, holding in holdings.items()}
+    allocated = {uid: books.Allocated(one.devices, one.charge, one.classes) for uid, one in held.items()}
     entry = books.settle(placement, allocated, at=at, actor=actor)
     if entry is not None:
         yield entry

@@ -4,10 +4,11 @@
 nothing; `flow.cycle` commits.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from admission.api import names
 from admission.api.claims import Claim
 from admission.api.gangs import Charge
 from admission.api.meta import EPOCH
@@ -15,7 +16,7 @@ from admission.api.names import GangUid, MeterName, QueueName, Uid
 from admission.api.queues import Queue, QueueingStrategy, StopPolicy, UnmeteredClasses
 from admission.api.reasons import Denial, DenyReason, Detail, Hold, HoldReason
 from admission.api.snapshot import Snapshot
-from admission.dra import extended, metering, planning, plans, worlds
+from admission.dra import extended, holdings, metering, planning, plans, worlds
 from admission.dra.metering import Meters
 from admission.dra.plans import NoPlan, Plan, PodDemand
 from admission.dra.releases import Profile
@@ -356,12 +357,37 @@ def _shortage(inputs: Inputs, charge: Charge) -> available.Shortage | None:
 
 
 def _at_least(inputs: Inputs) -> Charge:
-    """Return the least that the gang's claims can cost, each claim once, those already allocated not at all."""
+    """Return the least that the gang can cost: each claim once, those already allocated not at all.
+
+    Extended resources count as what they cost where they are cheaper, with device plugins or with devices.
+    """
     total: dict[MeterName, int] = {}
-    for claim in _new_claims(inputs):
-        for meter, amount in metering.lower_bound(inputs.rules.meters, claim.spec).items():
+    bounds = (metering.lower_bound(inputs.rules.meters, claim.spec) for claim in _named_claims(inputs))
+    for charge in (*bounds, *_at_least_extended(inputs)):
+        for meter, amount in charge.items():
             total[meter] = total.get(meter, 0) + amount
     return total
+
+
+def _at_least_extended(inputs: Inputs) -> Iterator[Charge]:
+    """Yield the least that each pod's extended resources can cost."""
+    meters, nodes = inputs.rules.meters, inputs.rules.snapshot.nodes.values()
+    plugged: dict[tuple[str, ...], bool] = {}
+    for demand in inputs.demands:
+        offered = demand.extended
+        if offered not in plugged:
+            plugged[offered] = any(all(extended.is_plugged(node, offered)) for node in nodes)
+        claim = demand.claims[-1].spec if offered else None
+        if claim is not None and not plugged[offered]:
+            yield metering.lower_bound(meters, claim)
+            yield holdings.charge(meters, holdings.by_plugins(demand.pod, offered))
+        else:
+            yield holdings.least(meters, holdings.by_plugins(demand.pod), offered, claim)
+
+
+def _named_claims(inputs: Inputs) -> list[Claim]:
+    """Return the claims to allocate that pods name: all but those for extended resources."""
+    return [claim for claim in _new_claims(inputs) if not names.is_extended_claim(claim.meta.uid)]
 
 
 def _new_claims(inputs: Inputs) -> list[Claim]:

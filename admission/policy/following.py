@@ -15,10 +15,11 @@ from admission.api.claims import Claim
 from admission.api.devices import Device, DeviceId
 from admission.api.entries import Entry, Holding, Placement, Seat
 from admission.api.gangs import Charge
+from admission.api.meters import Measure
 from admission.api.names import NodeName, Uid
 from admission.api.pods import Pod
 from admission.api.snapshot import Snapshot
-from admission.dra import extended, metering
+from admission.dra import extended, holdings, metering
 from admission.dra.metering import ChargeError, Meters
 from admission.policy.recognition import Group
 from admission.quota import books
@@ -71,9 +72,13 @@ def settlement(placement: Placement, sight: Sight, *, at: datetime, actor: str) 
 
 
 def adjustment(placement: Placement, sight: Sight, *, at: datetime, actor: str) -> Entry | None:
-    """Return the entry for settled claims that were deallocated and allocated anew with other devices."""
+    """Return the entry for settled claims that were deallocated and allocated anew otherwise.
+
+    Otherwise means other devices, or shares that consume something else. What has another price today, on a meter that
+    was changed, added or removed meanwhile, stays charged as it is.
+    """
     given = allocated(placement, sight, settled=True)
-    changed = {uid: new for uid, new in given.items() if _differs(placement.holdings[uid], new)}
+    changed = {uid: new for uid, new in given.items() if _differs(placement.holdings[uid], new, sight)}
     return books.readjust(placement, changed, at=at, actor=actor)
 
 
@@ -92,7 +97,8 @@ def release(placement: Placement, sight: Sight, wanted: frozenset[Uid], *, at: d
     """Return the entry that gives back what is gone. wanted: `wanted_claims` of all placements.
 
     A seat ends with its pod. A holding ends when its claim is gone, or when the claim is not allocated and no pod that
-    would use it is left; while such a pod lives, kube-scheduler may still allocate it, so it stays charged.
+    would use it is left; while such a pod lives, kube-scheduler may still allocate it, so it stays charged. What a
+    device plugin serves ends with its pod.
     """
     pods = {uid for uid, seat in placement.seats.items() if _is_over(seat, sight)}
     claims = {uid for uid, holding in placement.holdings.items() if _is_free(uid, holding, sight, wanted)}
@@ -103,16 +109,40 @@ def release(placement: Placement, sight: Sight, wanted: frozenset[Uid], *, at: d
 def allocated(placement: Placement, sight: Sight, *, settled: bool) -> dict[Uid, books.Allocated]:
     """Return what claims were allocated, of those that are settled in the books or of those that are not.
 
-    The charge is what was planned where a device has left its slice or has no price.
+    What device plugins serve is taken as soon as the pod is bound. The charge is what was planned where a device has
+    left its slice or has no price, and on meters that are gone or cannot be read: nothing gets free by that.
     """
     found: dict[Uid, books.Allocated] = {}
     for uid, holding in placement.holdings.items():
-        claim = sight.claims.get(uid)
-        if holding.settled is settled and claim is not None and claim.allocation is not None:
-            given = tuple(result.given for result in claim.allocation.devices)
-            charge = price(claim, sight)
-            found[uid] = books.Allocated(given, holding.charge if charge is None else charge)
+        if holding.settled is not settled:
+            continue
+        given = _plugged(uid, holding, sight) or _given(uid, holding, sight)
+        if given is not None:
+            gone = {meter: amount for meter, amount in holding.charge.items() if meter not in sight.meters.meters}
+            found[uid] = given._replace(charge={**given.charge, **gone})
     return found
+
+
+def _plugged(uid: Uid, holding: Holding, sight: Sight) -> books.Allocated | None:
+    """Return what a pod has of device plugins, once it is bound."""
+    owner = names.pod_of_plugin_claim(uid)
+    pod = sight.snapshot.pods.get(owner) if owner is not None else None
+    if pod is None or not pod.node:
+        return None
+    return books.Allocated((), holdings.charge(sight.meters, holding.classes), holding.classes)
+
+
+def _given(uid: Uid, holding: Holding, sight: Sight) -> books.Allocated | None:
+    claim = sight.claims.get(uid)
+    if claim is None or claim.allocation is None:
+        return None
+    results = claim.allocation.devices
+    charge = price(claim, sight)
+    return books.Allocated(
+        tuple(result.given for result in results),
+        holding.charge if charge is None else charge,
+        holdings.classes(sight.meters, claim.spec, ((result.given, result.admin_access) for result in results)),
+    )
 
 
 def price(claim: Claim, sight: Sight) -> Charge | None:
@@ -157,8 +187,16 @@ def eviction(group: Group, sight: Sight, *, start_timeout: timedelta, now: datet
     return None
 
 
-def _differs(holding: Holding, given: books.Allocated) -> bool:
-    return sorted(holding.devices) != sorted(given.devices)
+def _differs(holding: Holding, given: books.Allocated, sight: Sight) -> bool:
+    """Return whether a claim has other devices than the books say, or shares that consume something else."""
+    if sorted(holding.devices) != sorted(given.devices):
+        return True
+    claim = sight.claims.get(holding.claim_uid)
+    if claim is None or claim.allocation is None or not any(result.consumed for result in claim.allocation.devices):
+        return False
+    meters = sight.meters.meters
+    measuring = {name for name in meters if any(one.measure is Measure.CAPACITY for one in meters[name].sources)}
+    return any(given.charge.get(name) != amount for name, amount in holding.charge.items() if name in measuring)
 
 
 def _is_over(seat: Seat, sight: Sight) -> bool:
@@ -172,6 +210,10 @@ def _is_lost(seat: Seat, sight: Sight) -> bool:
 
 
 def _is_free(uid: Uid, holding: Holding, sight: Sight, wanted: frozenset[Uid]) -> bool:
+    owner = names.pod_of_plugin_claim(uid)
+    if owner is not None:
+        pod = sight.snapshot.pods.get(owner)
+        return not sight.is_unreadable("Pod", holding.claim) if pod is None else pod.finished
     claim = sight.claims.get(uid)
     if claim is None and names.is_extended_claim(uid) and uid in wanted:
         return False

@@ -70,6 +70,11 @@ class Group:
         return self.identity.uid
 
     @property
+    def user(self) -> str:
+        """Return who made the first of the pods that wait and say so, as the API server knew them."""
+        return next((pod.user for pod in self.waiting if pod.user), "")
+
+    @property
     def waiting(self) -> tuple[Pod, ...]:
         """Return the pods that are held and have no seat yet."""
         return tuple(pod for pod in self.pods if pod.gated and not self._is_seated(pod))

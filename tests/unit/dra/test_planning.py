@@ -380,7 +380,7 @@ def test_a_gang_that_fits_but_for_its_quota_is_over_quota() -> None:
 
     assert isinstance(plan, Plan)
     assert plan.charge == {"gpus": 8}
-    assert plan.charges == {f"claim-p-{at}-0": {"gpus": 2} for at in range(4)}
+    assert {one.claim_uid: one.charge for one in plan.holdings} == {f"claim-p-{at}-0": {"gpus": 2} for at in range(4)}
     answer = refused(world.plan(*pods, meters=GPUS, affordable=Upto("gpus", 7)))
     assert (answer.kind, answer.message) == (Kind.OVER_QUOTA, "too dear")
 

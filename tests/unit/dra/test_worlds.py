@@ -245,7 +245,7 @@ def test_claims_without_uid_are_told_apart_by_name() -> None:
     plan = builder.plan(first, second)
     assert places(plan) == {"p": "a", "q": "b"}
     assert isinstance(plan, Plan)
-    assert set(plan.charges) == {"team/p-c", "team/q-c"}
+    assert {one.claim_uid for one in plan.holdings} == {"team/p-c", "team/q-c"}
 
     world = worlds.granted(
         builder.world(), replace(plan, pods=plan.pods[:1]), {first.pod.meta.uid: first.pod}, "team/g"
