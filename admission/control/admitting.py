@@ -46,6 +46,7 @@ async def admit(
 ) -> None:
     """Run cycles until cancelled. Raises DeposedError when a later leader has written to the ledger."""
     loop = asyncio.get_running_loop()
+    before = Result()
     while True:
         started = loop.time()
         try:
@@ -55,6 +56,8 @@ async def admit(
             await asyncio.sleep(pace.retry)
             continue
         _tell(result)
+        _warn(result, before)
+        before = result
         observe(result, loop.time() - started)
         await _something(changes, _until(result, clock(), pace.resync))
         await asyncio.sleep(pace.debounce)
@@ -67,6 +70,17 @@ def _tell(result: Result) -> None:
         gang = by_uid[uid]
         charges = {meter: str(amount) for meter, amount in gang.charges.items()}
         log.info("admitted", gang=gang.key, queue=gang.queue, pods=gang.pods, charges=charges)
+
+
+def _warn(result: Result, before: Result) -> None:
+    """Log when it begins that the clock is behind the books, or that entries wait for the database; not each cycle."""
+    if result.behind and not before.behind:
+        seconds = result.behind.total_seconds()
+        log.warning("the clock is behind the books, whose time is kept instead; set the clock right", seconds=seconds)
+    if result.unposted and not before.unposted:
+        log.warning("the ledger's database is away; what happens is kept until it is back", entries=result.unposted)
+    if before.unposted and not result.unposted:
+        log.info("the ledger's database has what happened meanwhile", entries=before.unposted)
 
 
 def _until(result: Result, now: datetime, resync: float) -> float:

@@ -1,4 +1,9 @@
-"""Keeping the books: what has happened in the cluster is posted, all or none at a time.
+"""Keeping the books: what has happened in the cluster is posted, in order, all or none at a time.
+
+What happened is written into the book in memory at once and waits in `desk.unposted` until the ledger has it. So while
+the database is away the book goes on as if all were posted, with the times at which things were seen; it is posted
+before anything else when the database is back, under the same keys, since an answer that was lost may have been a yes.
+Grants are never kept so: no gate opens before its row is there.
 
 An entry that the ledger refuses as made for another book is dropped, and what it is about is looked at anew by the next
 cycle: nothing that one gang has done keeps the others from being booked.
@@ -6,84 +11,174 @@ cycle: nothing that one gang has done keeps the others from being booked.
 
 from collections.abc import Iterable, Sequence
 
-from admission.api.entries import Entry
+from admission.api.entries import BudgetShare, Entry, Posted
 from admission.errors import ConflictError, LedgerAwayError
 from admission.flow.desks import Desk, Facts
-from admission.policy import following
+from admission.policy import following, times
 from admission.quota import books
+from admission.quota.books import Book
+
+MOST_UNPOSTED = 10_000
+"""Entries that wait for the database. With more, all are dropped, and derived from the cluster when it is back."""
+
+SLICE = 500
+"""Entries that are posted together, when many have waited."""
 
 
-async def catch_up(desk: Desk, facts: Facts) -> bool:
-    """Read the book unless it is known, and post quota changes and settlements. Return whether the ledger is away."""
-    try:
-        if not desk.loaded:
-            await _load(desk)
-        placements = desk.book.placements.values()
-        at, actor = facts.now, desk.actor
-        settled = [following.settlement(placement, facts.sight, at=at, actor=actor) for placement in placements]
-        adjusted = [following.adjustment(placement, facts.sight, at=at, actor=actor) for placement in placements]
-        await post(desk, [*_quota_changes(desk, facts), *settled, *adjusted])
-    except LedgerAwayError:
-        # What happened shows in the cluster for as long as the books do not say so: the next cycle posts it.
-        return True
-    return False
+async def open_book(desk: Desk) -> None:
+    """Begin a cycle: post what waits, and read the book unless it is known to be what the ledger holds."""
+    desk.away = False
+    if desk.unposted:
+        await _post_waiting(desk)
+    if not desk.loaded and not desk.away:
+        await _load(desk)
 
 
-async def release(desk: Desk, facts: Facts) -> bool:
-    """Post what is gone. Return whether the ledger is away."""
+async def catch_up(desk: Desk, facts: Facts) -> None:
+    """Write down marks, quota changes, settlements and what was allocated anew."""
+    if not desk.known:
+        return
+    at, actor = facts.now, desk.actor
+    for time in times.marks(desk.book, at, ()):
+        await record(desk, [books.usage(desk.book, at=time, actor=actor)])
+    placements = desk.book.placements.values()
+    settled = [following.settlement(placement, facts.sight, at=at, actor=actor) for placement in placements]
+    adjusted = [following.adjustment(placement, facts.sight, at=at, actor=actor) for placement in placements]
+    await record(desk, [*_quota_changes(desk, facts), *settled, *adjusted])
+
+
+async def release(desk: Desk, facts: Facts) -> None:
+    """Write down what is gone."""
     placements = desk.book.placements.values()
     wanted = following.wanted_claims(placements, facts.sight)
-    entries = [
-        following.release(placement, facts.sight, wanted, at=facts.now, actor=desk.actor) for placement in placements
-    ]
-    try:
-        await post(desk, entries)
-    except LedgerAwayError:
-        return True
-    return False
+    at, actor = facts.now, desk.actor
+    await record(
+        desk, [following.release(placement, facts.sight, wanted, at=at, actor=actor) for placement in placements]
+    )
 
 
-async def post(desk: Desk, entries: Iterable[Entry | None]) -> list[Entry]:
-    """Record entries and keep the book in step. Return those that the ledger refused as made for another book.
-
-    Raises LedgerAwayError when the outcome is not known, and DeposedError.
-    """
+async def record(desk: Desk, entries: Iterable[Entry | None]) -> None:
+    """Write down what has happened: in the book now, in the ledger now or when it is back. Raises DeposedError."""
     wanted = [entry for entry in entries if entry is not None]
     if not wanted:
+        return
+    _enter(desk, wanted)
+    if len(desk.unposted) > MOST_UNPOSTED:
+        _forget(desk)
+    elif not desk.away:
+        await _post_waiting(desk)
+
+
+async def reserve(desk: Desk, entries: Sequence[Entry], shares: Sequence[BudgetShare] = ()) -> list[Entry]:
+    """Commit grants. Return those that the ledger refuses as made for another book.
+
+    Raises LedgerAwayError when the outcome is not known: the book is then read again before anything else is granted.
+    Raises BudgetTakenError, with nothing committed, and DeposedError.
+    """
+    if not entries:
         return []
     try:
-        await _write(desk, wanted)
+        await _write(desk, entries, shares)
     except ConflictError:
-        return await _one_by_one(desk, wanted)
+        return await _one_by_one(desk, entries, shares)
     return []
 
 
-async def _one_by_one(desk: Desk, entries: Sequence[Entry]) -> list[Entry]:
+def _enter(desk: Desk, entries: Sequence[Entry]) -> None:
+    """Write entries into the book in memory; one that it refuses is dropped."""
+    try:
+        desk.book = desk.book.apply_all(entries)
+        desk.unposted += entries
+    except ConflictError:
+        for entry in entries:
+            try:
+                desk.book = desk.book.apply(entry)
+                desk.unposted.append(entry)
+            except ConflictError:
+                continue
+
+
+async def _post_waiting(desk: Desk) -> None:
+    """Post what waits, in order. What the ledger refuses is dropped, and the book is read again."""
+    try:
+        end = desk.book.sequence
+        while some := desk.unposted[:SLICE]:
+            end = (await desk.ports.ledger.post_all(some, epoch=desk.epoch))[-1].sequence
+            del desk.unposted[: len(some)]
+        if end != desk.book.sequence:
+            # Somebody else has written to the books, or a grant whose answer was lost has reached them.
+            desk.loaded = False
+            await _load(desk)
+    except LedgerAwayError:
+        _lose(desk)
+    except ConflictError:
+        entries = list(desk.unposted)
+        _forget(desk)
+        await _rescue(desk, entries)
+
+
+async def _rescue(desk: Desk, entries: Sequence[Entry]) -> None:
+    try:
+        await _one_by_one(desk, entries)
+    except LedgerAwayError:
+        _forget(desk)
+
+
+async def _one_by_one(desk: Desk, entries: Sequence[Entry], shares: Sequence[BudgetShare] = ()) -> list[Entry]:
+    """Post entries to the ledger as it is; return those that it refuses. Raises LedgerAwayError."""
     refused = []
-    await _load(desk)
+    await _reload(desk)
     for entry in entries:
         try:
-            await _write(desk, [entry])
+            await _write(desk, [entry], shares)
         except ConflictError:
             refused.append(entry)
-            await _load(desk)
+            await _reload(desk)
     return refused
 
 
-async def _write(desk: Desk, entries: list[Entry]) -> None:
+async def _write(desk: Desk, entries: Sequence[Entry], shares: Sequence[BudgetShare] = ()) -> None:
     try:
-        posted = await desk.ports.ledger.post_all(entries, epoch=desk.epoch)
+        posted = await desk.ports.ledger.post_all(entries, epoch=desk.epoch, shares=shares)
     except LedgerAwayError:
-        # Whether the entries were written is not known; the book is read again before anything else is decided.
-        desk.loaded = False
+        _lose(desk)
         raise
-    desk.book = desk.book.apply_all(entry for entry, place in zip(entries, posted, strict=True) if not place.repeated)
+    desk.book = _after(desk.book, entries, posted)
+    if posted[-1].sequence != desk.book.sequence:
+        desk.loaded = False
+
+
+def _after(book: Book, entries: Sequence[Entry], posted: Sequence[Posted]) -> Book:
+    return book.apply_all(entry for entry, place in zip(entries, posted, strict=True) if not place.repeated)
 
 
 async def _load(desk: Desk) -> None:
+    try:
+        await _reload(desk)
+    except LedgerAwayError:
+        return
+
+
+async def _reload(desk: Desk) -> None:
     desk.loaded = False
-    desk.book = await desk.ports.ledger.load()
-    desk.loaded = True
+    try:
+        desk.book = await desk.ports.ledger.load()
+    except LedgerAwayError:
+        _lose(desk)
+        raise
+    desk.loaded = desk.known = True
+
+
+def _lose(desk: Desk) -> None:
+    """Note that the database does not answer. The book goes on, and is read again when it does."""
+    desk.away = True
+    desk.loaded = False
+
+
+def _forget(desk: Desk) -> None:
+    """Give up the book in memory: what happens is derived from the cluster, when the ledger's book is read."""
+    desk.unposted.clear()
+    desk.loaded = desk.known = False
 
 
 def _quota_changes(desk: Desk, facts: Facts) -> Iterable[Entry]:

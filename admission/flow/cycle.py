@@ -9,11 +9,11 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from admission.api.entries import Entry, Placement, Seat
-from admission.api.gangs import GangReport
+from admission.api.gangs import GangReport, Phase
 from admission.api.names import QueueName
 from admission.api.reasons import Hold, HoldReason
 from admission.api.reports import QueueReport
@@ -25,7 +25,7 @@ from admission.dra.selecting import Selectors
 from admission.errors import GoneError, LedgerAwayError, MendError, RetryError
 from admission.flow import bookkeeping, evicting, notices, writing
 from admission.flow.desks import Desk, Facts, Result
-from admission.policy import deciding, following, recognition, reporting
+from admission.policy import deciding, following, recognition, reporting, times
 from admission.policy.deciding import Decision, Grant
 from admission.policy.following import Sight
 from admission.policy.recalling import Recall
@@ -35,21 +35,25 @@ from admission.quota.tree import Tree
 
 T = TypeVar("T")
 
+ASK_AGAIN = timedelta(seconds=5)
+"""After how long a database that did not answer is asked again, though nothing else happens."""
+
 
 async def run(desk: Desk, now: datetime) -> Result:
     """Run one cycle. Raises DeposedError when another leader has taken over; everything else is tried again later."""
     # 1. Freeze what is known, and bring the books up to date with what was allocated.
-    facts = await _gather(desk, now)
+    await bookkeeping.open_book(desk)
+    facts = await _gather(desk, times.onward(now, desk.book))
 
     # 2. Take back gangs that cannot start whole or in time; only then release what is gone, of which they are part.
-    if not facts.ledger_away:
+    if desk.known:
         facts = await evicting.take_back(desk, facts)
         await evicting.resume_jobs(desk, facts)
-        facts = replace(facts, ledger_away=await bookkeeping.release(desk, facts) or facts.ledger_away)
+        await bookkeeping.release(desk, facts)
         facts = _regrouped(desk, facts)
 
     # 3. Finish what was granted and is not placed yet. Not from a book that may be out of date.
-    if not facts.ledger_away:
+    if not desk.away:
         begun = (group for group in facts.groups if group.uid not in facts.taken_back)
         await writing.open_gates(desk, [pair for group in begun for pair in following.unfinished(group)])
 
@@ -60,7 +64,8 @@ async def run(desk: Desk, now: datetime) -> Result:
     decisions = await _grant(desk, facts, decisions)
 
     # 7. Say so.
-    return await _report(desk, facts, decisions)
+    result = await _report(desk, facts, decisions)
+    return replace(result, behind=times.behind(now, facts.now), unposted=len(desk.unposted))
 
 
 async def _gather(desk: Desk, now: datetime) -> Facts:
@@ -76,7 +81,8 @@ async def _gather(desk: Desk, now: datetime) -> Facts:
         profile=profile,
     )
     evicting.forget_pods(desk, facts)
-    facts = _regrouped(desk, replace(facts, ledger_away=await bookkeeping.catch_up(desk, facts)))
+    await bookkeeping.catch_up(desk, facts)
+    facts = _regrouped(desk, facts)
     evicting.remember_backoffs(desk, facts)
     return facts
 
@@ -130,12 +136,12 @@ def _decide(desk: Desk, facts: Facts) -> list[Decision]:
 
 async def _grant(desk: Desk, facts: Facts, decisions: Sequence[Decision]) -> list[Decision]:
     """Commit all grants, then place them in order. What the ledger does not take becomes a hold."""
-    if facts.ledger_away:
+    if desk.away:
         return [_held(decision, AWAY) for decision in decisions]
     granted = {d.group.uid: (d.group, d.outcome) for d in decisions if isinstance(d.outcome, Grant)}
     try:
         entries = [_reservation(group, grant, desk.actor, facts.now) for group, grant in granted.values()]
-        refused = {entry.gang_uid for entry in await bookkeeping.post(desk, entries)}
+        refused = {entry.gang_uid for entry in await bookkeeping.reserve(desk, entries)}
     except LedgerAwayError:
         return [_held(decision, AWAY) for decision in decisions]
 
@@ -200,8 +206,8 @@ async def _report(desk: Desk, facts: Facts, decisions: Sequence[Decision]) -> Re
     granted = [d.group.uid for d in decisions if isinstance(d.outcome, Grant)]
     reports = desk.ports.reports
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(_each(reports.gang, gangs), name="report gangs")
-        tasks.create_task(_each(reports.queue, queues), name="report queues")
+        tasks.create_task(_each(reports.gang, _to_tell(desk, gangs)), name="report gangs")
+        tasks.create_task(_each(reports.queue, queues if desk.known else ()), name="report queues")
         tasks.create_task(_each(reports.conditions, conditions), name="report meters")
         tasks.create_task(notices.held(reports, facts.groups, gangs, desk.told), name="report holds")
     left_out = sum(bool(group.waiting) for group in facts.groups) > len(decisions) - len(granted)
@@ -219,6 +225,11 @@ def _keep_decisions(desk: Desk, facts: Facts, decisions: Iterable[Decision]) -> 
     known = {**desk.decisions, **{decision.group.uid: decision for decision in decisions}}
     waiting = {group.uid for group in facts.groups if group.waiting}
     desk.decisions = {uid: decision for uid, decision in known.items() if uid in waiting}
+
+
+def _to_tell(desk: Desk, gangs: Sequence[GangReport]) -> Iterable[GangReport]:
+    """Return what can be said for sure: without the books, nothing of gangs that may have been granted."""
+    return gangs if desk.known else (gang for gang in gangs if gang.phase is Phase.PENDING)
 
 
 async def _each(write: Callable[[T], Awaitable[None]], reports: Iterable[T]) -> None:
@@ -243,11 +254,14 @@ def _malformed(snapshot: Snapshot) -> list[QueueReport]:
 
 
 def _next_try(desk: Desk, facts: Facts) -> datetime | None:
-    """Return the earliest time, still to come, at which a back-off or a start timeout ends.
+    """Return the earliest time, still to come, at which a back-off or a start timeout ends, or a mark is due.
 
     What has ended and could not be acted on (a refused eviction, say) is tried again by the resync.
     """
     ends = [backoff.next_try for backoff in desk.backoffs.values()]
+    ends.append(times.next_mark(facts.now, ()))
+    if desk.away:
+        ends.append(facts.now + ASK_AGAIN)
     for placement in desk.book.placements.values():
         queue = facts.snapshot.queues.get(QueueName(placement.queue))
         if queue is not None and _is_starting(placement, facts.snapshot):

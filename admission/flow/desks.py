@@ -1,8 +1,9 @@
 """What a leader works with during its term, and what one cycle gathers and finds."""
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from admission.api.entries import Entry
 from admission.api.gangs import GangReport
 from admission.api.names import GangUid, Uid
 from admission.api.reports import ConditionReport, QueueReport
@@ -37,7 +38,10 @@ class Ports:
 
 @dataclass(slots=True, kw_only=True)
 class Desk:
-    """What one leader works with. The book is what the ledger holds, kept in step with every post."""
+    """What one leader works with.
+
+    The book is what the ledger holds, and what of it waits in `unposted` for the database to be back.
+    """
 
     ports: Ports
     actor: str
@@ -46,7 +50,14 @@ class Desk:
     writes: int = 32
     book: Book = field(default_factory=Book)
     loaded: bool = False
-    """Whether the book is what the ledger holds; it is read again when the outcome of a write is not known."""
+    """Whether the book is what the ledger holds; it is read again when the outcome of a write is not known, or when
+    somebody else has written."""
+    known: bool = False
+    """Whether the book was read and nothing of it is lost since, so that it can go on while the database is away."""
+    away: bool = False
+    """Whether the database did not answer in this cycle."""
+    unposted: list[Entry] = field(default_factory=list)
+    """What has happened and the ledger may not have yet, in order; the book has it already."""
     profile: Profile = choosing.NEWEST
     """Which kube-scheduler was last decided like; what is remembered below is of that one."""
     selectors: Selectors = field(default_factory=lambda: Selectors(choosing.NEWEST.cel))
@@ -84,7 +95,6 @@ class Facts:
     profile: Profile | None = None
     groups: tuple[Group, ...] = ()
     taken_back: frozenset[GangUid] = frozenset()
-    ledger_away: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,4 +107,8 @@ class Result:
     granted: tuple[GangUid, ...] = ()
     """Gangs granted in this cycle, in order."""
     next_try: datetime | None = None
-    """When something will change though nothing happens: a back-off or a start timeout ends."""
+    """When something will change though nothing happens: a back-off, a start timeout or a time between marks ends."""
+    behind: timedelta = timedelta(0)
+    """How far the clock is behind the books; their time was decided by."""
+    unposted: int = 0
+    """Entries that wait for the ledger's database."""

@@ -14,7 +14,7 @@ from admission.api.meta import EPOCH
 from admission.api.names import GangUid
 from admission.api.pods import Pod
 from admission.api.workloads import Job
-from admission.errors import GoneError, LedgerAwayError, MendError, RetryError
+from admission.errors import GoneError, MendError, RetryError
 from admission.flow import bookkeeping, notices, writing
 from admission.flow.desks import Desk, Facts
 from admission.policy import deciding, following, reporting
@@ -40,10 +40,7 @@ async def take_back(desk: Desk, facts: Facts) -> Facts:
         if eviction is None:
             continue
         concerned.add(group.uid)
-        try:
-            await _take_back(desk, facts, eviction)
-        except LedgerAwayError:
-            facts = replace(facts, ledger_away=True)
+        await _take_back(desk, facts, eviction)
     return replace(facts, taken_back=frozenset(concerned))
 
 
@@ -57,7 +54,7 @@ async def _take_back(desk: Desk, facts: Facts, eviction: Eviction) -> None:
         return
     others = [other for uid, other in desk.book.placements.items() if uid != group.uid]
     keep = following.wanted_claims(others, facts.sight)
-    await bookkeeping.post(
+    await bookkeeping.record(
         desk, [books.evict(placement, keep=keep, at=facts.now, actor=desk.actor, reason=eviction.reason)]
     )
     await notices.evicted(desk.ports.reports, eviction)

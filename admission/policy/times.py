@@ -1,0 +1,49 @@
+"""What time it is for the books, and when they are marked.
+
+Time never goes back in the books: a clock that does is not followed, and nothing is written with an earlier time than
+what stands there. A mark (`books.usage`) is due at every full hour of UTC and wherever a budget's period begins or
+ends, so that what a period has used is a sum of whole marks.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from admission.quota.books import Book
+
+HOUR = timedelta(hours=1)
+
+NOTABLE = timedelta(seconds=5)
+"""How far a clock may be behind before anybody is told."""
+
+
+def onward(now: datetime, book: Book) -> datetime:
+    """Return what time it is for the books: now, or that of their latest entry where the clock is behind it."""
+    return now if book.at is None else max(now, book.at)
+
+
+def behind(now: datetime, time: datetime) -> timedelta:
+    """Return how far the clock is behind the time of the books; zero where that is little."""
+    late = time - now
+    return late if late >= NOTABLE else timedelta(0)
+
+
+def marks(book: Book, now: datetime, edges: Iterable[datetime]) -> list[datetime]:
+    """Return the times at which the books have to be marked before anything of `now` is written, in order.
+
+    edges: where periods of budgets begin and end. Of full hours only the latest counts: after a long pause the books
+    are not filled with empty marks. A time before the latest entry is left out, since time never goes back; the
+    lines themselves tell what was used around it.
+    """
+    since = book.marked or book.at
+    if since is None or book.at is None:
+        return []
+    return sorted(time for time in {*edges, _hour(now)} if since < time <= now and time >= book.at)
+
+
+def next_mark(now: datetime, edges: Iterable[datetime]) -> datetime:
+    """Return the next time at which a mark is due. edges: where periods of budgets end."""
+    return min((time for time in (*edges, _hour(now) + HOUR) if time > now), default=_hour(now) + HOUR)
+
+
+def _hour(now: datetime) -> datetime:
+    return now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)

@@ -1,0 +1,70 @@
+"""What the loop of cycles says in the log."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from structlog.testing import capture_logs
+
+from admission.control import admitting
+from admission.flow.desks import Result
+from tests.builders import NOON, a_cluster
+from tests.unit.flow.test_cycle import Cluster, Ledger, a_desk
+
+
+class Enough(BaseException):
+    pass
+
+
+class Always:
+    """The port Changes where something changes all the time."""
+
+    async def wait(self) -> None:
+        await asyncio.sleep(0)
+
+
+async def cycles(ledger: Ledger, *steps: tuple[Callable[[], None], datetime]) -> list[str]:
+    """Run a cycle for each step: what happens before it, and what time it is then. Return the warnings."""
+    desk = a_desk(Cluster(a_cluster().queue("q", gpus=1)), ledger)
+    left = list(steps)
+
+    def clock() -> datetime:
+        if not left:
+            raise Enough
+        happens, time = left[0]
+        happens()
+        return time
+
+    def observe(result: Result, seconds: float) -> None:
+        left.pop(0)
+
+    pace = admitting.Pace(resync=0.0, debounce=0.0)
+    with capture_logs() as logs, contextlib.suppress(Enough):
+        await admitting.admit(desk, Always(), pace=pace, clock=clock, observe=observe)
+    return [str(log["event"]) for log in logs]
+
+
+async def test_a_clock_that_is_behind_the_books_is_told_once_each_time() -> None:
+    early, right = (lambda: None, NOON), (lambda: None, NOON + timedelta(hours=1))
+
+    told = await cycles(Ledger(), right, early, early, right, early)
+
+    assert told == ["the clock is behind the books, whose time is kept instead; set the clock right"] * 2
+
+
+async def test_entries_that_wait_for_the_database_are_told_when_they_begin_and_end_to_wait() -> None:
+    ledger = Ledger()
+
+    def away(*, is_away: bool) -> Any:
+        return lambda: setattr(ledger, "away", is_away)
+
+    hour = timedelta(hours=1)
+    here, gone = away(is_away=False), away(is_away=True)
+    told = await cycles(ledger, (here, NOON), (gone, NOON + hour), (gone, NOON + hour), (here, NOON + hour))
+
+    assert told == [
+        "the ledger's database is away; what happens is kept until it is back",
+        "the ledger's database has what happened meanwhile",
+    ]
