@@ -169,6 +169,18 @@ def readjust(placement: Placement, allocated: Mapping[Uid, Allocated], *, at: da
     )
 
 
+def adjust(reservation: Entry) -> Entry:
+    """Enter what a gang has in the cluster and was never granted, from the reservation it would have been: used now."""
+    held = tuple(replace(holding, settled=True) for holding in reservation.holdings)
+    return replace(
+        reservation,
+        kind=Kind.ADJUST,
+        key=_key(Kind.ADJUST, reservation.key),
+        postings=_moves(reservation.queue, held, Bucket.FREE, Bucket.USED),
+        holdings=held,
+    )
+
+
 def evict(placement: Placement, *, keep: Collection[Uid] = (), at: datetime, actor: str, reason: str) -> Entry:
     """Take a gang back: all seats and unsettled holdings close. What is allocated stays charged until its release.
 

@@ -1,0 +1,319 @@
+"""The books against the cluster: every way in which they can differ, and that its correction ends it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import NamedTuple
+
+import pytest
+
+from admission.api.claims import AllocatedDevice, Allocation
+from admission.api.devices import DeviceId
+from admission.api.entries import Bucket, Entry, Holding, Kind, RequestDevice, Seat
+from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.api.snapshot import Snapshot
+from admission.dra import metering
+from admission.errors import MalformedObjectError
+from admission.policy import following, reconciling
+from admission.policy.reconciling import Author, Difference, What
+from admission.quota import books
+from admission.quota.books import Account, Allocated, Book
+from tests.builders import CLASS, NOON, a_cluster, pod_of, running, with_pods
+
+GPUS, CLAIMS, Q = MeterName("gpus"), MeterName("claims"), QueueName("q")
+AUTHOR = Author(at=NOON + timedelta(hours=1), actor="root@host", reason="ticket 4711")
+CLAIM = "team/train-0-gpus"
+CLAIM_UID = Uid("claim-train-0-gpus")
+
+
+class World(NamedTuple):
+    """What the books say, and what the cluster shows."""
+
+    book: Book
+    snapshot: Snapshot
+
+
+def device(index: int) -> RequestDevice:
+    return RequestDevice(request="gpus", device=DeviceId(CLASS, "a", f"gpu-{index}"))
+
+
+def with_allocation(snapshot: Snapshot, claim: str, *devices: RequestDevice) -> Snapshot:
+    found = snapshot.claims[claim]
+    allocation = Allocation(devices=tuple(AllocatedDevice(given=given) for given in devices)) if devices else None
+    return replace(snapshot, claims={**snapshot.claims, claim: replace(found, allocation=allocation)})
+
+
+def without_claim(snapshot: Snapshot, claim: str) -> Snapshot:
+    return replace(snapshot, claims={key: one for key, one in snapshot.claims.items() if key != claim})
+
+
+def a_world() -> World:
+    """One gang of two pods, running and settled."""
+    snapshot = a_cluster().node("a", gpus=4).queue("q", gpus=8).job("train", queue="q", pods=2).snapshot()
+    for index in range(2):
+        snapshot = with_pods(snapshot, running(pod_of(snapshot, f"train-{index}"), "a"))
+        snapshot = with_allocation(snapshot, f"team/train-{index}-gpus", device(index))
+    return World(Book.replay([*granted(), reserved(2)]), snapshot)
+
+
+def a_settled_world() -> World:
+    world = a_world()
+    (placement,) = world.book.placements.values()
+    allocated = following.allocated(placement, sight_of(world.snapshot), settled=False)
+    settled = books.settle(placement, allocated, at=NOON, actor="muster")
+    assert settled is not None
+    return world._replace(book=world.book.apply(settled))
+
+
+def granted() -> list[Entry]:
+    return [books.grant(Q, meter, amount, at=NOON, actor="muster") for meter, amount in ((GPUS, 8), (CLAIMS, 100))]
+
+
+def reserved(pods: int) -> Entry:
+    claims = [Uid(f"claim-train-{index}-gpus") for index in range(pods)]
+    return books.reserve(
+        gang_uid=GangUid("job-train"),
+        gang="team/train",
+        queue=Q,
+        seats=[
+            Seat(pod_uid=Uid(f"pod-train-{at}"), pod=f"team/train-{at}", node=NodeName("a"), claims=(claim,))
+            for at, claim in enumerate(claims)
+        ],
+        holdings=[
+            Holding(
+                claim_uid=claim,
+                claim=f"team/train-{at}-gpus",
+                devices=(device(at),),
+                charge={GPUS: 1, CLAIMS: 1},
+                classes={CLASS: 1},
+            )
+            for at, claim in enumerate(claims)
+        ],
+        at=NOON,
+        actor="muster",
+        reason="it fits",
+        on_behalf_of="Job team/train",
+    )
+
+
+def sight_of(snapshot: Snapshot) -> following.Sight:
+    return following.Sight.of(snapshot, metering.compile_meters(snapshot.meters.values()))
+
+
+def look(world: World) -> list[Difference]:
+    return reconciling.differences(world.book, sight_of(world.snapshot))
+
+
+def mended(world: World) -> World:
+    sight = sight_of(world.snapshot)
+    found = reconciling.differences(world.book, sight)
+    return world._replace(book=world.book.apply_all(reconciling.corrections(world.book, sight, found, AUTHOR)))
+
+
+def claim_deleted(world: World) -> World:
+    return world._replace(snapshot=without_claim(world.snapshot, CLAIM))
+
+
+def pods_gone(world: World) -> World:
+    snapshot = with_pods(world.snapshot, without=("train-0", "train-1"))
+    return world._replace(snapshot=without_claim(with_allocation(snapshot, CLAIM), "team/train-1-gpus"))
+
+
+def other_device(world: World) -> World:
+    return world._replace(snapshot=with_allocation(world.snapshot, CLAIM, device(3)))
+
+
+def never_booked(world: World) -> World:
+    return world._replace(book=Book.replay(granted()))
+
+
+def half_booked(world: World) -> World:
+    return world._replace(book=Book.replay([*granted(), reserved(1)]))
+
+
+def other_price(world: World) -> World:
+    (placement,) = world.book.placements.values()
+    dear = {CLAIM_UID: Allocated((device(0),), {GPUS: 5, CLAIMS: 1}, {CLASS: 1})}
+    entry = books.readjust(placement, dear, at=NOON, actor="muster")
+    assert entry is not None
+    return world._replace(book=world.book.apply(entry))
+
+
+def other_quota(world: World) -> World:
+    queue = world.snapshot.queues[Q]
+    (quota,) = [quota for quota in queue.quotas if quota.meter == GPUS]
+    others = tuple(one for one in queue.quotas if one.meter != GPUS)
+    changed = replace(queue, quotas=(*others, replace(quota, nominal=6)))
+    return world._replace(snapshot=replace(world.snapshot, queues={Q: changed}))
+
+
+def no_queue(world: World) -> World:
+    return World(Book.replay(granted()), replace(world.snapshot, queues={}, pods={}, claims={}))
+
+
+def as_it_is(world: World) -> World:
+    return world
+
+
+CASES: dict[str, tuple[Callable[[World], World], World, list[tuple[What, str]], list[Kind]]] = {
+    "books that say what the cluster shows": (as_it_is, a_settled_world(), [], []),
+    "a claim deleted behind Muster's back": (
+        claim_deleted,
+        a_settled_world(),
+        [(What.CLAIM_GONE, f"ResourceClaim {CLAIM}")],
+        [Kind.RELEASE],
+    ),
+    "pods that are gone, one claim with them and one free": (
+        pods_gone,
+        a_settled_world(),
+        [
+            (What.CLAIM_FREE, f"ResourceClaim {CLAIM}"),
+            (What.CLAIM_GONE, "ResourceClaim team/train-1-gpus"),
+            (What.POD_GONE, "Pod team/train-0"),
+            (What.POD_GONE, "Pod team/train-1"),
+        ],
+        [Kind.RELEASE],
+    ),
+    "allocations of which the books have the plan": (
+        as_it_is,
+        a_world(),
+        [(What.NOT_SETTLED, f"ResourceClaim team/train-{at}-gpus") for at in range(2)],
+        [Kind.SETTLE],
+    ),
+    "a claim that was given another device": (
+        other_device,
+        a_settled_world(),
+        [(What.DEVICES, f"ResourceClaim {CLAIM}")],
+        [Kind.ADJUST],
+    ),
+    "a charge of yesterday's price": (
+        other_price,
+        a_settled_world(),
+        [(What.CHARGE, f"ResourceClaim {CLAIM}")],
+        [Kind.ADJUST],
+    ),
+    "a gang that runs and was never booked": (
+        never_booked,
+        a_settled_world(),
+        [(What.NOT_BOOKED, f"ResourceClaim team/train-{at}-gpus") for at in range(2)],
+        [Kind.ADJUST],
+    ),
+    "a gang of which one pod was never booked": (
+        half_booked,
+        a_settled_world(),
+        [
+            (What.NOT_BOOKED, "ResourceClaim team/train-1-gpus"),
+            (What.NOT_SETTLED, f"ResourceClaim {CLAIM}"),
+        ],
+        [Kind.SETTLE, Kind.ADJUST],
+    ),
+    "a nominal quota that the books do not have": (
+        other_quota,
+        a_settled_world(),
+        [(What.QUOTA, "Queue q")],
+        [Kind.GRANT],
+    ),
+    "a queue that is gone": (
+        no_queue,
+        a_settled_world(),
+        [(What.QUOTA, "Queue q"), (What.QUOTA, "Queue q")],
+        [Kind.GRANT, Kind.GRANT],
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "world", "found", "posted"), CASES.values(), ids=CASES)
+def test_a_difference_is_found_and_its_correction_ends_it(
+    change: Callable[[World], World], world: World, found: list[tuple[What, str]], posted: list[Kind]
+) -> None:
+    world = change(world)
+    differences = look(world)
+    entries = reconciling.corrections(world.book, sight_of(world.snapshot), differences, AUTHOR)
+
+    assert [(one.what, one.subject) for one in differences] == found
+    assert [entry.kind for entry in entries] == posted
+    assert {(entry.reason, entry.actor) for entry in entries} <= {(AUTHOR.reason, AUTHOR.actor)}
+    assert look(mended(world)) == []
+
+
+def test_what_is_charged_is_what_the_cluster_has_given() -> None:
+    world = mended(never_booked(a_settled_world()))
+
+    assert world.book.balance(Q, GPUS, Bucket.USED) == 2
+    assert world.book.balance(Q, GPUS, Bucket.FREE) == 6
+    assert world.book.placements == replaced_times(a_settled_world().book, world.book)
+
+
+def replaced_times(book: Book, by: Book) -> dict[GangUid, object]:
+    """Return the placements with the times and name that the other book has for them."""
+    return {
+        uid: replace(one, reserved_at=by.placements[uid].reserved_at, gang=by.placements[uid].gang)
+        for uid, one in book.placements.items()
+    }
+
+
+def test_both_sides_are_told() -> None:
+    (difference,) = look(other_device(a_settled_world()))
+
+    assert difference.books == "gpu.example.com/a/gpu-0 for claims 1, gpus 1"
+    assert difference.cluster == "gpu.example.com/a/gpu-3 for claims 1, gpus 1"
+    assert (difference.gang, difference.queue, difference.uid) == ("team/train", Q, CLAIM_UID)
+    assert difference.mend == "adjust the books to the devices it has"
+
+
+def test_only_what_was_chosen_is_corrected() -> None:
+    world = half_booked(a_settled_world())
+    chosen = [one for one in look(world) if one.what is What.NOT_SETTLED]
+
+    entries = reconciling.corrections(world.book, sight_of(world.snapshot), chosen, AUTHOR)
+
+    assert [entry.kind for entry in entries] == [Kind.SETTLE]
+
+
+def test_a_claim_whose_device_has_no_price_is_told_but_not_corrected() -> None:
+    world = never_booked(a_settled_world())
+    world = world._replace(snapshot=replace(world.snapshot, slices={}))
+
+    differences = look(world)
+
+    assert {one.what for one in differences} == {What.NO_PRICE}
+    assert not any(one.mendable for one in differences)
+    assert reconciling.corrections(world.book, sight_of(world.snapshot), differences, AUTHOR) == []
+
+
+def test_a_charge_stays_where_the_device_has_left_its_slice() -> None:
+    world = other_price(a_settled_world())
+
+    assert look(world._replace(snapshot=replace(world.snapshot, slices={}))) == []
+
+
+def test_nothing_follows_from_a_claim_or_queue_that_cannot_be_read() -> None:
+    world = claim_deleted(a_settled_world())
+    unread = MalformedObjectError("ResourceClaim", CLAIM, ())
+    snapshot = replace(world.snapshot, queues={}, malformed={("ResourceClaim", CLAIM): unread, ("Queue", "q"): unread})
+
+    assert look(world._replace(snapshot=snapshot)) == []
+
+
+def test_a_balance_that_was_changed_by_hand_is_told_and_mended_by_no_entry() -> None:
+    world = a_settled_world()
+    changed = {**world.book.balances, Account(Q, GPUS, Bucket.USED): 7}
+    world = world._replace(book=replace(world.book, balances=changed))
+
+    differences = look(world)
+
+    assert [(one.what, one.books) for one in differences] == [
+        (What.BALANCE, "used gpus 7"),
+        (What.BALANCE, "accounts of gpus that sum to 5"),
+    ]
+    assert reconciling.corrections(world.book, sight_of(world.snapshot), differences, AUTHOR) == []
+
+
+def test_a_shared_claim_is_charged_once() -> None:
+    world = never_booked(a_settled_world())
+    first, second = pod_of(world.snapshot, "train-0"), pod_of(world.snapshot, "train-1")
+    shared = replace(second, claims=first.claims, generated_claims=first.generated_claims)
+    world = mended(world._replace(snapshot=with_pods(world.snapshot, shared)))
+
+    assert world.book.balance(Q, GPUS, Bucket.USED) == 1
+    assert look(world) == []
