@@ -1,5 +1,6 @@
-"""Column types that keep amounts and times exactly, on SQLite and on PostgreSQL."""
+"""Column types that keep amounts and times exactly, on SQLite and on PostgreSQL, with checks."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -51,11 +52,38 @@ class Instant(TypeDecorator[datetime]):
         return (value if isinstance(value, datetime) else datetime.fromisoformat(value)).astimezone(UTC)
 
 
-def whole(column: str) -> CheckConstraint:
-    """Refuse, on SQLite, text that is not the canonical form of an integer of up to 38 digits."""
+def whole(column: str, *, name: str | None = None) -> CheckConstraint:
+    """Refuse, on SQLite, text that is not the canonical form of an integer of up to 38 digits.
+
+    name: the column's, where `column` quotes it.
+    """
     digits = f"ltrim({column}, '-')"
     return CheckConstraint(
         f"typeof({column}) = 'text' AND length({digits}) BETWEEN 1 AND 38 AND {digits} NOT GLOB '*[^0-9]*'"
         f" AND ({column} = '0' OR {column} GLOB '[1-9]*' OR {column} GLOB '-[1-9]*')",
-        name=f"{column}_is_whole",
+        name=f"{name or column}_is_whole",
     ).ddl_if(dialect="sqlite")
+
+
+def natural(column: str) -> tuple[CheckConstraint, CheckConstraint]:
+    """Refuse a negative amount."""
+    name = f"{column}_is_not_negative"
+    return (
+        CheckConstraint(f"{column} NOT GLOB '-*'", name=name).ddl_if(dialect="sqlite"),
+        CheckConstraint(f"{column} >= 0", name=name).ddl_if(dialect="postgresql"),
+    )
+
+
+def nonzero(column: str) -> CheckConstraint:
+    """Refuse an amount that says nothing."""
+    return CheckConstraint(f"{column} <> '0'", name=f"{column}_is_not_zero")
+
+
+def counted(column: str) -> CheckConstraint:
+    """Refuse a number before the first."""
+    return CheckConstraint(f"{column} >= 1", name=f"{column}_is_counted")
+
+
+def known(column: str, values: Iterable[str | int]) -> CheckConstraint:
+    """Refuse what is not one of some values."""
+    return CheckConstraint(f"{column} IN ({', '.join(map(repr, values))})", name=f"{column}_is_known")

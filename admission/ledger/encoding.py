@@ -1,20 +1,29 @@
-"""Seats and holdings as text: one canonical form, for the rows and for the hashes.
+"""Seats and holdings as text: JSON with sorted keys and no blanks.
 
-Canonical JSON: ASCII, keys sorted, no blanks. Amounts are decimal strings, since many readers of JSON round numbers
-beyond 2^53.
+Amounts are decimal strings, since many readers of JSON round numbers beyond 2^53.
 """
 
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from admission.api.devices import DeviceId
 from admission.api.entries import Holding, RequestDevice, Seat
 from admission.api.names import MeterName, NodeName, Uid
 
+_compact = msgspec.json.Encoder(order="deterministic").encode
+_decode = msgspec.json.Decoder().decode
+
+
+def compact(value: Any) -> str:
+    """Return the JSON of a value as rows hold it."""
+    return _compact(value).decode()
+
 
 def text(value: Any) -> str:
-    """Return the canonical JSON of a value."""
+    """Return the JSON of a value in ASCII, over which transactions of format 1 are hashed."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
@@ -28,6 +37,7 @@ def of_holdings(holdings: Iterable[Holding]) -> list[Any]:
             "charge": of_charge(holding.charge),
             "claim": holding.claim,
             "claim_uid": holding.claim_uid,
+            **({"classes": dict(holding.classes)} if holding.classes else {}),
             "devices": of_devices(holding.devices),
             "settled": holding.settled,
         }
@@ -51,7 +61,7 @@ def seats(encoded: str) -> tuple[Seat, ...]:
             node=NodeName(seat["node"]),
             claims=tuple(Uid(claim) for claim in seat["claims"]),
         )
-        for seat in json.loads(encoded)
+        for seat in _decode(encoded)
     )
 
 
@@ -62,22 +72,27 @@ def holdings(encoded: str) -> tuple[Holding, ...]:
             claim=holding["claim"],
             devices=_devices(holding["devices"]),
             charge=_charge(holding["charge"]),
+            classes=_classes(holding.get("classes", {})),
             settled=holding["settled"],
         )
-        for holding in json.loads(encoded)
+        for holding in _decode(encoded)
     )
 
 
 def uids(encoded: str) -> tuple[Uid, ...]:
-    return tuple(Uid(uid) for uid in json.loads(encoded))
+    return tuple(Uid(uid) for uid in _decode(encoded))
 
 
 def devices(encoded: str) -> tuple[RequestDevice, ...]:
-    return _devices(json.loads(encoded))
+    return _devices(_decode(encoded))
 
 
 def charge(encoded: str) -> dict[MeterName, int]:
-    return _charge(json.loads(encoded))
+    return _charge(_decode(encoded))
+
+
+def classes(encoded: str) -> dict[str, int]:
+    return _classes(_decode(encoded))
 
 
 def _devices(items: Iterable[list[str]]) -> tuple[RequestDevice, ...]:
@@ -86,3 +101,7 @@ def _devices(items: Iterable[list[str]]) -> tuple[RequestDevice, ...]:
 
 def _charge(items: Mapping[str, str]) -> dict[MeterName, int]:
     return {MeterName(meter): int(amount) for meter, amount in items.items()}
+
+
+def _classes(items: Mapping[str, int]) -> dict[str, int]:
+    return {name: int(number) for name, number in items.items()}

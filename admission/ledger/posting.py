@@ -98,7 +98,7 @@ def _movement(entry: Entry) -> tuple[object, ...]:
 def _record(head: Head, entry: Entry, *, epoch: int) -> Record:
     sequence = head.sequence + 1
     digest = hashing.digest(entry, cluster=head.cluster, epoch=epoch, sequence=sequence, previous=head.digest)
-    return Record(sequence=sequence, epoch=epoch, previous=head.digest, digest=digest, entry=entry)
+    return Record(sequence=sequence, form=hashing.FORMAT, epoch=epoch, previous=head.digest, digest=digest, entry=entry)
 
 
 async def _move(connection: AsyncConnection, head: Head, values: dict[str, Any]) -> None:
@@ -118,6 +118,7 @@ async def _write(connection: AsyncConnection, cluster: str, record: Record) -> N
     row = {
         "cluster": cluster,
         "sequence": record.sequence,
+        "format": hashing.FORMAT,
         "epoch": record.epoch,
         "key": entry.key,
         "kind": entry.kind.value,
@@ -126,11 +127,12 @@ async def _write(connection: AsyncConnection, cluster: str, record: Record) -> N
         "reason": entry.reason,
         "queue": entry.queue,
         "on_behalf_of": entry.on_behalf_of,
+        "user": entry.user,
         "gang_uid": entry.gang_uid,
         "gang": entry.gang,
-        "seats": encoding.text(encoding.of_seats(entry.seats)),
-        "holdings": encoding.text(encoding.of_holdings(entry.holdings)),
-        "closes": encoding.text(list(entry.closes)),
+        "seats": encoding.compact(encoding.of_seats(entry.seats)),
+        "holdings": encoding.compact(encoding.of_holdings(entry.holdings)),
+        "closes": encoding.compact(list(entry.closes)),
         "previous": record.previous,
         "digest": record.digest,
     }
@@ -233,7 +235,7 @@ async def _open(connection: AsyncConnection, cluster: str, entry: Entry) -> None
     try:
         known = await connection.execute(update(open_gangs).where(here).values(reserved_at=entry.at))
         if known.rowcount == 0:
-            await connection.execute(insert(open_gangs).values(**gang, reserved_at=entry.at))
+            await connection.execute(insert(open_gangs).values(**gang, user=entry.user, reserved_at=entry.at))
         await _add_seats(connection, cluster, entry)
         await _add_holdings(connection, cluster, entry)
     except IntegrityError as error:
@@ -250,7 +252,7 @@ async def _add_seats(connection: AsyncConnection, cluster: str, entry: Entry) ->
             "gang_uid": entry.gang_uid,
             "pod": seat.pod,
             "node": seat.node,
-            "claims": encoding.text(list(seat.claims)),
+            "claims": encoding.compact(list(seat.claims)),
         }
         for seat in entry.seats
     ]
@@ -265,8 +267,9 @@ async def _add_holdings(connection: AsyncConnection, cluster: str, entry: Entry)
             "claim_uid": holding.claim_uid,
             "gang_uid": entry.gang_uid,
             "claim": holding.claim,
-            "devices": encoding.text(encoding.of_devices(holding.devices)),
-            "charge": encoding.text(encoding.of_charge(holding.charge)),
+            "devices": encoding.compact(encoding.of_devices(holding.devices)),
+            "charge": encoding.compact(encoding.of_charge(holding.charge)),
+            "classes": encoding.compact(dict(holding.classes)),
             "settled": holding.settled,
         }
         for holding in entry.holdings

@@ -37,6 +37,8 @@ class Record:
     """An entry at its place in the chain."""
 
     sequence: int
+    form: int
+    """The format in which it was hashed."""
     epoch: int
     previous: str
     digest: str
@@ -82,7 +84,12 @@ def _record(row: RowMapping, lines: Sequence[RowMapping]) -> Record:
     except _MALFORMED as error:
         raise ValueError(f"transaction {row['sequence']} does not have the form of an entry: {error!r}") from error
     return Record(
-        sequence=row["sequence"], epoch=row["epoch"], previous=row["previous"], digest=row["digest"], entry=entry
+        sequence=row["sequence"],
+        form=row["format"],
+        epoch=row["epoch"],
+        previous=row["previous"],
+        digest=row["digest"],
+        entry=entry,
     )
 
 
@@ -95,6 +102,7 @@ def _entry(row: RowMapping, lines: Sequence[RowMapping]) -> Entry:
         reason=row["reason"],
         queue=QueueName(row["queue"]),
         on_behalf_of=row["on_behalf_of"],
+        user=row["user"],
         gang_uid=GangUid(row["gang_uid"]),
         gang=row["gang"],
         postings=tuple(_posting(line) for line in lines),
@@ -196,6 +204,7 @@ async def _placements(connection: AsyncConnection, cluster: str) -> dict[GangUid
             gang_uid=uid,
             gang=row.gang,
             queue=QueueName(row.queue),
+            user=row.user,
             reserved_at=row.reserved_at,
             seats=seats.pop(uid, {}),
             holdings=holdings.pop(uid, {}),
@@ -230,5 +239,6 @@ def _holding(row: Row[Any]) -> Holding:
         claim=row.claim,
         devices=encoding.devices(row.devices),
         charge=encoding.charge(row.charge),
+        classes=encoding.classes(row.classes),
         settled=row.settled,
     )

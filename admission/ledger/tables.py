@@ -1,8 +1,12 @@
 """The tables. Changed together with a migration: a test compares the two.
 
-`clusters` holds the head of each cluster's chain. `transactions` and `postings` are the books; triggers made by the
-migrations refuse to change or remove their rows. `balances`, `open_gangs`, `open_seats` and `open_holdings` are
-projections: what `quota.books.Book` holds after all transactions.
+`clusters` holds the head of each cluster's chain. `transactions` and `postings` are the books. `balances`,
+`open_gangs`, `open_seats` and `open_holdings` are projections: what `quota.books.Book` holds after all transactions.
+`closings` and `carried_usage` are what remains of periods whose rows were archived. `shared_budgets` and
+`budget_shares` are what clusters have taken of budgets that they share; they alone are not part of any chain.
+
+Triggers made by the migrations keep `transactions`, `postings`, `closings` and `carried_usage` append-only, except that
+transactions and their postings may be removed up to the sequence through which `closings` says that they were archived.
 """
 
 from sqlalchemy import (
@@ -14,16 +18,21 @@ from sqlalchemy import (
     Integer,
     MetaData,
     PrimaryKeyConstraint,
+    SmallInteger,
     String,
     Table,
     Text,
     UniqueConstraint,
 )
 
-from admission.ledger.columns import ExactInteger, Instant, whole
+from admission.api.entries import Bucket, Kind
+from admission.ledger.columns import ExactInteger, Instant, counted, known, natural, nonzero, whole
 
-REVISION = "0001"
+REVISION = "0002"
 """The newest migration: what this program reads and writes."""
+
+FORMATS = (1, 2)
+"""How a transaction may be hashed: see `hashing`. Rows from before revision 0002 have format 1."""
 
 GENESIS = "0" * 64
 """What stands for the predecessor's digest in a chain's first transaction."""
@@ -53,6 +62,7 @@ transactions = Table(
     metadata,
     Column("cluster", String(253), nullable=False),
     Column("sequence", BigInteger, nullable=False),
+    Column("format", SmallInteger, nullable=False),
     Column("epoch", BigInteger, nullable=False),
     Column("key", String(253), nullable=False),
     Column("kind", String(16), nullable=False),
@@ -61,6 +71,7 @@ transactions = Table(
     Column("reason", Text, nullable=False),
     Column("queue", String(253), nullable=False),
     Column("on_behalf_of", Text, nullable=False),
+    Column("user", Text, nullable=False),
     Column("gang_uid", String(253), nullable=False),
     Column("gang", Text, nullable=False),
     Column("seats", Text, nullable=False),
@@ -72,6 +83,11 @@ transactions = Table(
     UniqueConstraint("cluster", "key"),
     ForeignKeyConstraint(["cluster"], ["clusters.cluster"]),
     Index(None, "cluster", "at"),
+    Index(None, "cluster", "kind", "sequence"),
+    Index(None, "cluster", "gang_uid", "sequence"),
+    counted("sequence"),
+    known("format", FORMATS),
+    known("kind", [kind.value for kind in Kind]),
 )
 
 postings = Table(
@@ -88,7 +104,12 @@ postings = Table(
     PrimaryKeyConstraint("cluster", "sequence", "line"),
     ForeignKeyConstraint(["cluster", "sequence"], ["transactions.cluster", "transactions.sequence"]),
     Index(None, "cluster", "queue", "sequence"),
+    counted("sequence"),
+    counted("line"),
+    known("bucket", [bucket.value for bucket in Bucket]),
     whole("amount"),
+    nonzero("amount"),
+    sqlite_with_rowid=False,
 )
 
 balances = Table(
@@ -111,6 +132,7 @@ open_gangs = Table(
     Column("gang_uid", String(253), nullable=False),
     Column("gang", Text, nullable=False),
     Column("queue", String(253), nullable=False),
+    Column("user", Text, nullable=False),
     Column("reserved_at", Instant, nullable=False),
     PrimaryKeyConstraint("cluster", "gang_uid"),
     ForeignKeyConstraint(["cluster"], ["clusters.cluster"]),
@@ -139,8 +161,79 @@ open_holdings = Table(
     Column("claim", Text, nullable=False),
     Column("devices", Text, nullable=False),
     Column("charge", Text, nullable=False),
+    Column("classes", Text, nullable=False),
     Column("settled", Boolean, nullable=False),
     PrimaryKeyConstraint("cluster", "claim_uid"),
     ForeignKeyConstraint(["cluster", "gang_uid"], ["open_gangs.cluster", "open_gangs.gang_uid"]),
     Index(None, "cluster", "gang_uid"),
+)
+
+closings = Table(
+    "closings",
+    metadata,
+    Column("cluster", String(253), nullable=False),
+    Column("sequence", BigInteger, nullable=False),  # closed through: a usage entry, so nothing had accrued there
+    Column("epoch", BigInteger, nullable=False),  # of that transaction, as its digest
+    Column("digest", String(64), nullable=False),
+    Column("previous_sequence", BigInteger, nullable=False),
+    Column("at", Instant, nullable=False),
+    Column("marked", Instant, nullable=False),  # the time of that transaction
+    Column("transactions", BigInteger, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("archive", Text, nullable=False),
+    Column("archive_digest", String(64), nullable=False),
+    PrimaryKeyConstraint("cluster", "sequence"),
+    ForeignKeyConstraint(["cluster"], ["clusters.cluster"]),
+    counted("sequence"),
+)
+
+carried_usage = Table(
+    "carried_usage",
+    metadata,
+    Column("cluster", String(253), nullable=False),
+    Column("queue", String(253), nullable=False),
+    Column("meter", String(253), nullable=False),
+    Column("start", Instant, nullable=False),
+    Column("until", Instant, nullable=False),
+    Column("seconds", ExactInteger, nullable=False),  # meter-seconds
+    Column("sequence", BigInteger, nullable=False),  # of the closing
+    PrimaryKeyConstraint("cluster", "queue", "meter", "start"),
+    ForeignKeyConstraint(["cluster", "sequence"], ["closings.cluster", "closings.sequence"]),
+    Index(None, "cluster", "until"),
+    whole("seconds"),
+)
+
+shared_budgets = Table(
+    "shared_budgets",
+    metadata,
+    Column("queue", String(253), nullable=False),
+    Column("meter", String(253), nullable=False),
+    Column("start", Instant, nullable=False),
+    Column("until", Instant, nullable=False),
+    Column("limit", ExactInteger, nullable=False),
+    Column("taken", ExactInteger, nullable=False),
+    PrimaryKeyConstraint("queue", "meter", "start", "until"),
+    whole('"limit"', name="limit"),
+    whole("taken"),
+    *natural("taken"),
+)
+
+budget_shares = Table(
+    "budget_shares",
+    metadata,
+    Column("cluster", String(253), nullable=False),
+    Column("queue", String(253), nullable=False),
+    Column("meter", String(253), nullable=False),
+    Column("start", Instant, nullable=False),
+    Column("until", Instant, nullable=False),
+    Column("seconds", ExactInteger, nullable=False),
+    PrimaryKeyConstraint("cluster", "queue", "meter", "start", "until"),
+    ForeignKeyConstraint(["cluster"], ["clusters.cluster"]),
+    ForeignKeyConstraint(
+        ["queue", "meter", "start", "until"],
+        ["shared_budgets.queue", "shared_budgets.meter", "shared_budgets.start", "shared_budgets.until"],
+    ),
+    Index(None, "queue", "meter", "start", "until"),
+    whole("seconds"),
+    *natural("seconds"),
 )

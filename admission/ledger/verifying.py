@@ -110,6 +110,7 @@ class Replay:
             epoch=record.epoch,
             sequence=self.sequence + 1,
             previous=self.digest,
+            form=record.form,
         )
 
 

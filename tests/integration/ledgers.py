@@ -26,7 +26,9 @@ CLUSTER = "east"
 
 TRIGGERS = {
     "sqlite": [f"{table}_refuse_{verb}" for table in ("transactions", "postings") for verb in ("update", "delete")],
-    "postgresql": [f"{table}_refuse_change" for table in ("transactions", "postings")],
+    "postgresql": [
+        f"{table}_refuse_{what}" for table in ("transactions", "postings") for what in ("change", "removal")
+    ],
 }
 """The names of the triggers that keep the books append-only."""
 

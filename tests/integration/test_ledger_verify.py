@@ -1,5 +1,7 @@
 """Verification finds whatever was done to the file behind the ledger's back."""
 
+import hashlib
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,9 +29,9 @@ def insert(
     sequence: int, *, previous: str = "(SELECT digest FROM transactions WHERE sequence = 3)", digest: str = "'d'"
 ) -> str:
     return (
-        "INSERT INTO transactions (cluster, sequence, epoch, key, kind, at, actor, reason, queue, on_behalf_of,"  # noqa: S608
-        " gang_uid, gang, seats, holdings, closes, previous, digest)"
-        f" SELECT cluster, {sequence}, epoch, 'false', kind, at, actor, reason, queue, on_behalf_of,"
+        "INSERT INTO transactions (cluster, sequence, format, epoch, key, kind, at, actor, reason, queue,"  # noqa: S608
+        " on_behalf_of, user, gang_uid, gang, seats, holdings, closes, previous, digest)"
+        f" SELECT cluster, {sequence}, format, epoch, 'false', kind, at, actor, reason, queue, on_behalf_of, user,"
         f" gang_uid, gang, seats, holdings, closes, {previous}, {digest} FROM transactions WHERE sequence = 1"
     )
 
@@ -44,7 +46,11 @@ TAMPERING = {
         What.CHANGED,
     ),
     "a text": (["UPDATE transactions SET reason = 'it fits well' WHERE sequence = 3"], 3, What.CHANGED),
-    "a kind that does not exist": (["UPDATE transactions SET kind = 'gift' WHERE sequence = 3"], 3, What.CHANGED),
+    "a kind that does not exist": (
+        ["PRAGMA ignore_check_constraints = ON", "UPDATE transactions SET kind = 'gift' WHERE sequence = 3"],
+        3,
+        What.CHANGED,
+    ),
     "a kind that exists": (["UPDATE transactions SET kind = 'adjust' WHERE sequence = 3"], 3, What.CHANGED),
     "a time": (["UPDATE transactions SET at = '2026-03-01T12:01:00.000001+00:00' WHERE sequence = 2"], 2, What.CHANGED),
     "a time that is none": (["UPDATE transactions SET at = 'noon' WHERE sequence = 2"], 2, What.CHANGED),
@@ -112,7 +118,9 @@ TAMPERING = {
     "a gang of another queue": (["UPDATE open_gangs SET queue = 'other'"], 6, What.PROJECTION),
     "a gang less": (["DELETE FROM open_gangs"], 6, What.PROJECTION),
     "a gang more": (
-        ["INSERT INTO open_gangs VALUES ('east', 'ghost', 'ns/ghost', 'team-a', '2026-03-01T12:00:00.000000+00:00')"],
+        [
+            "INSERT INTO open_gangs VALUES ('east', 'ghost', 'ns/ghost', 'team-a', '', '2026-03-01T12:00:00.000000+00:00')"
+        ],
         6,
         What.PROJECTION,
     ),
@@ -258,12 +266,38 @@ def test_the_digest_covers_every_field() -> None:
     assert len(digests | {hashing.digest(entry, **place)}) == len(variants) + 5  # type: ignore[arg-type]
 
 
-def test_the_digest_of_an_entry_does_not_change_between_releases() -> None:
+GOLDEN = {
+    1: "b2aa4ec07be8c524a4e36865e65749d948e2478352ef8ea9805c8a571e8a97e5",
+    2: "0cb7361420c28d0cbaa2a186f3d1440626542b717e919b39c90d03871d0d2ad6",
+}
+
+
+@pytest.mark.parametrize("form", GOLDEN)
+def test_the_digest_of_an_entry_does_not_change_between_releases(form: int) -> None:
     """Every ledger out there is chained by it; if this fails, the chain of every user breaks."""
-    digest = hashing.digest(replace(a_gang(), key="k"), cluster="c", epoch=1, sequence=1, previous="0" * 64)
+    digest = hashing.digest(replace(a_gang(), key="k"), cluster="c", epoch=1, sequence=1, previous="0" * 64, form=form)
 
-    assert digest == "b2aa4ec07be8c524a4e36865e65749d948e2478352ef8ea9805c8a571e8a97e5"
+    assert digest == GOLDEN[form]
 
 
-def test_canonical_text_is_ascii_without_blanks_and_in_order() -> None:
+def test_what_is_hashed_is_what_the_documentation_says() -> None:
+    """Computed here as an auditor would, from the columns alone and with another JSON writer."""
+    entry = replace(a_gang(claims=2), key="k", reason='it \t fits: "é" \x7f \u2028 \U0001f600 \x01', user="alice")
+    said = hashing.said(entry)
+    lines = [[p.queue, p.meter, p.bucket.value, str(p.amount), p.claim] for p in entry.postings]
+    document = json.dumps([2, "c", 3, 7, "p", *said, lines], ensure_ascii=False, separators=(",", ":"))
+
+    expected = hashlib.sha256(document.encode()).hexdigest()
+
+    assert hashing.digest(entry, cluster="c", epoch=3, sequence=7, previous="p") == expected
+    assert said.at == "2026-03-01T12:00:00.000000+00:00"
+    assert json.loads(said.seats)[1] == {
+        "claims": ["gang-claim-1"],
+        "node": "node",
+        "pod": "ns/pod",
+        "pod_uid": "gang-claim-1-pod",
+    }
+
+
+def test_text_that_is_hashed_in_format_1_is_ascii_without_blanks_and_in_order() -> None:
     assert encoding.text({"b": [1, "é"], "a": {}}) == '{"a":{},"b":[1,"\\u00e9"]}'
