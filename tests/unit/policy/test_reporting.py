@@ -16,8 +16,8 @@ from admission.dra.selecting import Selectors
 from admission.errors import Flaw, MalformedObjectError
 from admission.policy import reporting
 from admission.policy.reporting import Facts
-from admission.quota.available import Loans
 from admission.quota.books import Account, Book
+from admission.quota.columns import Column
 from admission.quota.tree import Tree
 from tests.builders import CLASS, ClusterBuilder, a_cluster
 
@@ -68,13 +68,13 @@ def test_the_books_are_read_once_for_all_queues(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(owner, method, call)
 
     counted(Book, "usage")
-    counted(Loans, "_loans_and_pool")
+    counted(Column, "pool")
     builder = a_cluster().queue("root", gpus=1)
     for number in range(20):
         builder.queue(f"q{number}", gpus=1, parent="root")
 
     assert len(gpus_of(facts_of(builder))) == 21
-    assert asked == {"usage": 1, "_loans_and_pool": 2}
+    assert asked == {"usage": 1, "pool": 2}
 
 
 def ready(price: str, *, malformed: bool = False) -> Condition:

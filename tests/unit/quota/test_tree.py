@@ -1,10 +1,12 @@
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+import pytest
+
 from admission.api.names import QueueName
 from admission.quota import ordering
 from admission.quota.tree import MAX_DEPTH, Inactive
-from tests.unit.quota.trees import a_tree
+from tests.unit.quota.trees import GPU, a_tree
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -49,6 +51,43 @@ def test_a_tree_may_be_sixteen_deep_and_no_deeper() -> None:
         builder.queue(f"q-{depth}", parent=f"q-{depth - 1}")
 
     assert {name: flaw.reason for name, flaw in builder.tree.flaws.items()} == {f"q-{MAX_DEPTH + 1}": Inactive.TOO_DEEP}
+
+
+def test_a_queue_under_one_that_is_too_deep_is_too_deep_itself() -> None:
+    builder = a_tree().queue("q-1")
+    for depth in range(2, MAX_DEPTH + 3):
+        builder.queue(f"q-{depth}", parent=f"q-{depth - 1}")
+    tree = builder.tree
+
+    assert tree.flaws[QueueName(f"q-{MAX_DEPTH + 2}")].message == (
+        "queue q-18 is 18 levels deep, at most 16 are supported;"
+        " give it or a queue above it a parent nearer to the root"
+    )
+    assert tree.children.get(QueueName(f"q-{MAX_DEPTH}"), ()) == ()
+
+
+def test_a_parent_stands_before_its_children() -> None:
+    tree = a_tree().queue("a", parent="b").queue("b", parent="c").queue("c").queue("d", parent="gone").tree
+
+    assert tree.order == ("c", "b", "a")
+
+
+def test_of_two_queues_with_one_name_the_last_counts() -> None:
+    tree = a_tree().queue("a", 2).queue("b").queue("a", 8, parent="b").tree
+
+    assert tree.path(QueueName("a")) == ("a", "b")
+    assert tree.quotas[QueueName("a")][GPU].nominal == 8
+
+
+@pytest.mark.parametrize("top", [None, "gone", "q-1999"], ids=["a chain", "an orphan", "a circle"])
+def test_a_long_chain_names_what_is_wrong_with_each(top: str | None) -> None:
+    builder = a_tree().queue("q-0", parent=top)
+    for number in range(1, 2000):
+        builder.queue(f"q-{number}", parent=f"q-{number - 1}")
+    flaws = builder.tree.flaws
+
+    assert len(flaws) == 2000 - (MAX_DEPTH if top is None else 0)
+    assert max(len(flaw.message) for flaw in flaws.values()) < 300
 
 
 class Waiting(NamedTuple):

@@ -1,0 +1,82 @@
+"""Why a queue may not take a charge: the first meter that is short, the numbers behind it, and who has the rest."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from admission.api.names import MeterName, QueueName
+from admission.api.reasons import Detail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loan:
+    """What a queue has lent to others under its parent, while a queue under it (or it itself) is short.
+
+    quota: the lender's, with those under it. borrowers: those who borrow most; others: how many more there are.
+    """
+
+    lender: QueueName
+    amount: int
+    quota: int
+    borrowers: tuple[QueueName, ...]
+    others: int = 0
+
+    @property
+    def message(self) -> str:
+        """Say in one sentence who has what."""
+        names = ", ".join(self.borrowers) + (f" and {self.others} more" if self.others else "")
+        return f"{self.amount} of the {self.quota} of queue {self.lender} are lent to {names}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage:
+    """A charge that does not fit, by the first meter (in order of names) that it exceeds.
+
+    left: what the queue may still take now; used: by itself; borrowed: what is used under it beyond its subtree's
+    quota; potential: what it could take if nobody used anything; loan: the nearest loan that makes it short, if there
+    is one. meter is None when the queue is inactive or unknown and may take nothing at all.
+    """
+
+    queue: QueueName
+    meter: MeterName | None
+    needed: int = 0
+    left: int = 0
+    nominal: int = 0
+    used: int = 0
+    borrowed: int = 0
+    potential: int = 0
+    loan: Loan | None = None
+
+    @property
+    def ever(self) -> bool:
+        """Whether the charge would fit if nobody used anything."""
+        return self.meter is not None and self.needed <= self.potential
+
+    @property
+    def message(self) -> str:
+        """Say in one sentence what is short, and who has it."""
+        if self.meter is None:
+            return f"queue {self.queue} is not active"
+        use = f"used {self.used}" + (f", borrowed {self.borrowed}" if self.borrowed else "")
+        loan = f"; {self.loan.message}" if self.loan else ""
+        return (
+            f"queue {self.queue} has {self.left} {self.meter} left (nominal {self.nominal}, {use}),"
+            f" the gang needs {self.needed}"
+            + (loan if self.ever else f"; the queue can never have more than {self.potential}")
+        )
+
+    @property
+    def details(self) -> Mapping[str, Detail]:
+        """Return the numbers; amounts are decimal strings. What is borrowed and lent is named where there is any."""
+        if self.meter is None:
+            return {"queue": self.queue}
+        numbers = {name: str(getattr(self, name)) for name in ("needed", "left", "nominal", "used", "potential")}
+        found: dict[str, Detail] = {"queue": self.queue, "meter": self.meter, **numbers}
+        if self.borrowed:
+            found["borrowed"] = str(self.borrowed)
+        if self.loan:
+            found |= {
+                "lender": self.loan.lender,
+                "lent": str(self.loan.amount),
+                "borrowers": list[str](self.loan.borrowers),
+            }
+        return found

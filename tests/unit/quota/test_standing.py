@@ -1,0 +1,188 @@
+import pytest
+
+from admission.api.names import MeterName, QueueName
+from admission.quota.standing import Standing
+from tests.unit.quota.trees import GPU, TreeBuilder, a_pair, a_tree
+
+A, B, ROOT = QueueName("a"), QueueName("b"), QueueName("root")
+MEMORY = MeterName("memory")
+
+
+def standing_of(builder: TreeBuilder) -> Standing:
+    return Standing(builder.tree, builder.usage)
+
+
+def test_what_is_taken_is_no_longer_available_to_anyone() -> None:
+    standing = standing_of(a_pair().queue("b", 6, parent="root"))
+
+    standing.take(A, {GPU: 3})
+
+    assert standing.available(A, GPU) == 5
+    assert standing.available(B, GPU) == 5
+    assert standing.usage(A, GPU) == standing.usage(ROOT, GPU) == 3
+    assert (standing.borrowed(A, GPU), standing.lent(B, GPU)) == (1, 1)
+
+
+def test_what_is_given_back_is_available_again() -> None:
+    standing = standing_of(a_pair(used=1).queue("b", 6, parent="root"))
+
+    standing.take(A, {GPU: 3, MEMORY: 5})
+    standing.give_back(A, {GPU: 3, MEMORY: 5})
+
+    assert (standing.available(A, GPU), standing.usage(A, GPU), standing.usage(A, MEMORY)) == (7, 1, 0)
+    assert (standing.borrowed(A, GPU), standing.lent(B, GPU)) == (0, 0)
+
+
+def test_no_more_is_given_back_than_is_used() -> None:
+    standing = standing_of(a_tree().queue("a", 8, used=3))
+
+    with pytest.raises(ValueError, match="queue a uses 0 memory, it cannot give back 1"):
+        standing.give_back(A, {GPU: 2, MEMORY: 1})
+
+    assert standing.usage(A, GPU) == 3
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    standing = standing_of(a_pair().queue("b", 6, parent="root"))
+    standing.take(B, {GPU: 7})
+    copied = standing.copy()
+
+    copied.take(A, {GPU: 1})
+    standing.give_back(B, {GPU: 7})
+
+    assert (copied.available(A, GPU), standing.available(A, GPU)) == (0, 8)
+    assert (copied.lent(A, GPU), standing.lent(A, GPU)) == (1, 0)
+
+
+def test_what_a_lender_keeps_is_not_passed_up() -> None:
+    standing = standing_of(a_tree().queue("root", 1).queue("a", 6, parent="root", lends=2))
+
+    standing.take(A, {GPU: 5})
+
+    assert (standing.own(A, GPU), standing.usage(A, GPU), standing.usage(ROOT, GPU)) == (5, 5, 1)
+    assert (standing.quota(A, GPU), standing.quota(ROOT, GPU)) == (6, 3)
+
+
+def test_a_later_change_of_the_usage_does_not_reach_the_standing() -> None:
+    builder = a_tree().queue("a", 8, used=3)
+    standing = standing_of(builder)
+
+    builder.usage[A][GPU] = 8
+
+    assert standing.available(A, GPU) == 5
+
+
+OVERUSED = {
+    "a queue whose own nominal was lowered": a_tree().queue("a", 2, used=5),
+    "a queue whose sibling uses more than there is": a_pair().queue("b", 2, parent="root", used=9),
+    "a queue that keeps something, under a parent that has nothing left": (
+        a_tree().queue("root").queue("a", 3, parent="root", lends=0).queue("b", 2, parent="root", used=9)
+    ),
+    "a queue above whose borrowing limit was lowered": (
+        a_tree().queue("root", 9).queue("x", 0, parent="root", borrows=1).queue("a", 0, parent="x", used=4)
+    ),
+}
+
+
+@pytest.mark.parametrize("builder", OVERUSED.values(), ids=OVERUSED)
+def test_nothing_enters_where_more_is_used_than_there_is(builder: TreeBuilder) -> None:
+    standing = standing_of(builder)
+
+    assert standing.available(A, GPU) == 0
+    short = standing.charge_fits(A, {GPU: 1})
+    assert short is not None
+    assert short.left == 0
+
+
+def test_an_inactive_queue_has_takes_and_gives_nothing() -> None:
+    standing = standing_of(a_tree().queue("a", 2, parent="gone", used=2).queue("b", 2))
+    gone = QueueName("never-heard-of")
+
+    standing.take(A, {GPU: 1})
+    standing.give_back(gone, {GPU: 1})
+
+    for queue in (A, gone):
+        short = standing.charge_fits(queue, {})
+        assert short is not None
+        assert short.message == f"queue {queue} is not active"
+        asked = (standing.available, standing.potential, standing.usage, standing.own, standing.quota)
+        assert [ask(queue, GPU) for ask in (*asked, standing.borrowed, standing.lent)] == [0] * 7
+
+
+def test_a_meter_that_nobody_mentions_is_nothing_to_all() -> None:
+    standing = standing_of(a_pair())
+
+    assert (standing.available(A, MEMORY), standing.potential(A, MEMORY), standing.lent(A, MEMORY)) == (0, 0, 0)
+    assert standing.charge_fits(A, {MEMORY: 0}) is None
+
+
+def test_a_meter_that_was_removed_while_charged_can_be_given_back() -> None:
+    builder = a_tree().queue("a")
+    builder.usage[A][MEMORY] = 4
+    standing = standing_of(builder)
+
+    standing.give_back(A, {MEMORY: 3})
+
+    assert (standing.usage(A, MEMORY), standing.available(A, MEMORY)) == (1, 0)
+
+
+WHY = {
+    "its own nominal is lent to a sibling": (
+        a_pair().queue("b", 6, parent="root", used=7),
+        "queue a has 1 gpu left (nominal 2, used 0), the gang needs 2; 1 of the 2 of queue a are lent to b",
+        {"lender": "a", "lent": "1", "borrowers": ["b"]},
+    ),
+    "of many borrowers the largest are named": (
+        a_tree()
+        .queue("root")
+        .queue("a", 10, parent="root")
+        .queue("b", 0, parent="root", used=1)
+        .queue("c", 0, parent="root", used=4)
+        .queue("d", 0, parent="root", used=2)
+        .queue("e", 0, parent="root", used=2),
+        "queue a has 1 gpu left (nominal 10, used 0), the gang needs 2; 9 of the 10 of queue a are lent to"
+        + " c, d, e and 1 more",
+        {"lender": "a", "lent": "9", "borrowers": ["c", "d", "e"]},
+    ),
+    "a queue above has lent it": (
+        a_tree().queue("root").queue("x", 2, parent="root").queue("a", parent="x").queue("y", 0, parent="root", used=1),
+        "queue a has 1 gpu left (nominal 0, used 0), the gang needs 2; 1 of the 2 of queue x are lent to y",
+        {"lender": "x", "lent": "1", "borrowers": ["y"]},
+    ),
+    "it borrows already": (
+        a_pair(used=7).queue("b", 6, parent="root"),
+        "queue a has 1 gpu left (nominal 2, used 7, borrowed 5), the gang needs 2",
+        {"borrowed": "5"},
+    ),
+    "its own limit stops it, whatever others have lent": (
+        a_tree()
+        .queue("root")
+        .queue("x", 9, parent="root", borrows=0)
+        .queue("a", 1, parent="x", borrows=1, used=1)
+        .queue("y", 0, parent="root", used=3),
+        "queue a has 1 gpu left (nominal 1, used 1), the gang needs 2",
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize(("builder", "message", "details"), WHY.values(), ids=WHY)
+def test_a_shortage_says_who_has_the_rest(builder: TreeBuilder, message: str, details: dict[str, object]) -> None:
+    short = standing_of(builder).charge_fits(A, {GPU: 2})
+
+    assert short is not None
+    assert short.message == message
+    numbers = {"queue", "meter", "needed", "left", "nominal", "used", "potential"}
+    assert {name: value for name, value in short.details.items() if name not in numbers} == details
+
+
+def test_sixteen_levels_are_asked_and_told_as_one() -> None:
+    builder = a_tree().queue("q-1", 1)
+    for depth in range(2, 17):
+        builder.queue(f"q-{depth}", 1, parent=f"q-{depth - 1}", lends=0 if depth == 9 else None)
+    standing = standing_of(builder)
+    leaf = QueueName("q-16")
+
+    assert standing.potential(leaf, GPU) == 16
+    standing.take(leaf, {GPU: 9})
+    assert (standing.available(leaf, GPU), standing.usage(QueueName("q-1"), GPU)) == (7, 1)
