@@ -25,10 +25,10 @@ from admission.dra.worlds import World
 from admission.policy import recognition
 from admission.policy.recalling import Basis, Recall
 from admission.policy.recognition import Group
-from admission.quota import available, ordering
+from admission.quota import ordering
+from admission.quota.shortages import Shortage
+from admission.quota.standing import Standing, Usage
 from admission.quota.tree import Tree
-
-Usage = dict[QueueName, dict[MeterName, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +66,13 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """What one gang is decided on: the rules, and the world and usage after those granted before it."""
+    """What one gang is decided on: the rules, and how the world and the queues stand after those granted before it."""
 
     rules: Rules
     group: Group
     queue: Queue
     world: World
-    usage: Usage
+    standing: Standing
     blocked_by: str = ""
     """The gang ahead of it in a strict queue, when that one waits."""
     demands: tuple[PodDemand, ...] = ()
@@ -110,7 +110,7 @@ def decide_all(groups: Sequence[Group], rules: Rules, world: World, usage: Usage
     rules.recall.begin(
         Basis(world=world, usage=usage, queues=rules.snapshot.queues, meters=rules.meters, steps=rules.steps)
     )
-    usage = {queue: dict(amounts) for queue, amounts in usage.items()}
+    standing = Standing(rules.tree, usage)
     decisions: list[Decision] = []
     positions: dict[QueueName, int] = {}
     blocked: dict[QueueName, str] = {}
@@ -129,7 +129,7 @@ def decide_all(groups: Sequence[Group], rules: Rules, world: World, usage: Usage
                 group=group,
                 queue=queue,
                 world=world,
-                usage=usage,
+                standing=standing,
                 blocked_by=blocked.get(group.queue, ""),
                 demands=_demands(group, rules.snapshot),
             )
@@ -138,7 +138,7 @@ def decide_all(groups: Sequence[Group], rules: Rules, world: World, usage: Usage
             if isinstance(outcome, Grant):
                 pods = {pod.meta.uid: pod for pod in group.waiting}
                 world = worlds.granted(world, outcome.plan, pods, group.key, outcome.claims)
-                _charge(usage, group.queue, outcome.plan.charge)
+                standing.take(group.queue, outcome.plan.charge)
                 rules.recall.end()
                 granted += 1
             elif isinstance(outcome, Hold) and queue.strategy is QueueingStrategy.STRICT_FIFO:
@@ -352,8 +352,8 @@ def _asked(inputs: Inputs) -> Grant | Hold:
     return Grant(plan=answer, claims={d.pod.meta.uid: tuple(c.meta.uid for c in d.claims) for d in inputs.demands})
 
 
-def _shortage(inputs: Inputs, charge: Charge) -> available.Shortage | None:
-    return available.charge_fits(inputs.rules.tree, inputs.usage, inputs.queue.name, charge)
+def _shortage(inputs: Inputs, charge: Charge) -> Shortage | None:
+    return inputs.standing.charge_fits(inputs.queue.name, charge)
 
 
 def _at_least(inputs: Inputs) -> Charge:
@@ -422,12 +422,6 @@ def _no_queue(group: Group, snapshot: Snapshot) -> Hold:
         return Hold(HoldReason.QUEUE_INACTIVE, str(malformed), {"queue": group.queue})
     message = f"queue {group.queue} does not exist any more; create it, or delete the pods and name another"
     return Hold(HoldReason.QUEUE_INACTIVE, message, {"queue": group.queue})
-
-
-def _charge(usage: Usage, queue: QueueName, charge: Charge) -> None:
-    amounts = usage.setdefault(queue, {})
-    for meter, amount in charge.items():
-        amounts[meter] = amounts.get(meter, 0) + amount
 
 
 def next_backoff(before: Backoff | None, queue: Queue, now: datetime) -> Backoff:
