@@ -140,8 +140,10 @@ WHY = {
         .queue("c", 0, parent="root", used=4)
         .queue("d", 0, parent="root", used=2)
         .queue("e", 0, parent="root", used=2),
-        "queue a has 1 gpu left (nominal 10, used 0), the gang needs 2; 9 of the 10 of queue a are lent to"
-        + " c, d, e and 1 more",
+        (
+            "queue a has 1 gpu left (nominal 10, used 0), the gang needs 2;"
+            " 9 of the 10 of queue a are lent to c, d, e and 1 more"
+        ),
         {"lender": "a", "lent": "9", "borrowers": ["c", "d", "e"]},
     ),
     "a queue above has lent it": (

@@ -1,0 +1,239 @@
+"""Laws of a standing, judged by a model that computes everything anew for every question."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from admission.api.names import MeterName, QueueName
+from admission.quota import available
+from admission.quota.available import Loans
+from admission.quota.standing import Standing
+from admission.quota.tree import Tree
+from tests.property.trees import METERS, Model, Usage, charges, trees, usages
+
+Move = tuple[QueueName, Mapping[MeterName, int]]
+
+
+@st.composite
+def stands(draw: st.DrawFn) -> tuple[Tree, Usage]:
+    """Draw a tree and what is used in it."""
+    tree = draw(trees())
+    return tree, draw(usages(tree))
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[Tree, Usage, list[Move]]:
+    """Draw a tree, what is used in it, and charges that come one after the other."""
+    tree, usage = draw(stands())
+    return tree, usage, draw(st.lists(st.tuples(st.sampled_from(tree.order), charges()), max_size=8))
+
+
+def added(usage: Usage, moves: Sequence[Move]) -> Usage:
+    total: dict[QueueName, Counter[MeterName]] = {queue: Counter(amounts) for queue, amounts in usage.items()}
+    for queue, charge in moves:
+        total.setdefault(queue, Counter()).update(charge)
+    return {queue: dict(amounts) for queue, amounts in total.items()}
+
+
+def numbers(standing: Standing) -> list[tuple[int, ...]]:
+    asked = (
+        standing.available,
+        standing.potential,
+        standing.own,
+        standing.usage,
+        standing.quota,
+        standing.borrowed,
+        standing.lent,
+    )
+    return [tuple(ask(queue, meter) for ask in asked) for queue in standing.tree.order for meter in METERS]
+
+
+@given(histories())
+@settings(max_examples=100, deadline=None)
+def test_a_standing_says_what_the_rules_say(history: tuple[Tree, Usage, list[Move]]) -> None:
+    tree, usage, moves = history
+    standing = Standing(tree, usage)
+    for queue, charge in moves:
+        standing.take(queue, charge)
+
+    for meter in METERS:
+        model = Model(tree, added(usage, moves), meter)
+        for queue in tree.order:
+            assert standing.available(queue, meter) == max(0, model.available(queue))
+            assert standing.potential(queue, meter) == model.potential(queue)
+            assert standing.own(queue, meter) == model.own(queue)
+            assert standing.usage(queue, meter) == model.usage(queue)
+            assert standing.quota(queue, meter) == model.subtree(queue)
+            assert standing.borrowed(queue, meter) == model.borrowed(queue)
+
+
+@given(histories())
+@settings(max_examples=100, deadline=None)
+def test_a_standing_that_was_told_equals_one_that_was_made_later(history: tuple[Tree, Usage, list[Move]]) -> None:
+    tree, usage, moves = history
+    standing = Standing(tree, usage)
+    numbers(standing)
+    for queue, charge in moves:
+        standing.take(queue, charge)
+
+    assert numbers(standing) == numbers(Standing(tree, added(usage, moves)))
+
+
+@given(histories(), st.randoms(use_true_random=False))
+@settings(max_examples=100, deadline=None)
+def test_what_is_given_back_in_any_order_leaves_no_trace(
+    history: tuple[Tree, Usage, list[Move]], chance: Random
+) -> None:
+    tree, usage, moves = history
+    standing = Standing(tree, usage)
+    before = numbers(standing)
+    for queue, charge in moves:
+        standing.take(queue, charge)
+    chance.shuffle(moves)
+    for queue, charge in moves:
+        standing.give_back(queue, charge)
+
+    assert numbers(standing) == before
+
+
+@given(histories())
+@settings(max_examples=100, deadline=None)
+def test_a_copy_and_its_origin_do_not_know_of_each_other(history: tuple[Tree, Usage, list[Move]]) -> None:
+    tree, usage, moves = history
+    standing = Standing(tree, usage)
+    before = numbers(standing)
+    copied = standing.copy()
+    for queue, charge in moves:
+        copied.take(queue, charge)
+
+    assert numbers(standing) == before
+    assert numbers(copied.copy()) == numbers(Standing(tree, added(usage, moves)))
+
+
+@given(stands())
+@settings(max_examples=100, deadline=None)
+def test_no_more_is_available_than_there_could_ever_be(stand: tuple[Tree, Usage]) -> None:
+    standing = Standing(*stand)
+
+    for queue in standing.tree.order:
+        for meter in METERS:
+            assert 0 <= standing.available(queue, meter) <= standing.potential(queue, meter)
+
+
+@given(stands())
+@settings(max_examples=100, deadline=None)
+def test_what_is_used_counts_at_the_root_or_against_what_a_queue_keeps(stand: tuple[Tree, Usage]) -> None:
+    tree, usage = stand
+    standing = Standing(tree, usage)
+
+    for meter in METERS:
+        model = Model(tree, usage, meter)
+        roots = [queue for queue in tree.order if queue not in tree.parents]
+        inside = sum(min(model.kept(queue), standing.usage(queue, meter)) for queue in tree.parents)
+        used = sum(amounts.get(meter, 0) for amounts in usage.values())
+        assert inside + sum(standing.usage(root, meter) for root in roots) == used
+
+
+@given(stands(), st.data())
+@settings(max_examples=100, deadline=None)
+def test_a_charge_fits_if_every_meter_of_it_is_available(stand: tuple[Tree, Usage], data: st.DataObject) -> None:
+    standing = Standing(*stand)
+    queue, charge = data.draw(st.sampled_from(standing.tree.order)), data.draw(charges())
+    short = standing.charge_fits(queue, charge)
+
+    exceeded = [meter for meter, needed in sorted(charge.items()) if needed > standing.available(queue, meter)]
+    assert (short.meter if short else None) == (exceeded[0] if exceeded else None)
+    if short is not None and short.meter is not None:
+        assert (short.left, short.needed) == (standing.available(queue, short.meter), charge[short.meter])
+        assert short.potential == standing.potential(queue, short.meter)
+        assert short.message
+        assert short.details
+
+
+@given(stands(), st.data())
+@settings(max_examples=100, deadline=None)
+def test_a_loan_that_explains_a_shortage_is_one(stand: tuple[Tree, Usage], data: st.DataObject) -> None:
+    standing = Standing(*stand)
+    queue = data.draw(st.sampled_from(standing.tree.order))
+    short = standing.charge_fits(queue, {METERS[0]: data.draw(st.integers(1, 10))})
+
+    if short is not None and short.loan is not None:
+        loan = short.loan
+        siblings = standing.tree.children[standing.tree.parents[loan.lender]]
+        assert loan.lender in standing.tree.path(queue)
+        assert loan.amount == standing.lent(loan.lender, METERS[0]) > 0
+        assert loan.borrowers
+        assert all(standing.borrowed(borrower, METERS[0]) for borrower in loan.borrowers)
+        assert len(loan.borrowers) + loan.others <= len(set(siblings) - {loan.lender})
+
+
+@given(trees(), st.data())
+@settings(max_examples=100, deadline=None)
+def test_charges_that_fit_break_no_limit(tree: Tree, data: st.DataObject) -> None:
+    standing, admitted = Standing(tree, {}), []
+    for move in data.draw(st.lists(st.tuples(st.sampled_from(tree.order), charges()), max_size=12)):
+        if standing.charge_fits(*move) is None:
+            standing.take(*move)
+            admitted.append(move)
+
+    for meter in METERS:
+        model = Model(tree, added({}, admitted), meter)
+        for queue in tree.order:
+            quota, used = model.quota(queue), model.usage(queue)
+            if queue not in tree.parents:
+                assert used <= model.subtree(queue)
+            elif quota.borrowing_limit is not None:
+                assert used <= model.subtree(queue) + quota.borrowing_limit
+        for lender, parent in tree.parents.items():
+            limit = model.quota(lender).lending_limit
+            if limit is not None:
+                # What all but the lender use under the parent, beyond what there is without it.
+                others = model.usage(parent) - max(0, model.usage(lender) - model.kept(lender))
+                rest = model.subtree(parent) - (model.subtree(lender) - model.kept(lender))
+                assert model.subtree(lender) - model.kept(lender) <= limit
+                if parent not in tree.parents:
+                    assert others - rest <= limit
+
+
+@given(stands(), st.data())
+@settings(max_examples=100, deadline=None)
+def test_where_more_is_used_than_there_is_no_charge_makes_it_worse(
+    stand: tuple[Tree, Usage], data: st.DataObject
+) -> None:
+    tree, usage = stand
+    standing = Standing(tree, usage)
+    move = data.draw(st.tuples(st.sampled_from(tree.order), charges()))
+    if standing.charge_fits(*move) is not None:
+        return
+    standing.take(*move)
+
+    for meter in METERS:
+        before, after = Model(tree, usage, meter), Model(tree, added(usage, [move]), meter)
+        for queue in tree.order:
+            limit = None if queue not in tree.parents else after.quota(queue).borrowing_limit
+            most = after.subtree(queue) + (limit or 0)
+            if queue not in tree.parents or limit is not None:
+                assert after.usage(queue) <= max(most, before.usage(queue))
+
+
+@given(stands())
+@settings(max_examples=100, deadline=None)
+def test_a_single_question_is_answered_as_by_a_standing(stand: tuple[Tree, Usage]) -> None:
+    tree, usage = stand
+    standing = Standing(tree, usage)
+
+    for meter in METERS:
+        loans = Loans(tree, usage, meter)
+        for queue in tree.order:
+            assert available.of(tree, usage, queue, meter) == standing.available(queue, meter)
+            assert available.potential(tree, queue, meter) == standing.potential(queue, meter)
+            assert (loans.borrowed(queue), loans.lent(queue)) == (
+                standing.borrowed(queue, meter),
+                standing.lent(queue, meter),
+            )
+            for amount in (0, 1, 5):
+                charge = {meter: amount}
+                assert available.charge_fits(tree, usage, queue, charge) == standing.charge_fits(queue, charge)
