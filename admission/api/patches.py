@@ -24,6 +24,10 @@ def add(path: str, value: Any) -> Operation:
     return {"op": "add", "path": path, "value": value}
 
 
+def remove(path: str) -> Operation:
+    return {"op": "remove", "path": path}
+
+
 def set_pairs(path: str, existing: Mapping[str, str] | None, pairs: Mapping[str, str]) -> Iterable[Operation]:
     """Yield what adds labels or annotations, making the mapping when it is absent; nothing that is there already."""
     wanted = {key: value for key, value in pairs.items() if (existing or {}).get(key) != value}

@@ -91,10 +91,16 @@ class Pod:
         return claim.claim or self.generated_claims.get(claim.name)
 
 
+def decode_asks(spec: Reader) -> tuple[Resources, tuple[Container, ...]]:
+    """Read what a pod's spec asks for: its `requests` and its `containers`."""
+    return _requests(spec), _containers(spec)
+
+
 def decode(obj: Json) -> Pod:
     """Read a Pod."""
     reader = Reader(obj)
     spec, status = reader.child("spec"), reader.child("status")
+    requests, containers = decode_asks(spec)
     node_affinity = spec.child("affinity").child("nodeAffinity")
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     result = Pod(
@@ -109,8 +115,8 @@ def decode(obj: Json) -> Pod:
             for entry in status.children("resourceClaimStatuses")
             if "resourceClaimName" in entry
         },
-        requests=_requests(spec),
-        containers=_containers(spec),
+        requests=requests,
+        containers=containers,
         node_selector=spec.pairs("nodeSelector"),
         affinity=selectors.decode_nodes(node_affinity.child(required)) if required in node_affinity else None,
         tolerations=tuple(map(selectors.decode_toleration, spec.children("tolerations"))),

@@ -8,7 +8,7 @@ import asyncio
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,10 +129,26 @@ def _distinct(selectors: Iterable[LabelSelector]) -> tuple[LabelSelector, ...]:
 
 
 def mutating(registration: Registration) -> dict[str, Any]:
-    """Return the MutatingWebhookConfiguration: pods that are created."""
+    """Return the MutatingWebhookConfiguration: pods that are created, and Jobs, to say who made them.
+
+    Jobs come first and are never hindered, save those that name somebody themselves: while Muster is down nobody could
+    take that back, and it would be believed of their pods.
+    """
     conditions = [{"name": "no-mirror", "expression": NO_MIRROR}]
     entry = {"rules": [_pods("CREATE")], "reinvocationPolicy": "IfNeeded", "matchConditions": conditions}
-    return _configuration("MutatingWebhookConfiguration", registration, "/mutate", entry)
+    configuration = _configuration("MutatingWebhookConfiguration", registration, "/mutate", entry)
+    configuration["webhooks"] = [*_of_jobs(registration), *configuration["webhooks"]]
+    return configuration
+
+
+def _of_jobs(registration: Registration) -> Iterator[dict[str, Any]]:
+    common = _common(registration, "/mutate")
+    named = {"rules": [_jobs("CREATE", "UPDATE")], "matchConditions": [{"name": "named", "expression": NAMED}]}
+    anywhere = _which("named", LabelSelector(), registration.namespace, "jobs")
+    yield common | anywhere | named | {"failurePolicy": "Fail"}
+    for selector in _distinct(registration.selectors):
+        queued = _which(f"queued-{digest(selector)}", selector, registration.namespace, "jobs")
+        yield common | queued | {"rules": [_jobs("CREATE")], "failurePolicy": "Ignore"}
 
 
 def validating(registration: Registration) -> dict[str, Any]:
@@ -153,14 +169,7 @@ def digest(selector: LabelSelector) -> str:
 
 
 def _configuration(kind: str, registration: Registration, path: str, entry: Mapping[str, Any]) -> dict[str, Any]:
-    common = {
-        "admissionReviewVersions": ["v1"],
-        "clientConfig": registration.client.config(path),
-        "sideEffects": "None",
-        "timeoutSeconds": TIMEOUT_SECONDS,
-        "matchPolicy": "Equivalent",
-        **entry,
-    }
+    common = {**_common(registration, path), **entry}
     webhooks = [
         common | _which(f"queued-{digest(selector)}", selector, registration.namespace) | {"failurePolicy": "Fail"}
         for selector in _distinct(registration.selectors)
@@ -177,12 +186,22 @@ def _configuration(kind: str, registration: Registration, path: str, entry: Mapp
     }
 
 
-def _which(name: str, selector: LabelSelector, namespace: str) -> dict[str, Any]:
+def _common(registration: Registration, path: str) -> dict[str, Any]:
+    return {
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": registration.client.config(path),
+        "sideEffects": "None",
+        "timeoutSeconds": TIMEOUT_SECONDS,
+        "matchPolicy": "Equivalent",
+    }
+
+
+def _which(name: str, selector: LabelSelector, namespace: str, plural: str = "pods") -> dict[str, Any]:
     spared = Requirement(
         key="kubernetes.io/metadata.name", operator="NotIn", values=tuple(dict.fromkeys((*NEVER, namespace)))
     )
     return {
-        "name": f"{name}.pods.{names.GROUP}",
+        "name": f"{name}.{plural}.{names.GROUP}",
         "namespaceSelector": {"matchExpressions": [_requirement(r) for r in (*selector.requirements, spared)]},
     }
 
@@ -197,6 +216,16 @@ def _pods(*operations: str, resource: str = "pods") -> dict[str, Any]:
         "apiGroups": [""],
         "apiVersions": ["v1"],
         "resources": [resource],
+        "operations": list(operations),
+        "scope": "Namespaced",
+    }
+
+
+def _jobs(*operations: str) -> dict[str, Any]:
+    return {
+        "apiGroups": ["batch"],
+        "apiVersions": ["v1"],
+        "resources": ["jobs"],
         "operations": list(operations),
         "scope": "Namespaced",
     }
@@ -237,6 +266,14 @@ CHANGED = " || ".join((f"{_gates('object')} != {_gates('oldObject')}", _differs(
 MATTERS = f"request.operation == 'UPDATE' ? ({CHANGED}) : {NO_MIRROR}"
 """CEL: a new pod that is no mirror, or a change of a pod's gates or of labels and annotations that are Muster's. A
 running pod is updated many times by many controllers, and none of that is Muster's business."""
+
+
+def _maker(which: str) -> str:
+    return f"{which}.spec.template.?metadata.?annotations[?'{names.USER}'].orValue('')"
+
+
+NAMED = f"{_maker('object')} != (request.operation == 'UPDATE' ? {_maker('oldObject')} : '')"
+"""CEL: a new Job whose template names somebody as its maker, or one that is changed to name somebody else."""
 
 
 def _path(kind: str) -> str:

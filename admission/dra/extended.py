@@ -40,27 +40,33 @@ def offering(resource: str, classes: Mapping[str, DeviceClass]) -> list[str]:
     return [one.meta.name for one in sorted(found, key=lambda one: (-one.meta.created.timestamp(), one.meta.name))]
 
 
-def resources_of(pod: Pod, classes: Mapping[str, DeviceClass]) -> tuple[str, ...]:
-    """Return the resources of a pod that classes offer, in order of names."""
-    wanted = {name for container in pod.containers for name, amount in container.requests if amount > 0 and "/" in name}
+def resources_of(containers: Sequence[Container], classes: Mapping[str, DeviceClass]) -> tuple[str, ...]:
+    """Return the resources of a pod's containers that classes offer, in order of names."""
+    wanted = {name for container in containers for name, amount in container.requests if amount > 0 and "/" in name}
     return tuple(sorted(name for name in wanted if class_of(name, classes) is not None))
+
+
+def spec_of(containers: Sequence[Container], classes: Mapping[str, DeviceClass]) -> ClaimSpec | None:
+    """Return what kube-scheduler will claim where devices serve all of these resources; None for nothing."""
+    offered = resources_of(containers, classes)
+    if not offered:
+        return None
+    requests = (request for name in offered for request in _requests(name, containers, class_of(name, classes) or ""))
+    return ClaimSpec(requests=tuple(sorted(requests, key=lambda request: request.name)))
 
 
 def claim_of(pod: Pod, classes: Mapping[str, DeviceClass]) -> Claim | None:
     """Return the claim that kube-scheduler will make where devices serve all of the pod's resources; None for none."""
-    offered = resources_of(pod, classes)
-    if not offered:
+    spec = spec_of(pod.containers, classes)
+    if spec is None:
         return None
-    requests = [
-        request for name in offered for request in _requests(name, pod.containers, class_of(name, classes) or "")
-    ]
     return Claim(
         meta=Meta(
             name=f"{pod.meta.name}-extended-resources",
             namespace=pod.meta.namespace,
             uid=names.extended_claim(pod.meta.uid or Uid(pod.meta.key)),
         ),
-        spec=ClaimSpec(requests=tuple(sorted(requests, key=lambda request: request.name))),
+        spec=spec,
     )
 
 

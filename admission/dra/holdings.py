@@ -5,7 +5,7 @@ devices, by a claim that kube-scheduler makes. Devices are charged as all device
 for each unit on every meter that lists the resource. Of one pod both may be so, but never of one resource of it.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 from admission.api import names
 from admission.api.claims import ClaimSpec
@@ -13,12 +13,9 @@ from admission.api.entries import Holding, RequestDevice
 from admission.api.gangs import Charge
 from admission.api.meters import AdminAccess
 from admission.api.names import Uid
-from admission.api.pods import Pod
+from admission.api.nodes import Resources
 from admission.dra import metering
 from admission.dra.metering import Meters
-
-Resources = Mapping[str, int]
-"""Extended resource → amount."""
 
 
 def classes(meters: Meters, spec: ClaimSpec, given: Iterable[tuple[RequestDevice, bool]]) -> dict[str, int]:
@@ -37,11 +34,9 @@ def classes(meters: Meters, spec: ClaimSpec, given: Iterable[tuple[RequestDevice
     return found
 
 
-def by_plugins(pod: Pod, by_devices: Collection[str] = ()) -> dict[str, int]:
+def by_plugins(requests: Resources, by_devices: Collection[str] = ()) -> dict[str, int]:
     """Return a pod's extended resources, as kube-scheduler counts them, without those that devices serve."""
-    return {
-        name: amount for name, amount in pod.requests.items() if "/" in name and amount > 0 and name not in by_devices
-    }
+    return {name: amount for name, amount in requests.items() if "/" in name and amount > 0 and name not in by_devices}
 
 
 def charge(meters: Meters, resources: Resources) -> Charge:

@@ -224,7 +224,7 @@ class Placer:
     def _plugged(self, kind: PodKind) -> Charge:
         """Return what every pod of a kind costs for its resources of device plugins, wherever it goes."""
         demand = kind.members[0]
-        return holdings.charge(self._traits.need.meters, holdings.by_plugins(demand.pod, demand.by_devices))
+        return holdings.charge(self._traits.need.meters, holdings.by_plugins(demand.pod.requests, demand.by_devices))
 
     def _charged(self, option: Option, price: Price) -> Price:
         """Return what of a price is charged: under admin access, only what meters charge there."""

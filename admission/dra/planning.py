@@ -221,7 +221,7 @@ class _Planning:
             yield self._holding(wanted, given)
         demand = self.gang.kinds[placed.kind].members[placed.member]
         pod = demand.pod
-        resources = holdings.by_plugins(pod, demand.by_devices)
+        resources = holdings.by_plugins(pod.requests, demand.by_devices)
         held = holdings.of_pod(self.traits.need.meters, pod.meta.uid, pod.meta.key, resources)
         if held is not None:
             yield held

@@ -78,9 +78,9 @@ def _plugged(seated: Seated, snapshot: Snapshot, meters: Meters) -> Iterator[Hol
     for pod, claims in seated:
         made = [claim.spec for claim in claims if claim.meta.uid == names.extended_claim(pod.meta.uid)]
         served = {option.device_class for spec in made for option in metering.options_of(spec).values()}
-        offered = extended.resources_of(pod, snapshot.classes)
+        offered = extended.resources_of(pod.containers, snapshot.classes)
         by_devices = [name for name in offered if extended.class_of(name, snapshot.classes) in served]
-        held = holdings.of_pod(meters, pod.meta.uid, pod.meta.key, holdings.by_plugins(pod, by_devices))
+        held = holdings.of_pod(meters, pod.meta.uid, pod.meta.key, holdings.by_plugins(pod.requests, by_devices))
         if held is not None:
             yield held
 

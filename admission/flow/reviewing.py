@@ -16,7 +16,12 @@ from admission.policy.remembering import Memory
 
 
 def mutate(review: Review, view: View, *, memory: Memory) -> Verdict:
-    """Answer the mutating webhook: what a new pod lacks. Raises RetryError while the view is not synced."""
+    """Answer the mutating webhook: what a new pod lacks, and who made a Job. Raises RetryError while not synced.
+
+    A Job's answer does not depend on what is in the cluster.
+    """
+    if _is_job(review):
+        return _stamped(review)
     _ensure_synced(view)
     if _is_subresource_of_pod(review):
         return ALLOWED
@@ -27,8 +32,19 @@ def mutate(review: Review, view: View, *, memory: Memory) -> Verdict:
     except MalformedObjectError as error:
         return reviews.refuse_malformed(error)
     snapshot = view.snapshot()
-    patch = doors.additions(arrival, snapshot, memory.defaults(snapshot))
+    patch = doors.additions(arrival, snapshot, memory.defaults(snapshot), username=review.username)
     return Verdict(patch=patch) if patch else ALLOWED
+
+
+def _stamped(review: Review) -> Verdict:
+    """Answer for a Job that is created or changed: its template names who made it, and never anybody else."""
+    try:
+        job = arrivals.decode_job(review.obj)
+        if review.operation == "CREATE":
+            return Verdict(patch=doors.job_additions(job, review.username))
+        return Verdict(patch=doors.job_restorations(arrivals.decode_job(review.old), job))
+    except MalformedObjectError as error:
+        return reviews.refuse_malformed(error)
 
 
 def validate(review: Review, view: View, *, rules: Rules, memory: Memory) -> Verdict:
@@ -43,7 +59,9 @@ def validate(review: Review, view: View, *, rules: Rules, memory: Memory) -> Ver
             snapshot = view.snapshot()
             arrival = arrivals.decode(review.obj, review.namespace)
             defaults, limits = memory.defaults(snapshot), memory.limits(snapshot)
-            return doors.judge_creation(arrival, snapshot, rules=rules, defaults=defaults, limits=limits)
+            return doors.judge_creation(
+                arrival, snapshot, rules=rules, defaults=defaults, limits=limits, username=review.username
+            )
         old, new = (arrivals.decode(obj, review.namespace) for obj in (review.old, review.obj))
     except MalformedObjectError as error:
         return reviews.refuse_malformed(error)
@@ -58,6 +76,11 @@ def _ensure_synced(view: View) -> None:
 
 def _is_pod(review: Review) -> bool:
     return (review.group, review.version, review.resource) == ("", "v1", "pods")
+
+
+def _is_job(review: Review) -> bool:
+    kind = (review.group, review.version, review.resource, review.subresource)
+    return kind == ("batch", "v1", "jobs", "") and review.operation in ("CREATE", "UPDATE")
 
 
 def _is_subresource_of_pod(review: Review) -> bool:

@@ -4,15 +4,18 @@
 for the API server to judge, which answers with its own words.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypedDict
 
 import msgspec
 
-from admission.api import meta, names
-from admission.api.pods import PodClaim
-from admission.api.reading import Json
+from admission.api import meta, names, pods
+from admission.api.meta import Owner
+from admission.api.names import Uid
+from admission.api.nodes import Resources
+from admission.api.pods import Container, PodClaim
+from admission.api.reading import Json, Reader
 from admission.errors import Flaw, MalformedObjectError
 
 MIRROR = "kubernetes.io/config.mirror"
@@ -20,7 +23,10 @@ MIRROR = "kubernetes.io/config.mirror"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A pod at the door. labels and gates: None when the pod has no such field, since a patch must then make it."""
+    """A pod at the door. labels and gates: None when the pod has no such field, since a patch must then make it.
+
+    requests and containers: as of a Pod, but only where a container asks for a resource with a domain in its name.
+    """
 
     namespace: str
     labels: Mapping[str, str] | None = None
@@ -29,6 +35,9 @@ class Arrival:
     node: str = ""
     scheduler: str = ""
     claims: tuple[PodClaim, ...] = ()
+    requests: Resources = field(default_factory=dict)
+    containers: tuple[Container, ...] = ()
+    controller: Owner | None = None
 
     @property
     def queue(self) -> str:
@@ -38,6 +47,12 @@ class Arrival:
     @property
     def gated(self) -> bool:
         return names.GATE in (self.gates or ())
+
+    @property
+    def is_of_job(self) -> bool:
+        """Whether it says that a Job's controller makes it."""
+        owner = self.controller
+        return owner is not None and owner.kind == "Job" and owner.api_version == "batch/v1"
 
     @property
     def is_mirror(self) -> bool:
@@ -70,6 +85,16 @@ class GateHead(TypedDict, total=False):
     name: str | None
 
 
+class OwnerHead(TypedDict, total=False):
+    """As much of an entry of metadata.ownerReferences."""
+
+    apiVersion: str | None
+    kind: str | None
+    name: str | None
+    uid: str | None
+    controller: bool | None
+
+
 class MetaHead(TypedDict, total=False):
     """As much of metadata."""
 
@@ -77,6 +102,21 @@ class MetaHead(TypedDict, total=False):
     generateName: str | None
     labels: dict[str, str] | None
     annotations: dict[str, str] | None
+    ownerReferences: list[OwnerHead] | None
+
+
+class ResourcesHead(TypedDict, total=False):
+    """As much of a container's resources."""
+
+    requests: dict[str, str | float] | None
+    limits: dict[str, str | float] | None
+
+
+class ContainerHead(TypedDict, total=False):
+    """As much of a container."""
+
+    restartPolicy: str | None
+    resources: ResourcesHead | None
 
 
 class SpecHead(TypedDict, total=False):
@@ -86,6 +126,35 @@ class SpecHead(TypedDict, total=False):
     schedulerName: str | None
     schedulingGates: list[GateHead] | None
     resourceClaims: list[ClaimHead] | None
+    containers: list[ContainerHead] | None
+    initContainers: list[ContainerHead] | None
+    overhead: dict[str, str | float] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobArrival:
+    """A Job at the door: whether its pod template has metadata, and the annotations there; None when it has none."""
+
+    has_meta: bool
+    annotations: Mapping[str, str] | None = None
+
+
+class TemplateHead(TypedDict, total=False):
+    """As much of a pod template."""
+
+    metadata: MetaHead | None
+
+
+class JobSpecHead(TypedDict, total=False):
+    """As much of a Job's spec."""
+
+    template: TemplateHead | None
+
+
+class JobHead(TypedDict):
+    """The fields of a Job that `decode_job` reads."""
+
+    spec: JobSpecHead
 
 
 class PodHead(TypedDict):
@@ -103,6 +172,7 @@ def decode(obj: Json | None, namespace: str) -> Arrival:
         raise MalformedObjectError("Pod", meta.name_in(obj), (_flaw(error),)) from error
     labels, spec = head["metadata"].get("labels"), head["spec"]
     gates = spec.get("schedulingGates")
+    requests, containers = pods.decode_asks(Reader(spec)) if _asks_for_devices(spec) else ({}, ())
     return Arrival(
         namespace=namespace,
         labels=labels,
@@ -111,7 +181,43 @@ def decode(obj: Json | None, namespace: str) -> Arrival:
         node=spec.get("nodeName") or "",
         scheduler=spec.get("schedulerName") or "",
         claims=tuple([_claim(claim) for claim in spec.get("resourceClaims") or ()]),
+        requests=requests,
+        containers=containers,
+        controller=_controller(head["metadata"].get("ownerReferences") or ()),
     )
+
+
+def decode_job(obj: Json | None) -> JobArrival:
+    """Read a Job. Raises MalformedObjectError."""
+    try:
+        template = msgspec.convert(obj, JobHead)["spec"].get("template") or {}
+    except msgspec.ValidationError as error:
+        raise MalformedObjectError("Job", meta.name_in(obj), (_flaw(error),)) from error
+    known = template.get("metadata")
+    return JobArrival(has_meta=known is not None, annotations=known.get("annotations") if known else None)
+
+
+def _asks_for_devices(spec: SpecHead) -> bool:
+    """Return whether a container asks for a resource with a domain in its name; of most pods none does."""
+    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+        resources = container.get("resources") or {}
+        for name in (*(resources.get("requests") or ()), *(resources.get("limits") or ())):
+            if "/" in name:
+                return True
+    return False
+
+
+def _controller(owners: Iterable[OwnerHead]) -> Owner | None:
+    for owner in owners:
+        if owner.get("controller"):
+            return Owner(
+                api_version=owner.get("apiVersion") or "",
+                kind=owner.get("kind") or "",
+                name=owner.get("name") or "",
+                uid=Uid(owner.get("uid") or ""),
+                controller=True,
+            )
+    return None
 
 
 def _claim(head: ClaimHead) -> PodClaim:

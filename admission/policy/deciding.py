@@ -380,9 +380,9 @@ def _at_least_extended(inputs: Inputs) -> Iterator[Charge]:
         claim = demand.claims[-1].spec if offered else None
         if claim is not None and not plugged[offered]:
             yield metering.lower_bound(meters, claim)
-            yield holdings.charge(meters, holdings.by_plugins(demand.pod, offered))
+            yield holdings.charge(meters, holdings.by_plugins(demand.pod.requests, offered))
         else:
-            yield holdings.least(meters, holdings.by_plugins(demand.pod), offered, claim)
+            yield holdings.least(meters, holdings.by_plugins(demand.pod.requests), offered, claim)
 
 
 def _named_claims(inputs: Inputs) -> list[Claim]:
@@ -401,7 +401,7 @@ def _demands(group: Group, snapshot: Snapshot) -> tuple[PodDemand, ...]:
     for pod in group.waiting:
         wanted = (pod.claim_name(claim) for claim in pod.claims)
         claims = [snapshot.claims.get(f"{pod.meta.namespace}/{name}") for name in wanted if name]
-        offered = extended.resources_of(pod, snapshot.classes)
+        offered = extended.resources_of(pod.containers, snapshot.classes)
         claims.append(extended.claim_of(pod, snapshot.classes) if offered else None)
         known = tuple(claim for claim in claims if claim is not None)
         demands.append(PodDemand(pod=pod, claims=known, extended=offered))

@@ -20,14 +20,16 @@ from functools import lru_cache
 
 from admission.api import durations, names, patches
 from admission.api.claims import MAX_RESULTS, ClaimSpec
+from admission.api.nodes import Resources
 from admission.api.patches import Patch
 from admission.api.pods import PodClaim
 from admission.api.queues import Queue, UnmeteredClasses
 from admission.api.reasons import Denial, DenyReason
 from admission.api.reviews import ALLOWED, Verdict
 from admission.api.snapshot import Snapshot
+from admission.dra import extended, holdings
 from admission.policy import entering
-from admission.policy.arrivals import Arrival
+from admission.policy.arrivals import Arrival, JobArrival
 from admission.policy.entering import Defaults
 from admission.policy.recognition import LARGEST_SIZE
 
@@ -35,6 +37,9 @@ GANG_KEYS = (names.GANG, names.GANG_SIZE, names.GANG_MIN)
 
 OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 """A DNS-1123 subdomain (`apimachinery/pkg/util/validation`, IsDNS1123Subdomain)."""
+
+JOB_CONTROLLERS = frozenset({"system:serviceaccount:kube-system:job-controller", "system:kube-controller-manager"})
+"""Who makes the pods of Jobs: the Job controller, with an account of its own or with that of its program."""
 
 LONGEST_GANG = 63
 """Characters. A gang's name is that of an object, and a label's value, which is the narrower of the two."""
@@ -51,11 +56,22 @@ class KnownClaim:
     allocated: bool = False
 
 
-Limits = Callable[[Queue, Sequence[KnownClaim]], Denial | None]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extended:
+    """The extended resources of a pod. offered: those that devices may serve; claim: what would be claimed for them."""
+
+    resources: Resources = field(default_factory=dict)
+    offered: tuple[str, ...] = ()
+    claim: ClaimSpec | None = None
+
+
+NOTHING = Extended()
+
+Limits = Callable[[Queue, Sequence[KnownClaim], Extended], Denial | None]
 """Refuses what the queue could not hold even if nobody used anything (`limits.Limits`)."""
 
 
-def no_limits(_queue: Queue, _claims: Sequence[KnownClaim]) -> Denial | None:
+def no_limits(_queue: Queue, _claims: Sequence[KnownClaim], _extended: Extended) -> Denial | None:
     """Refuse nothing."""
     return None
 
@@ -80,22 +96,65 @@ class Inputs:
     claims: tuple[KnownClaim, ...] = ()
     missing: tuple[str, ...] = ()
     limits: Limits = field(default=no_limits)
+    username: str = ""
 
 
-def additions(arrival: Arrival, snapshot: Snapshot, defaults: Defaults) -> Patch:
-    """Return what a new pod lacks: the gate, and the label of a queue that it enters by default. Raises RetryError."""
+def additions(arrival: Arrival, snapshot: Snapshot, defaults: Defaults, *, username: str = "") -> Patch:
+    """Return what a new pod lacks: the gate, the label of a queue that it enters by default, and who made it.
+
+    username: who creates it; empty where nobody knows, and then nobody is named. Raises RetryError.
+    """
     if arrival.node:
         return ()
     queue = entering.entrance(arrival, snapshot, defaults).queue
     if queue is None:
         return ()
-    return (*_gate(arrival), *patches.set_pairs("/metadata/labels", arrival.labels, {names.QUEUE: queue.name}))
+    made_by = {names.USER: maker(arrival, username)} if username else {}
+    return (
+        *_gate(arrival),
+        *patches.set_pairs("/metadata/labels", arrival.labels, {names.QUEUE: queue.name}),
+        *patches.set_pairs("/metadata/annotations", arrival.annotations or None, made_by),
+    )
 
 
-def judge_creation(
-    arrival: Arrival, snapshot: Snapshot, *, rules: Rules, defaults: Defaults, limits: Limits = no_limits
+def maker(arrival: Arrival, username: str) -> str:
+    """Return who made a pod, or the Job that it belongs to.
+
+    The template of a Job says who made the Job, since nobody but this webhook can write that there. It is believed of
+    pods that the Job controller creates; anybody else is named as the API server knows them.
+    """
+    if username in JOB_CONTROLLERS and arrival.is_of_job:
+        return arrival.annotations.get(names.USER) or username
+    return username
+
+
+def job_additions(job: JobArrival, username: str) -> Patch:
+    """Return what makes the template of a new Job name its maker, whatever its author wrote there."""
+    if not job.has_meta:
+        return (patches.add("/spec/template/metadata", {"annotations": {names.USER: username}}),)
+    return tuple(patches.set_pairs("/spec/template/metadata/annotations", job.annotations, {names.USER: username}))
+
+
+def job_restorations(old: JobArrival, new: JobArrival) -> Patch:
+    """Return what makes the template of a changed Job name whom it named before."""
+    before, after = ((job.annotations or {}).get(names.USER) for job in (old, new))
+    if before == after:
+        return ()
+    if before is None:
+        return (patches.remove(patches.pointer("spec", "template", "metadata", "annotations", names.USER)),)
+    return job_additions(new, before)
+
+
+def judge_creation(  # noqa: PLR0913 - all that an answer depends on, by name
+    arrival: Arrival,
+    snapshot: Snapshot,
+    *,
+    rules: Rules,
+    defaults: Defaults,
+    limits: Limits = no_limits,
+    username: str = "",
 ) -> Verdict:
-    """Judge a new pod as it will be stored. Raises RetryError."""
+    """Judge a new pod as it will be stored. username: who creates it; empty where nobody knows. Raises RetryError."""
     if arrival.is_mirror:
         return ALLOWED
     entrance = entering.entrance(arrival, snapshot, defaults)
@@ -105,7 +164,13 @@ def judge_creation(
         return _outside(arrival, entrance.warning)
     claims, missing = _look_up(arrival, snapshot)
     inputs = Inputs(
-        arrival=arrival, queue=entrance.queue, snapshot=snapshot, claims=claims, missing=missing, limits=limits
+        arrival=arrival,
+        queue=entrance.queue,
+        snapshot=snapshot,
+        claims=claims,
+        missing=missing,
+        limits=limits,
+        username=username,
     )
     for check in CHECKS:
         denial = check(inputs)
@@ -131,7 +196,8 @@ def judge_change(old: Arrival, new: Arrival, *, username: str, rules: Rules) -> 
         before, after = old.settings(key), new.settings(key)
         if before != after:
             return _changed(key, _said(before), _said(after))
-    return None
+    before_user, after_user = (pod.annotations.get(names.USER) for pod in (old, new))
+    return None if before_user == after_user else _renamed(before_user, after_user)
 
 
 def _gate(arrival: Arrival) -> Iterator[patches.Operation]:
@@ -179,6 +245,17 @@ def _gate_is_there(inputs: Inputs) -> Denial | None:
             {"queue": queue},
         )
     return None
+
+
+def _maker_is_named(inputs: Inputs) -> Denial | None:
+    said = inputs.arrival.annotations.get(names.USER)
+    if not inputs.username or said == maker(inputs.arrival, inputs.username):
+        return None
+    return Denial(
+        DenyReason.GATE_TAMPERING,
+        f"annotation {names.USER} is {said!r}, and the pod is made by {inputs.username}; {TRY_AGAIN}",
+        {"user": inputs.username},
+    )
 
 
 def _gang_is_a_name(inputs: Inputs) -> Denial | None:
@@ -265,7 +342,15 @@ def _classes_are_metered(inputs: Inputs) -> Denial | None:
 
 
 def _fits_one_day(inputs: Inputs) -> Denial | None:
-    return inputs.limits(inputs.queue, inputs.claims)
+    arrival, classes = inputs.arrival, inputs.snapshot.classes
+    if not arrival.containers:
+        return inputs.limits(inputs.queue, inputs.claims, NOTHING)
+    asked = Extended(
+        resources=holdings.by_plugins(arrival.requests),
+        offered=extended.resources_of(arrival.containers, classes),
+        claim=extended.spec_of(arrival.containers, classes),
+    )
+    return inputs.limits(inputs.queue, inputs.claims, asked)
 
 
 Check = Callable[[Inputs], Denial | None]
@@ -273,6 +358,7 @@ Check = Callable[[Inputs], Denial | None]
 CHECKS: tuple[Check, ...] = (
     _scheduler_is_not_bypassed,
     _gate_is_there,
+    _maker_is_named,
     _gang_is_a_name,
     _sizes_are_numbers,
     _runtime_is_a_duration,
@@ -349,6 +435,15 @@ def _changed(key: str, before: str, after: str) -> Denial:
         f"{key} of a pod in a queue is changed from {before} to {after}; queue and gang are fixed when the pod is"
         " created; delete the pod and create it with the other value",
         {"key": key, "before": before, "after": after},
+    )
+
+
+def _renamed(before: str | None, after: str | None) -> Denial:
+    return Denial(
+        DenyReason.GATE_TAMPERING,
+        f"annotation {names.USER} of a pod in a queue is changed from {before!r} to {after!r}; it says who made the"
+        " pod, as the API server knew them, and stays as it is",
+        {"key": names.USER, "before": before or "", "after": after or ""},
     )
 
 

@@ -4,6 +4,7 @@ Only what is certain counts (`dra.metering.lower_bound`): the cheapest alternati
 the device. A pod that passes may still never fit; then its gang is held, with the planner's reason.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
@@ -14,9 +15,9 @@ from admission.api.meters import Meter
 from admission.api.names import MeterName, QueueName
 from admission.api.queues import Queue
 from admission.api.reasons import Denial, DenyReason
-from admission.dra import metering
+from admission.dra import holdings, metering
 from admission.dra.metering import Meters
-from admission.policy.doors import KnownClaim
+from admission.policy.doors import NOTHING, Extended, KnownClaim
 from admission.quota import available
 from admission.quota.tree import Tree
 
@@ -40,18 +41,23 @@ class Limits:
     def of(cls, queues: Iterable[Queue], meters: Iterable[Meter]) -> Self:
         return cls(meters=metering.compile_meters(meters), tree=Tree.of(queues))
 
-    def __call__(self, queue: Queue, claims: Sequence[KnownClaim]) -> Denial | None:
-        """Refuse claims that together exceed what the queue could ever take. Inactive queues hold, they refuse nothing.
+    def __call__(self, queue: Queue, claims: Sequence[KnownClaim], extended: Extended = NOTHING) -> Denial | None:
+        """Refuse what together exceeds what the queue could ever take. Inactive queues hold, they refuse nothing.
 
         A claim that is allocated already is charged to whoever took it first.
         """
-        if not claims or not self.tree.active(queue.name):
+        if not (claims or extended.resources) or not self.tree.active(queue.name):
             return None
-        needed = metering.added(self._bound(claim.spec) for claim in claims if not claim.allocated)
+        bounds = [self._bound(claim.spec) for claim in claims if not claim.allocated]
+        bounds.append(holdings.least(self.meters, extended.resources, extended.offered, extended.claim))
+        needed = Counter[MeterName]()
+        for bound in bounds:
+            needed.update(bound)
         for meter, amount in sorted(needed.items()):
             most = self._potential(queue.name, meter)
             if amount > most:
-                return _never_fits(queue.name, meter, amount, most, [claim.source for claim in claims])
+                sources = [*(claim.source for claim in claims), *sorted(extended.resources)]
+                return _never_fits(queue.name, meter, amount, most, sources)
         return None
 
     def _bound(self, spec: ClaimSpec) -> Charge:
@@ -74,7 +80,7 @@ class Limits:
 def _never_fits(queue: QueueName, meter: MeterName, amount: int, most: int, sources: list[str]) -> Denial:
     return Denial(
         DenyReason.NEVER_FITS,
-        f"the pod's claims need at least {amount} {meter}; queue {queue} can never have more than {most}, with all that"
+        f"the pod needs at least {amount} {meter}; queue {queue} can never have more than {most}, with all that"
         " it may borrow; ask for less, or for more quota",
         {"queue": queue, "meter": meter, "needed": str(amount), "potential": str(most), "sources": sources},
     )

@@ -276,8 +276,8 @@ def _of_claims(pod: Pod, sight: Sight) -> Iterator[_Unbooked]:
 
 def _of_plugins(pod: Pod, sight: Sight) -> Iterator[_Unbooked]:
     made = names.extended_claim(pod.meta.uid) in sight.claims
-    by_devices = extended.resources_of(pod, sight.snapshot.classes) if made else ()
-    holding = holdings.of_pod(sight.meters, pod.meta.uid, pod.meta.key, holdings.by_plugins(pod, by_devices))
+    by_devices = extended.resources_of(pod.containers, sight.snapshot.classes) if made else ()
+    holding = holdings.of_pod(sight.meters, pod.meta.uid, pod.meta.key, holdings.by_plugins(pod.requests, by_devices))
     if holding is not None:
         yield _Unbooked(
             uid=holding.claim_uid,

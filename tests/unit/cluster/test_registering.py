@@ -32,6 +32,7 @@ def by_name(configuration: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def test_queued_namespaces_are_closed_while_muster_is_down_and_others_open(encode: Any) -> None:
     webhooks = by_name(encode(a_registration(VISION)))
 
+    webhooks = {name: webhook for name, webhook in webhooks.items() if not name.endswith(".jobs.muster.dev")}
     queued = webhooks.pop(f"queued-{registering.digest(VISION)}.pods.muster.dev")
     labelled = webhooks.pop("labelled.pods.muster.dev")
     assert not webhooks
@@ -51,7 +52,7 @@ def test_queued_namespaces_are_closed_while_muster_is_down_and_others_open(encod
 
 
 def test_both_configurations_ask_as_they_should() -> None:
-    [mutating] = registering.mutating(a_registration())["webhooks"]
+    [_, mutating] = registering.mutating(a_registration())["webhooks"]
     [validating] = registering.validating(a_registration())["webhooks"]
 
     for webhook in (mutating, validating):
@@ -99,7 +100,22 @@ def test_a_selector_is_one_entry_however_it_is_written() -> None:
     one = LabelSelector(requirements=(*VISION.requirements, *SPEECH.requirements))
     other = LabelSelector(requirements=(*SPEECH.requirements, *VISION.requirements))
 
-    assert len(registering.mutating(a_registration(one, other))["webhooks"]) == 2
+    assert len(registering.validating(a_registration(one, other))["webhooks"]) == 2
+    assert len(registering.mutating(a_registration(one, other))["webhooks"]) == 4
+
+
+def test_jobs_are_never_hindered_save_those_that_name_their_maker_themselves() -> None:
+    webhooks = registering.mutating(a_registration(VISION))["webhooks"]
+    named, queued = webhooks[:2]
+
+    assert named["name"] == "named.jobs.muster.dev"
+    assert named["failurePolicy"] == "Fail"
+    assert [(rule["resources"], rule["operations"]) for rule in named["rules"]] == [(["jobs"], ["CREATE", "UPDATE"])]
+    assert [condition["name"] for condition in named["matchConditions"]] == ["named"]
+    assert queued["name"] == f"queued-{registering.digest(VISION)}.jobs.muster.dev"
+    assert queued["failurePolicy"] == "Ignore"
+    assert [(rule["resources"], rule["operations"]) for rule in queued["rules"]] == [(["jobs"], ["CREATE"])]
+    assert {"key": "team", "operator": "In", "values": ["vision"]} in queued["namespaceSelector"]["matchExpressions"]
 
 
 async def test_both_are_registered_and_removed(api: FakeApi, connection: Connection) -> None:

@@ -150,7 +150,7 @@ def demand(builder: WorldBuilder, pod: pods.Pod, *claims: Any) -> PodDemand:
     classes = builder.snapshot().classes
     made = extended.claim_of(pod, classes)
     assert made is not None
-    return PodDemand(pod=pod, claims=(*claims, made), extended=extended.resources_of(pod, classes))
+    return PodDemand(pod=pod, claims=(*claims, made), extended=extended.resources_of(pod.containers, classes))
 
 
 def clustered(plugged: int = 0) -> WorldBuilder:

@@ -354,7 +354,7 @@ def test_limits_are_asked_last_with_the_claims_that_are_known() -> None:
     world = a_world().template("t", exactly("gpu", GPU)).claim("c", exactly("gpu", GPU), allocated=True)
     asked = []
 
-    def limits(queue: Any, claims: Any) -> Denial:
+    def limits(queue: Any, claims: Any, _extended: Any) -> Denial:
         asked.append((queue.name, [(claim.source, claim.allocated) for claim in claims]))
         return Denial(DenyReason.NEVER_FITS, "too much")
 
@@ -417,6 +417,13 @@ def test_nobody_but_the_controller_opens_a_gate(pod: dict[str, Any]) -> None:
     assert change(pod, opened, username=CONTROLLER) is None
 
 
+def of(owner: dict[str, Any], said: str | None) -> dict[str, Any]:
+    """Return a pod with an owner, whose template names its maker."""
+    pod = a_pod(annotations=None if said is None else {names.USER: said})
+    pod["metadata"]["ownerReferences"] = [owner]
+    return pod
+
+
 UNTOUCHED = {
     "another label": (held(), held(labels={"app": "x"})),
     "another gate": (held(gates=[OTHER_GATE, *GATES]), held()),
@@ -429,6 +436,83 @@ UNTOUCHED = {
 @pytest.mark.parametrize(("old", "new"), UNTOUCHED.values(), ids=UNTOUCHED)
 def test_other_changes_are_nobodys_business(old: dict[str, Any], new: dict[str, Any]) -> None:
     assert change(old, new) is None
+
+
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "j", "controller": True}
+JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
+
+MAKERS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "who creates a pod": (a_pod(), "alice", "alice"),
+    "whatever the author wrote": (a_pod(annotations={names.USER: "bob"}), "alice", "alice"),
+    "the Job's maker, of a pod that the Job controller creates": (of(JOB, "bob"), JOB_CONTROLLER, "bob"),
+    "the same, where controllers have no accounts of their own": (
+        of(JOB, "bob"),
+        "system:kube-controller-manager",
+        "bob",
+    ),
+    "the Job controller, of a Job that was made unseen": (of(JOB, None), JOB_CONTROLLER, JOB_CONTROLLER),
+    "who says to be a Job": (of(JOB, "bob"), "alice", "alice"),
+    "another controller": (of({**JOB, "apiVersion": "apps/v1", "kind": "ReplicaSet"}, "bob"), "rs", "rs"),
+    "the Job controller, of a pod of no Job": (
+        of({**JOB, "kind": "ReplicaSet"}, "bob"),
+        JOB_CONTROLLER,
+        JOB_CONTROLLER,
+    ),
+    "the Job controller, of a pod that a Job owns but does not control": (
+        of({**JOB, "controller": False}, "bob"),
+        JOB_CONTROLLER,
+        JOB_CONTROLLER,
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "username", "maker"), MAKERS.values(), ids=MAKERS)
+def test_a_pod_in_a_queue_names_its_maker(pod: dict[str, Any], username: str, maker: str) -> None:
+    snapshot = World().queue("team-a", default=True).build()
+    arrival = arrivals.decode(pod, "ml")
+
+    patch = doors.additions(arrival, snapshot, Memory().defaults(snapshot), username=username)
+
+    patched = patching.applied(pod, patch)
+    assert patched["metadata"]["annotations"][names.USER] == maker
+    judgement = doors.judge_creation(
+        arrivals.decode(patched, "ml"),
+        snapshot,
+        rules=RULES,
+        defaults=Memory().defaults(snapshot),
+        username=username,
+    )
+    assert judgement.denial is None
+
+
+def test_a_pod_of_no_queue_is_not_marked() -> None:
+    snapshot = a_world().build()
+
+    assert (
+        doors.additions(arrivals.decode(a_pod(), "ml"), snapshot, Memory().defaults(snapshot), username="alice") == ()
+    )
+
+
+@pytest.mark.parametrize("said", ["bob", ""])
+def test_a_pod_that_names_another_maker_is_refused(said: str) -> None:
+    snapshot = a_world().build()
+    pod = arrivals.decode(held(annotations={names.USER: said}), "ml")
+
+    verdict = doors.judge_creation(pod, snapshot, rules=RULES, defaults=Memory().defaults(snapshot), username="alice")
+
+    assert verdict.denial is not None
+    assert verdict.denial.reason == DenyReason.GATE_TAMPERING
+    assert "made by alice" in verdict.denial.message
+
+
+@pytest.mark.parametrize("after", [{names.USER: "bob"}, {names.USER: ""}])
+def test_the_maker_of_a_queued_pod_stays_who_it_is(after: dict[str, str]) -> None:
+    denial = change(held(), held(annotations=after))
+
+    assert denial is not None
+    assert denial.reason == DenyReason.GATE_TAMPERING
+    assert change(held(), held(annotations=after), username=RULES.controller) is None
+    assert change(a_pod(annotations={names.USER: "x"}), a_pod(annotations=after)) is None
 
 
 LABELS = st.none() | st.dictionaries(

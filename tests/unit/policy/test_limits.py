@@ -5,10 +5,12 @@ import pytest
 from admission.api import claims
 from admission.api.names import QueueName
 from admission.api.reading import Reader
-from admission.api.reasons import DenyReason
+from admission.api.reasons import Denial, DenyReason
+from admission.policy import arrivals, doors
 from admission.policy.doors import KnownClaim
 from admission.policy.limits import Limits
-from tests.unit.webhook.cases import World, either, exactly
+from admission.policy.remembering import Memory
+from tests.unit.webhook.cases import RULES, World, either, exactly, held
 
 GPU = "gpu.example.com"
 
@@ -51,6 +53,84 @@ CASES: dict[str, tuple[World, list[KnownClaim], tuple[int, int] | None]] = {
     "an inactive queue refuses nothing": (ORPHAN, [needs(exactly("gpu", GPU, 9))], None),
     "what nobody meters costs nothing": (ALONE, [needs(exactly("card", "fpga.example.com", 32))], None),
 }
+
+
+RESOURCE = "gpu.example.com/gpu"
+
+
+def resources(count: int, *, init: int = 0, sidecar: int = 0) -> dict[str, Any]:
+    """Return the spec of a pod whose containers ask for so many of a resource."""
+
+    def container(count: int, **more: str) -> dict[str, Any]:
+        return {"name": "c", "resources": {"limits": {RESOURCE: str(count)}}, **more}
+
+    first = [container(sidecar, restartPolicy="Always")] if sidecar else []
+    return {"containers": [container(count)], "initContainers": [*first, *([container(init)] if init else [])]}
+
+
+LISTED = World().queue("team-a", quotas=quota(8)).listed("plugged", RESOURCE)
+BOTH_LISTED = (
+    World().queue("team-a", quotas=[*quota(8), {"meter": "plugged", "nominal": "4"}]).listed("plugged", RESOURCE)
+)
+
+PODS: dict[str, tuple[World, dict[str, Any], tuple[str, int, int] | None]] = {
+    "a resource that no meter lists is free": (ALONE, resources(100), None),
+    "a meter without quota holds none of a resource that it lists": (LISTED, resources(1), ("plugged", 1, 0)),
+    "what the quota just holds fits": (BOTH_LISTED, resources(4), None),
+    "one more never fits": (BOTH_LISTED, resources(5), ("plugged", 5, 4)),
+    "an init container that needs more counts": (BOTH_LISTED, resources(1, init=5), ("plugged", 5, 4)),
+    "a sidecar is added": (BOTH_LISTED, resources(3, sidecar=2), ("plugged", 5, 4)),
+    "where devices may serve it instead, only what both cost is certain": (
+        World().queue("team-a", quotas=quota(8)).listed("plugged", RESOURCE).offered(GPU, RESOURCE),
+        resources(100),
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize(("world", "spec", "refused"), PODS.values(), ids=PODS)
+def test_resources_of_device_plugins_that_never_fit(
+    world: World, spec: dict[str, Any], refused: tuple[str, int, int] | None
+) -> None:
+    found = at_the_door(world, spec)
+
+    if refused is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.reason == DenyReason.NEVER_FITS
+        meter, needed, most = refused
+        assert found.details == {
+            "queue": "team-a",
+            "meter": meter,
+            "needed": str(needed),
+            "potential": str(most),
+            "sources": [RESOURCE],
+        }
+
+
+def test_one_meter_for_plugins_and_devices_refuses_what_neither_could_give() -> None:
+    """Both ways cost 9 of the same meter, which is certain then."""
+    world = World().queue("team-a", quotas=quota(8)).offered(GPU, RESOURCE)
+    world.meter_of("gpus", GPU, RESOURCE)
+
+    found = at_the_door(world, resources(9))
+
+    assert found is not None
+    assert found.details["meter"] == "gpus"
+    assert at_the_door(world, resources(8)) is None
+
+
+def at_the_door(world: World, spec: dict[str, Any]) -> Denial | None:
+    snapshot = world.build()
+    memory = Memory()
+    return doors.judge_creation(
+        arrivals.decode(held(**spec), "ml"),
+        snapshot,
+        rules=RULES,
+        defaults=memory.defaults(snapshot),
+        limits=memory.limits(snapshot),
+    ).denial
 
 
 @pytest.mark.parametrize(("world", "asked", "refused"), CASES.values(), ids=CASES)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from admission.api import claims, meters, names, nodes, queues
+from admission.api import claims, devices, meters, names, nodes, queues
 from admission.api.names import MeterName, QueueName
 from admission.api.reviews import Review
 from admission.api.snapshot import Snapshot
@@ -56,8 +56,23 @@ def a_pod(
 
 
 def held(queue: str = "team-a", **rest: Any) -> dict[str, Any]:
-    """Return a pod as the mutating webhook leaves it."""
-    return a_pod(labels={names.QUEUE: queue, **rest.pop("labels", {})}, gates=rest.pop("gates", GATES), **rest)
+    """Return a pod as the mutating webhook leaves it, made by alice."""
+    annotations = {names.USER: "alice", **rest.pop("annotations", {})}
+    labels = {names.QUEUE: queue, **rest.pop("labels", {})}
+    return a_pod(labels=labels, annotations=annotations, gates=rest.pop("gates", GATES), **rest)
+
+
+def a_job(**metadata: Any) -> dict[str, Any]:
+    """Return a Job whose pod template has this metadata; `metadata=None` for a template without any."""
+    template: dict[str, Any] = {"metadata": metadata, "spec": {"containers": []}}
+    if metadata == {"metadata": None}:
+        del template["metadata"]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "train", "namespace": "ml"},
+        "spec": {"template": template},
+    }
 
 
 def a_queue(name: str, **spec: Any) -> dict[str, Any]:
@@ -88,6 +103,7 @@ class World:
         self._namespaces: dict[str, dict[str, str]] = {"ml": {"team": "a"}}
         self._queues: list[dict[str, Any]] = []
         self._meters: list[dict[str, Any]] = [a_meter("gpus", "gpu.example.com")]
+        self._classes: dict[str, str] = {}
         self._templates: dict[str, dict[str, Any]] = {}
         self._claims: dict[str, dict[str, Any]] = {}
         self._malformed: dict[tuple[str, str], MalformedObjectError] = {}
@@ -101,6 +117,23 @@ class World:
         if team is not None:
             spec.setdefault("namespaceSelector", {"matchLabels": {"team": team}})
         self._queues.append(a_queue(name, **spec))
+        return self
+
+    def listed(self, meter: str, *resources: str) -> "World":
+        """Add a meter that counts these extended resources."""
+        self._meters.append({"metadata": {"name": meter}, "spec": {"extendedResources": list(resources)}})
+        return self
+
+    def meter_of(self, name: str, device_class: str, resource: str) -> "World":
+        """Replace a meter by one that counts devices of a class, and an extended resource."""
+        self._meters = [meter for meter in self._meters if meter["metadata"]["name"] != name]
+        made = a_meter(name, device_class)
+        self._meters.append({**made, "spec": {**made["spec"], "extendedResources": [resource]}})
+        return self
+
+    def offered(self, device_class: str, resource: str) -> "World":
+        """Add a class that offers an extended resource."""
+        self._classes[device_class] = resource
         return self
 
     def template(self, name: str, *requests: dict[str, Any]) -> "World":
@@ -128,6 +161,10 @@ class World:
             },
             queues={QueueName(q["metadata"]["name"]): queues.decode(q) for q in self._queues},
             meters={MeterName(m["metadata"]["name"]): meters.decode(m) for m in self._meters},
+            classes={
+                name: devices.decode_class({"metadata": {"name": name}, "spec": {"extendedResourceName": resource}})
+                for name, resource in self._classes.items()
+            },
             templates={f"ml/{n}": claims.decode_template(at(n, t)) for n, t in self._templates.items()},
             claims={f"ml/{n}": claims.decode(at(n, c)) for n, c in self._claims.items()},
             malformed=self._malformed,

@@ -10,9 +10,11 @@ from admission.flow import reviewing
 from admission.policy.remembering import Memory
 from tests.unit.webhook.cases import (
     CONTROLLER,
+    GATES,
     RULES,
     MemoryView,
     World,
+    a_job,
     a_pod,
     a_world,
     creation,
@@ -37,7 +39,10 @@ def test_a_new_pod_gets_what_it_lacks() -> None:
     verdict = mutate(creation(a_pod(labels={names.QUEUE: "team-a"})))
 
     assert verdict.denial is None
-    assert [step["path"] for step in verdict.patch] == ["/spec/schedulingGates"]
+    assert verdict.patch == (
+        {"op": "add", "path": "/spec/schedulingGates", "value": GATES},
+        {"op": "add", "path": "/metadata/annotations", "value": {names.USER: "alice"}},
+    )
 
 
 def test_a_dry_run_is_answered_alike() -> None:
@@ -148,6 +153,71 @@ def test_nothing_is_answered_before_the_view_is_synced() -> None:
         reviewing.mutate(creation(held()), view, memory=MEMORY)
     with pytest.raises(RetryError, match="not all read yet"):
         reviewing.validate(creation(held()), view, rules=RULES, memory=MEMORY)
+
+
+def of_job(operation: str, new: Any, old: Any = None, *, username: str = "alice") -> Review:
+    fields = {"group": "batch", "resource": "jobs", "kind": "Job"}
+    return reviewing_with(creation(new, username=username), operation=operation, old=old, **fields)
+
+
+STAMP = "/spec/template/metadata/annotations"
+NEW_JOBS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "a template without metadata": (
+        a_job(metadata=None),
+        {"op": "add", "path": "/spec/template/metadata", "value": {"annotations": {names.USER: "alice"}}},
+    ),
+    "a template without annotations": (
+        a_job(),
+        {"op": "add", "path": STAMP, "value": {names.USER: "alice"}},
+    ),
+    "a template with others": (
+        a_job(annotations={"note": "x"}),
+        {"op": "add", "path": f"{STAMP}/muster.dev~1user", "value": "alice"},
+    ),
+    "one that names somebody else": (
+        a_job(annotations={names.USER: "bob"}),
+        {"op": "add", "path": f"{STAMP}/muster.dev~1user", "value": "alice"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("job", "step"), NEW_JOBS.values(), ids=NEW_JOBS)
+def test_the_template_of_a_new_job_names_who_made_it(job: Any, step: dict[str, Any]) -> None:
+    assert mutate(of_job("CREATE", job)).patch == (step,)
+
+
+def test_a_job_is_stamped_before_anything_else_is_known() -> None:
+    view = MemoryView(a_world().build(), synced=False)
+
+    assert reviewing.mutate(of_job("CREATE", a_job()), view, memory=MEMORY).patch
+
+
+CHANGED_JOBS: dict[str, tuple[Any, Any, list[tuple[str, Any]]]] = {
+    "nothing": (a_job(annotations={names.USER: "alice"}), a_job(annotations={names.USER: "alice"}), []),
+    "another name": (
+        a_job(annotations={names.USER: "alice"}),
+        a_job(annotations={names.USER: "bob"}),
+        [("add", "alice")],
+    ),
+    "no name any more": (
+        a_job(annotations={names.USER: "alice"}),
+        a_job(),
+        [("add", {names.USER: "alice"})],
+    ),
+    "a name that was not there": (a_job(), a_job(annotations={names.USER: "bob"}), [("remove", None)]),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "steps"), CHANGED_JOBS.values(), ids=CHANGED_JOBS)
+def test_a_changed_job_goes_on_naming_whom_it_named(old: Any, new: Any, steps: list[tuple[str, Any]]) -> None:
+    patch = mutate(of_job("UPDATE", new, old, username="mallory")).patch
+
+    assert [(step["op"], step.get("value")) for step in patch] == steps
+
+
+@pytest.mark.parametrize("job", [None, {"spec": {"template": {"metadata": {"annotations": {"a": 1}}}}}])
+def test_a_job_that_cannot_be_read_is_refused_with_its_flaws(job: Any) -> None:
+    assert mutate(of_job("CREATE", job)).denial.reason == DenyReason.MALFORMED_REQUEST
 
 
 def reviewing_with(review: Review, **fields: Any) -> Review:
