@@ -100,6 +100,10 @@ class ConflictError(RetryError):
     """The object changed since it was read."""
 
 
+class ClockError(ConflictError):
+    """An entry is older than the latest one in the ledger: a clock went back, or another's is ahead; load it again."""
+
+
 class GoneError(MusterError):
     """The object is no longer there."""
 

@@ -47,9 +47,12 @@ class Instant(TypeDecorator[datetime]):
         return utc if dialect.name == "postgresql" else utc.isoformat(timespec="microseconds")
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - the same
-        if value is None:
-            return None
-        return (value if isinstance(value, datetime) else datetime.fromisoformat(value)).astimezone(UTC)
+        return None if value is None else moment(value)
+
+
+def moment(value: datetime | str) -> datetime:
+    """Return an instant as a driver gives it, in UTC. Raises ValueError for text that is none."""
+    return (value if isinstance(value, datetime) else datetime.fromisoformat(value)).astimezone(UTC)
 
 
 def whole(column: str, *, name: str | None = None) -> CheckConstraint:

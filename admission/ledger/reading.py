@@ -1,7 +1,7 @@
 """From rows to values: the head of a chain, records of the books, and the projection."""
 
 import itertools
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -12,8 +12,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from admission.api.entries import Bucket, Entry, Holding, Kind, Placement, Posting, Seat
 from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.errors import LedgerCorruptError
-from admission.ledger import encoding
-from admission.ledger.tables import balances, clusters, open_gangs, open_holdings, open_seats, postings, transactions
+from admission.ledger import bulk, encoding
+from admission.ledger.columns import moment
+from admission.ledger.tables import (
+    balances,
+    closings,
+    clusters,
+    open_gangs,
+    open_holdings,
+    open_seats,
+    postings,
+    transactions,
+)
 from admission.quota.accruals import Change
 from admission.quota.books import Account, Book
 
@@ -51,14 +61,19 @@ async def head(connection: AsyncConnection, cluster: str) -> Head | None:
     return None if row is None else Head(*row)
 
 
-async def by_key(connection: AsyncConnection, cluster: str, key: str) -> Record | None:
-    """Return the record with an idempotency key."""
-    found = select(transactions).where(transactions.c.cluster == cluster, transactions.c.key == key)
-    row = (await connection.execute(found)).mappings().one_or_none()
-    if row is None:
-        return None
-    lines = select(postings).where(postings.c.cluster == cluster, postings.c.sequence == row["sequence"])
-    return _record(row, (await connection.execute(lines.order_by(postings.c.line))).mappings().all())
+async def latest(connection: AsyncConnection, cluster: str) -> datetime | None:
+    """Return the time of the latest entry; None when nothing was written."""
+    times = select(func.max(transactions.c.at)).where(transactions.c.cluster == cluster)
+    found: datetime | None = (await connection.execute(times)).scalar_one()
+    return found
+
+
+async def by_keys(connection: AsyncConnection, cluster: str, keys: Collection[str]) -> dict[str, Record]:
+    """Return the records that have one of these idempotency keys, by their keys."""
+    statement = "SELECT sequence FROM transactions WHERE cluster = {cluster} AND key {0}"
+    found = [row.sequence for row in await bulk.fetch(connection, statement, cluster, keys)]
+    written = [record for number in found for record in await records(connection, cluster, after=number - 1, limit=1)]
+    return {record.entry.key: record for record in written}
 
 
 async def records(connection: AsyncConnection, cluster: str, *, after: int, limit: int) -> list[Record]:
@@ -122,31 +137,21 @@ def _posting(line: RowMapping) -> Posting:
     )
 
 
-async def balances_of(connection: AsyncConnection, cluster: str, accounts: Collection[Account]) -> dict[Account, int]:
-    """Return the balances of accounts that have one."""
-    near = (
-        select(balances)
-        .where(balances.c.cluster == cluster)
-        .where(balances.c.queue.in_(sorted({account.queue for account in accounts})))
-        .where(balances.c.meter.in_(sorted({account.meter for account in accounts})))
-    )
-    found = dict(map(_balance, await connection.execute(near)))
-    return {account: amount for account, amount in found.items() if account in accounts}
-
-
 async def book(connection: AsyncConnection, cluster: str) -> Book:
     """Return the projection. Raises LedgerCorruptError when its rows do not belong together."""
     try:
-        amounts = dict([_balance(row) async for row in streamed(connection, _of(balances, cluster))])
-        latest, marked = await _times(connection, cluster)
+        amounts = dict([balance(row) async for row in streamed(connection, _of(balances, cluster))])
+        marked = await mark(connection, cluster)
         end = await head(connection, cluster)
         changes = [change async for change in _uses(connection, cluster, marked)]
-        placements = (await _placements(connection, cluster)).values()
+        seats = [row async for row in streamed(connection, _of(open_seats, cluster))]
+        holdings = [row async for row in streamed(connection, _of(open_holdings, cluster))]
+        gangs = [row async for row in streamed(connection, _of(open_gangs, cluster))]
         return Book.of(
-            placements,
+            placed(gangs, seats, holdings).values(),
             amounts,
             sequence=end.sequence if end else 0,
-            at=latest,
+            at=await latest(connection, cluster),
             marked=marked and marked.at,
             changes=changes,
         )
@@ -156,27 +161,27 @@ async def book(connection: AsyncConnection, cluster: str) -> Book:
         ) from error
 
 
-class _Mark(NamedTuple):
-    """The latest usage entry."""
+class Mark(NamedTuple):
+    """A usage entry: what was used before it is written down."""
 
     sequence: int
     at: datetime
 
 
-async def _times(connection: AsyncConnection, cluster: str) -> tuple[datetime | None, _Mark | None]:
-    """Return the time of the latest entry, and the latest mark."""
-    latest = select(func.max(transactions.c.at)).where(transactions.c.cluster == cluster)
-    marks = (
-        select(transactions.c.sequence, transactions.c.at)
-        .where(transactions.c.cluster == cluster, transactions.c.kind == Kind.USAGE.value)
-        .order_by(transactions.c.sequence.desc())
-        .limit(1)
+async def mark(connection: AsyncConnection, cluster: str) -> Mark | None:
+    """Return the latest usage entry, be it archived; None when there is none."""
+    written = select(transactions.c.sequence, transactions.c.at).where(
+        transactions.c.cluster == cluster, transactions.c.kind == Kind.USAGE.value
     )
-    mark = (await connection.execute(marks)).one_or_none()
-    return (await connection.execute(latest)).scalar_one_or_none(), None if mark is None else _Mark(*mark)
+    closed = select(closings.c.sequence, closings.c.marked.label("at")).where(closings.c.cluster == cluster)
+    for marks, order in ((written, transactions.c.sequence), (closed, closings.c.sequence)):
+        found = (await connection.execute(marks.order_by(order.desc()).limit(1))).one_or_none()
+        if found is not None:
+            return Mark(*found)
+    return None
 
 
-async def _uses(connection: AsyncConnection, cluster: str, mark: _Mark | None) -> AsyncIterator[Change]:
+async def _uses(connection: AsyncConnection, cluster: str, mark: Mark | None) -> AsyncIterator[Change]:
     """Yield the lines on what is used since a mark."""
     wanted = (
         select(transactions.c.at, postings.c.queue, postings.c.meter, postings.c.amount)
@@ -189,27 +194,29 @@ async def _uses(connection: AsyncConnection, cluster: str, mark: _Mark | None) -
         yield Change(row.at, (QueueName(row.queue), MeterName(row.meter)), row.amount)
 
 
-async def _placements(connection: AsyncConnection, cluster: str) -> dict[GangUid, Placement]:
-    seats: dict[GangUid, dict[Uid, Seat]] = {}
-    holdings: dict[GangUid, dict[Uid, Holding]] = {}
-    async for row in streamed(connection, _of(open_seats, cluster)):
-        seats.setdefault(GangUid(row.gang_uid), {})[Uid(row.pod_uid)] = _seat(row)
-    async for row in streamed(connection, _of(open_holdings, cluster)):
-        holdings.setdefault(GangUid(row.gang_uid), {})[Uid(row.claim_uid)] = _holding(row)
-
-    placements: dict[GangUid, Placement] = {}
-    async for row in streamed(connection, _of(open_gangs, cluster)):
-        uid = GangUid(row.gang_uid)
-        placements[uid] = Placement(
-            gang_uid=uid,
+def placed(
+    gangs: Iterable[Row[Any]], seats: Iterable[Row[Any]], holdings: Iterable[Row[Any]]
+) -> dict[GangUid, Placement]:
+    """Return placements from their rows. Raises ValueError for a seat or holding of a gang that is not among them."""
+    of_seats: dict[GangUid, dict[Uid, Seat]] = {}
+    of_holdings: dict[GangUid, dict[Uid, Holding]] = {}
+    for row in seats:
+        of_seats.setdefault(GangUid(row.gang_uid), {})[Uid(row.pod_uid)] = _seat(row)
+    for row in holdings:
+        of_holdings.setdefault(GangUid(row.gang_uid), {})[Uid(row.claim_uid)] = _holding(row)
+    placements = {
+        GangUid(row.gang_uid): Placement(
+            gang_uid=GangUid(row.gang_uid),
             gang=row.gang,
             queue=QueueName(row.queue),
             user=row.user,
-            reserved_at=row.reserved_at,
-            seats=seats.pop(uid, {}),
-            holdings=holdings.pop(uid, {}),
+            reserved_at=moment(row.reserved_at),
+            seats=of_seats.pop(row.gang_uid, {}),
+            holdings=of_holdings.pop(row.gang_uid, {}),
         )
-    if astray := sorted(seats.keys() | holdings.keys()):
+        for row in gangs
+    }
+    if astray := sorted(of_seats.keys() | of_holdings.keys()):
         raise ValueError(f"seats or holdings of gang {astray[0]}, which is not open")
     return placements
 
@@ -225,8 +232,9 @@ async def streamed(connection: AsyncConnection, wanted: Select[Any]) -> AsyncIte
             yield row
 
 
-def _balance(row: Row[Any]) -> tuple[Account, int]:
-    return Account(QueueName(row.queue), MeterName(row.meter), Bucket(row.bucket)), row.amount
+def balance(row: Row[Any]) -> tuple[Account, int]:
+    """Return an account and what stands there, also from a row as the driver gives it."""
+    return Account(QueueName(row.queue), MeterName(row.meter), Bucket(row.bucket)), int(row.amount)
 
 
 def _seat(row: Row[Any]) -> Seat:
@@ -240,5 +248,5 @@ def _holding(row: Row[Any]) -> Holding:
         devices=encoding.devices(row.devices),
         charge=encoding.charge(row.charge),
         classes=encoding.classes(row.classes),
-        settled=row.settled,
+        settled=bool(row.settled),
     )

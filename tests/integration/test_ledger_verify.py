@@ -118,9 +118,7 @@ TAMPERING = {
     "a gang of another queue": (["UPDATE open_gangs SET queue = 'other'"], 6, What.PROJECTION),
     "a gang less": (["DELETE FROM open_gangs"], 6, What.PROJECTION),
     "a gang more": (
-        [
-            "INSERT INTO open_gangs VALUES ('east', 'ghost', 'ns/ghost', 'team-a', '', '2026-03-01T12:00:00.000000+00:00')"
-        ],
+        ["INSERT INTO open_gangs SELECT cluster, 'ghost', 'ns/ghost', queue, user, reserved_at FROM open_gangs"],
         6,
         What.PROJECTION,
     ),

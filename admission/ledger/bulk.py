@@ -1,0 +1,91 @@
+"""Many rows in one statement, in the way that each database does it fastest.
+
+PostgreSQL takes whole columns as arrays, SQLite takes rows one after the other without leaving its driver. Both are
+given the same rows: numbers of sequences and the like as they are, all else as the text that SQLite keeps. PostgreSQL
+reads that text itself, which is faster than making its types here.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
+
+import msgspec
+from sqlalchemy import Boolean, Column, Integer, Row, Table
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from admission.ledger.columns import ExactInteger, Instant
+
+_json = msgspec.json.Encoder().encode
+
+
+async def insert(connection: AsyncConnection, table: Table, rows: Sequence[Sequence[Any]]) -> None:
+    """Add rows, each with a value for every column, in their order."""
+    await _write(connection, _insertion(table, connection.dialect.name), rows)
+
+
+async def put(connection: AsyncConnection, table: Table, rows: Sequence[Sequence[Any]]) -> None:
+    """Add rows, or replace those that have the same key."""
+    await _write(connection, _insertion(table, connection.dialect.name) + _replacing(table), rows)
+
+
+async def fetch(connection: AsyncConnection, statement: str, cluster: str, *lists: Iterable[str]) -> Sequence[Row[Any]]:
+    """Return what a statement finds for a cluster and lists of texts, in the types of the driver.
+
+    In it, `{cluster}` stands for the cluster, and `{0}`, `{1}` … for the conditions that what is before them is in one
+    of the lists. However long it is, a list is one parameter.
+    """
+    text, parameters = _bound(connection, statement, cluster, lists)
+    return (await connection.exec_driver_sql(text, parameters)).all()
+
+
+async def execute(connection: AsyncConnection, statement: str, cluster: str, *lists: Iterable[str]) -> int:
+    """Run a statement that is written as for `fetch`; return how many rows it changed."""
+    text, parameters = _bound(connection, statement, cluster, lists)
+    return (await connection.exec_driver_sql(text, parameters)).rowcount
+
+
+async def _write(connection: AsyncConnection, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+    if not rows:
+        return
+    if connection.dialect.name == "postgresql":
+        await connection.exec_driver_sql(statement, tuple(map(list, zip(*rows, strict=True))))
+    else:
+        await connection.exec_driver_sql(statement, [tuple(row) for row in rows])
+
+
+def _bound(
+    connection: AsyncConnection, statement: str, cluster: str, lists: Iterable[Iterable[str]]
+) -> tuple[str, tuple[Any, ...]]:
+    values = [list(some) for some in lists]
+    if connection.dialect.name == "postgresql":
+        conditions = [f"= ANY (${number}::text[])" for number in range(2, len(values) + 2)]
+        return statement.format(*conditions, cluster="$1"), (cluster, *values)
+    conditions = [f"IN (SELECT value FROM json_each(?{number}))" for number in range(2, len(values) + 2)]  # noqa: S608
+    return statement.format(*conditions, cluster="?1"), (cluster, *(_json(some).decode() for some in values))
+
+
+@cache
+def _insertion(table: Table, dialect: str) -> str:
+    columns = list(table.columns)
+    names = ", ".join(f'"{column.name}"' for column in columns)
+    if dialect != "postgresql":
+        return f"INSERT INTO {table.name} ({names}) VALUES ({', '.join('?' * len(columns))})"  # noqa: S608 - our names
+    arrays = ", ".join(f"${number}::{_bound_as(column)}[]" for number, column in enumerate(columns, 1))
+    values = ", ".join(f'"{column.name}"{_cast(column)}' for column in columns)
+    return f"INSERT INTO {table.name} ({names}) SELECT {values} FROM unnest({arrays}) AS rows ({names})"  # noqa: S608
+
+
+def _bound_as(column: Column[Any]) -> str:
+    return "bool" if isinstance(column.type, Boolean) else "int8" if isinstance(column.type, Integer) else "text"
+
+
+def _cast(column: Column[Any]) -> str:
+    """Say as what text is read. Not as a type with a length, which would cut it short: the assignment refuses more."""
+    return {ExactInteger: "::numeric", Instant: "::timestamptz"}.get(type(column.type), "")
+
+
+@cache
+def _replacing(table: Table) -> str:
+    key = ", ".join(f'"{column.name}"' for column in table.primary_key)
+    rest = ", ".join(f'"{c.name}" = excluded."{c.name}"' for c in table.columns if not c.primary_key)
+    return f" ON CONFLICT ({key}) DO UPDATE SET {rest}"

@@ -1,0 +1,148 @@
+"""The part of the books that some entries are about: read before they are written, and written after.
+
+What the entries do to it is for `quota.books.Draft` to say, which knows the rules; here are only the rows.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from admission.api.entries import Entry, Holding, Kind, Placement, Seat
+from admission.api.names import GangUid, Uid
+from admission.ledger import bulk, encoding, hashing, reading
+from admission.ledger.tables import balances, open_gangs, open_holdings, open_seats
+from admission.quota.books import Account, Book
+
+_SEATS = (
+    "SELECT pod_uid, gang_uid, pod, node, claims FROM open_seats"
+    " WHERE cluster = {cluster} AND (gang_uid {0} OR pod_uid {1})"
+)
+_HOLDINGS = (
+    "SELECT claim_uid, gang_uid, claim, devices, charge, classes, settled FROM open_holdings"
+    " WHERE cluster = {cluster} AND (gang_uid {0} OR claim_uid {1})"
+)
+_GANGS = 'SELECT gang_uid, gang, queue, "user", reserved_at FROM open_gangs WHERE cluster = {cluster} AND gang_uid {0}'
+_BALANCES = "SELECT queue, meter, bucket, amount FROM balances WHERE cluster = {cluster} AND queue {0} AND meter {1}"
+
+
+async def read(connection: AsyncConnection, cluster: str, entries: Sequence[Entry]) -> Book:
+    """Return what the books hold of the gangs and accounts of entries, and who owns what they open.
+
+    Where one of them is a usage entry, the book is whole, since such an entry speaks of all that was used.
+    """
+    if any(entry.kind is Kind.USAGE for entry in entries):
+        return await reading.book(connection, cluster)
+    placements, owners = await _placements(connection, cluster, entries)
+    return Book(placements=placements, balances=await _balances(connection, cluster, entries), owners=owners)
+
+
+async def _placements(
+    connection: AsyncConnection, cluster: str, entries: Sequence[Entry]
+) -> tuple[dict[GangUid, Placement], dict[Uid, GangUid]]:
+    gangs = sorted({entry.gang_uid for entry in entries if entry.gang_uid})
+    if not gangs:
+        return {}, {}
+    pods = sorted({seat.pod_uid for entry in entries for seat in entry.seats})
+    claims = sorted({holding.claim_uid for entry in entries for holding in entry.holdings})
+    seats = await bulk.fetch(connection, _SEATS, cluster, gangs, pods)
+    holdings = await bulk.fetch(connection, _HOLDINGS, cluster, gangs, claims)
+    owners = {Uid(row[0]): GangUid(row.gang_uid) for row in (*seats, *holdings)}
+    theirs = set(gangs)  # what they open may be open for another gang
+    placements = reading.placed(
+        await bulk.fetch(connection, _GANGS, cluster, gangs),
+        (row for row in seats if row.gang_uid in theirs),
+        (row for row in holdings if row.gang_uid in theirs),
+    )
+    return placements, owners
+
+
+async def _balances(connection: AsyncConnection, cluster: str, entries: Sequence[Entry]) -> dict[Account, int]:
+    lines = [line for entry in entries for line in entry.postings]
+    if not lines:
+        return {}
+    queues, meters = {line.queue for line in lines}, {line.meter for line in lines}
+    return dict(map(reading.balance, await bulk.fetch(connection, _BALANCES, cluster, sorted(queues), sorted(meters))))
+
+
+async def write(
+    connection: AsyncConnection, cluster: str, entries: Sequence[Entry], *, before: Book, after: Book
+) -> None:
+    """Write what entries have changed of their part of the books."""
+    touched = {(line.queue, line.meter, line.bucket) for entry in entries for line in entry.postings}
+    rows = [(cluster, *account, str(after.balance(*account))) for account in sorted(touched)]
+    await bulk.put(connection, balances, rows)
+
+    gangs = sorted({entry.gang_uid for entry in entries if entry.closes or entry.seats or entry.holdings})
+    changes = [_Change(uid, before.placements.get(uid), after.placements.get(uid)) for uid in gangs]
+    await _remove(connection, cluster, changes)
+    await _add(connection, cluster, changes)
+
+
+class _Change(NamedTuple):
+    """What a gang had open before, and has now."""
+
+    gang: GangUid
+    before: Placement | None
+    after: Placement | None
+
+    def gone(self, part: str) -> list[Uid]:
+        """Return the seats or holdings that have to be removed: those that are closed, or changed."""
+        now = getattr(self.after, part, {})
+        return [uid for uid, held in getattr(self.before, part, {}).items() if now.get(uid) is not held]
+
+    def new(self, part: str) -> list[Any]:
+        """Return those to add."""
+        then = getattr(self.before, part, {})
+        return [held for uid, held in getattr(self.after, part, {}).items() if then.get(uid) is not held]
+
+
+async def _remove(connection: AsyncConnection, cluster: str, changes: list[_Change]) -> None:
+    closed = [change.gang for change in changes if change.before and not change.after]
+    for table, uid, gone in (
+        ("open_seats", "pod_uid", [uid for change in changes for uid in change.gone("seats")]),
+        ("open_holdings", "claim_uid", [uid for change in changes for uid in change.gone("holdings")]),
+        ("open_gangs", "gang_uid", closed),
+    ):
+        if gone:
+            statement = f"DELETE FROM {table} WHERE cluster = {{cluster}} AND {uid} {{0}}"  # noqa: S608 - our own names
+            await bulk.execute(connection, statement, cluster, gone)
+
+
+async def _add(connection: AsyncConnection, cluster: str, changes: list[_Change]) -> None:
+    opened = [change.after for change in changes if change.after and _gang(change.after) != _gang(change.before)]
+    await bulk.put(connection, open_gangs, [(cluster, *_gang(placement)) for placement in opened])
+    await bulk.insert(
+        connection,
+        open_seats,
+        [_seat(cluster, change.gang, seat) for change in changes for seat in change.new("seats")],
+    )
+    await bulk.insert(
+        connection,
+        open_holdings,
+        [_holding(cluster, change.gang, held) for change in changes for held in change.new("holdings")],
+    )
+
+
+def _gang(placement: Placement | None) -> tuple[str, ...]:
+    if placement is None:
+        return ()
+    reserved_at = hashing.instant(placement.reserved_at)
+    return placement.gang_uid, placement.gang, placement.queue, placement.user, reserved_at
+
+
+def _seat(cluster: str, gang: GangUid, seat: Seat) -> tuple[Any, ...]:
+    return cluster, seat.pod_uid, gang, seat.pod, seat.node, encoding.compact(seat.claims)
+
+
+def _holding(cluster: str, gang: GangUid, holding: Holding) -> tuple[Any, ...]:
+    return (
+        cluster,
+        holding.claim_uid,
+        gang,
+        holding.claim,
+        encoding.compact(encoding.of_devices(holding.devices)),
+        encoding.compact(encoding.of_charge(holding.charge)),
+        encoding.compact(dict(holding.classes)),
+        holding.settled,
+    )
