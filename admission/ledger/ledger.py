@@ -1,11 +1,12 @@
 """The ledger that the flow posts to, in a SQL database."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Self
+from typing import Self, TypeVar
 
+import tenacity
 from sqlalchemy import URL, text
 from sqlalchemy.exc import OperationalError, ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -13,14 +14,18 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from admission.api.entries import Entry, Posted
 from admission.api.names import QueueName
 from admission.errors import LedgerAwayError, LedgerVersionError
-from admission.ledger import migrating, posting, reading, reporting, sessions, verifying
+from admission.ledger import migrating, posting, reading, reporting, sessions, urls, verifying
+from admission.ledger.failures import translated
 from admission.ledger.reporting import StatementLine
 from admission.ledger.tables import REVISION
 from admission.ledger.verifying import Verification
 from admission.quota.books import Book
 
-_ATTEMPTS = 10
-"""How often a writer that was overtaken by another process starts again."""
+T = TypeVar("T")
+
+PATIENCE = 5.0
+"""Seconds for which a call is tried again while the database is away or other writers come first. What takes longer is
+for the caller to wait for."""
 
 
 class SqlLedger:
@@ -40,10 +45,10 @@ class SqlLedger:
         Raises LedgerVersionError when its schema is missing, older or newer than this program's, LedgerCorruptError
         when the file is no database, LedgerAwayError when the database does not answer, and MendError for a bad URL.
         """
-        parsed = sessions.parsed(url)
+        parsed = urls.parsed(url)
         await _check_presence(parsed)
         async with sessions.engine(parsed) as engine:
-            with sessions.translated(parsed):
+            with translated(parsed):
                 async with sessions.reading(engine) as connection:
                     revision = await _revision(connection)
             await _check_revision(parsed, revision)
@@ -51,9 +56,12 @@ class SqlLedger:
 
     async def load(self) -> Book:
         """Return what is open, and every balance."""
-        with sessions.translated(self._url):
+
+        async def once() -> Book:
             async with sessions.reading(self._engine) as connection:
                 return await reading.book(connection, self._cluster)
+
+        return await self._persist(once)
 
     async def post(self, entry: Entry, *, epoch: int) -> Posted:
         """Record one entry, as `post_all` does."""
@@ -67,48 +75,64 @@ class SqlLedger:
         the ledger's (load it again), LedgerAwayError when the outcome is unknown (post the same entries again),
         PageError and AmountError as `forms.check`.
         """
-        for _ in range(_ATTEMPTS):
-            try:
-                async with self._writing() as connection:
-                    return [await posting.post(connection, self._cluster, entry, epoch=epoch) for entry in entries]
-            except posting.OvertakenError:
-                continue
-        raise self._overtaken()
+
+        async def once() -> list[Posted]:
+            async with sessions.writing(self._engine) as connection:
+                return [await posting.post(connection, self._cluster, entry, epoch=epoch) for entry in entries]
+
+        return await self._in_turn(once)
 
     async def fence(self, epoch: int) -> None:
         """Shut out the leaders of earlier epochs; a new leader does so before it loads. Raises DeposedError."""
-        for _ in range(_ATTEMPTS):
-            try:
-                async with self._writing() as connection:
-                    return await posting.fence(connection, self._cluster, epoch)
-            except posting.OvertakenError:
-                continue
-        raise self._overtaken()
+
+        async def once() -> None:
+            async with sessions.writing(self._engine) as connection:
+                await posting.fence(connection, self._cluster, epoch)
+
+        await self._in_turn(once)
 
     async def verify(self) -> Verification:
         """Replay the books from the first row; return how far they are right and the first finding, if any."""
-        with sessions.translated(self._url):
-            async with sessions.reading(self._engine) as connection:
+        with translated(self._url):
+            async with sessions.reading(self._engine, seconds=sessions.PATIENT_SECONDS) as connection:
                 return await verifying.verify(connection, self._cluster)
 
     async def statement(self, queue: QueueName | None, start: datetime, end: datetime) -> list[StatementLine]:
         """Return what moved on a queue, or on all, from start on and before end, with running balances."""
-        with sessions.translated(self._url):
-            async with sessions.reading(self._engine) as connection:
+        with translated(self._url):
+            async with sessions.reading(self._engine, seconds=sessions.PATIENT_SECONDS) as connection:
                 return await reporting.statement(connection, self._cluster, queue, start, end)
 
-    @asynccontextmanager
-    async def _writing(self) -> AsyncIterator[AsyncConnection]:
-        with sessions.translated(self._url):
-            async with self._turn, sessions.writing(self._engine) as connection:
-                yield connection
+    async def _in_turn(self, write: Callable[[], Awaitable[T]]) -> T:
+        """Write when earlier calls are through, so that their order is kept also when one has to be repeated."""
+        async with self._turn:
+            return await self._persist(write)
 
-    def _overtaken(self) -> LedgerAwayError:
-        return LedgerAwayError(f"the ledger {sessions.shown(self._url)} is busy with the writes of other processes")
+    async def _persist(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Try again while the database is away, for a while.
+
+        Writing twice is safe: a commit whose answer was lost is found by the keys of its entries.
+        """
+        retrying = tenacity.AsyncRetrying(
+            retry=tenacity.retry_if_exception_type((LedgerAwayError, posting.OvertakenError)),
+            wait=tenacity.wait_random_exponential(multiplier=0.02, max=1.0),
+            stop=tenacity.stop_after_delay(PATIENCE),
+            reraise=True,
+        )
+        try:
+            return await retrying(self._translated, work)
+        except posting.OvertakenError as error:
+            raise LedgerAwayError(
+                f"the ledger {urls.shown(self._url)} is busy with the writes of other processes"
+            ) from error
+
+    async def _translated(self, work: Callable[[], Awaitable[T]]) -> T:
+        with translated(self._url):
+            return await work()
 
 
 async def _check_presence(url: URL) -> None:
-    file = sessions.file_of(url)
+    file = urls.file_of(url)
     if file is not None and not await asyncio.to_thread(file.exists):
         raise LedgerVersionError(f"there is no ledger at {file}: run `muster ledger migrate`")
 
@@ -126,7 +150,7 @@ async def _revision(connection: AsyncConnection) -> str | None:
 async def _check_revision(url: URL, revision: str | None) -> None:
     if revision == REVISION:
         return
-    place = f"the ledger {sessions.shown(url)}"
+    place = f"the ledger {urls.shown(url)}"
     if revision is None:
         raise LedgerVersionError(f"{place} has no tables yet: run `muster ledger migrate`")
     if revision in await migrating.known_revisions():

@@ -17,7 +17,8 @@ from sqlalchemy import URL, Connection, create_engine
 
 from admission import resources
 from admission.errors import LedgerVersionError
-from admission.ledger import sessions
+from admission.ledger import sessions, urls
+from admission.ledger.failures import translated
 
 T = TypeVar("T")
 
@@ -27,18 +28,17 @@ _ALEMBIC = threading.Lock()
 
 async def migrate(url: str, *, revision: str = "head") -> None:
     """Create the ledger or upgrade it. Raises LedgerVersionError when a newer Muster has upgraded it already."""
-    await asyncio.to_thread(_migrate, sessions.parsed(url), revision)
+    await asyncio.to_thread(_migrate, urls.parsed(url), revision)
 
 
 async def downgrade(url: str, *, revision: str) -> None:
     """Take migrations back, to a revision or to `base`, which removes all books."""
-    await asyncio.to_thread(_change, sessions.parsed(url), lambda config: command.downgrade(config, revision))
+    await asyncio.to_thread(_change, urls.parsed(url), lambda config: command.downgrade(config, revision))
 
 
 async def current_revision(url: str) -> str | None:
     """Return the schema's revision; None when there is no ledger yet."""
-    parsed = sessions.parsed(url)
-    return await asyncio.to_thread(_current, parsed)
+    return await asyncio.to_thread(_current, urls.parsed(url))
 
 
 async def known_revisions() -> list[str]:
@@ -47,12 +47,12 @@ async def known_revisions() -> list[str]:
 
 
 def _migrate(url: URL, revision: str) -> None:
-    if file := sessions.file_of(url):
+    if file := urls.file_of(url):
         file.parent.mkdir(parents=True, exist_ok=True)
     current = _current(url)
     if current is not None and current not in _known():
         raise LedgerVersionError(
-            f"the ledger {sessions.shown(url)} is at revision {current}, newer than this Muster's {_known()[-1]}:"
+            f"the ledger {urls.shown(url)} is at revision {current}, newer than this Muster's {_known()[-1]}:"
             " run the Muster that upgraded it, or a later one"
         )
     _change(url, lambda config: command.upgrade(config, revision))
@@ -64,16 +64,18 @@ def _change(url: URL, work: Callable[[Config], None]) -> None:
         config.attributes["connection"] = connection
         work(config)
 
-    with _ALEMBIC, sessions.translated(url):
-        _connected(url, on, begin="EXCLUSIVE")
+    with _ALEMBIC, translated(url):
+        _connected(url, on, begin="EXCLUSIVE", seconds=sessions.PATIENT_SECONDS)
 
 
 def _current(url: URL) -> str | None:
-    file = sessions.file_of(url)
+    file = urls.file_of(url)
     if file is not None and not file.exists():
         return None
-    with sessions.translated(url):
-        return _connected(url, lambda on: MigrationContext.configure(on).get_current_revision(), begin="DEFERRED")
+    with translated(url):
+        return _connected(
+            url, lambda on: MigrationContext.configure(on).get_current_revision(), begin="DEFERRED", seconds=None
+        )
 
 
 def _known() -> list[str]:
@@ -89,10 +91,10 @@ def _config() -> Config:
     return config
 
 
-def _connected(url: URL, work: Callable[[Connection], T], *, begin: str) -> T:
+def _connected(url: URL, work: Callable[[Connection], T], *, begin: str, seconds: float | None) -> T:
     if url.get_backend_name() == "sqlite":
         return _in_sqlite(url, work, begin=begin)
-    return asyncio.run(_in_postgresql(url, work))
+    return asyncio.run(_in_postgresql(url, work, seconds=seconds))
 
 
 def _in_sqlite(url: URL, work: Callable[[Connection], T], *, begin: str) -> T:
@@ -105,6 +107,6 @@ def _in_sqlite(url: URL, work: Callable[[Connection], T], *, begin: str) -> T:
         engine.dispose()
 
 
-async def _in_postgresql(url: URL, work: Callable[[Connection], T]) -> T:
-    async with sessions.engine(url) as engine, engine.begin() as connection:
+async def _in_postgresql(url: URL, work: Callable[[Connection], T], *, seconds: float | None) -> T:
+    async with sessions.engine(url) as engine, sessions.writing(engine, seconds=seconds) as connection:
         return await connection.run_sync(work)

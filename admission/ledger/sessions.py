@@ -1,71 +1,69 @@
-"""Engines and SQL transactions, and what a failing database means to the caller."""
+"""Engines and SQL transactions: each sees one state of the database, or commits at its end, within a bounded time."""
 
 import asyncio
-import sqlite3
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, event, exc, make_url
+from sqlalchemy import URL, Connection, Engine, event, exc, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from admission.errors import LedgerAwayError, LedgerCorruptError, MendError
-
-_PASSING = ("08", "40", "53", "55", "57", "58")
-"""PostgreSQL's classes of SQLSTATE for what may succeed later: connection, rollback, resources, locks, shutdown."""
+from admission.ledger.connecting import FAREWELL_SECONDS, Connector, Watch
 
 BUSY_SECONDS = 10
-"""How long a statement waits for another process's SQL transaction."""
+"""How long a statement of SQLite waits for another process's SQL transaction."""
 
-_DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}
+ANSWER_SECONDS = 10.0
+"""How long a SQL transaction of the controller may take on PostgreSQL before the database counts as away."""
 
-_DAMAGED = ("file is not a database", "malformed", "file is encrypted")
+PATIENT_SECONDS = 3600.0
+"""How long one may take that a person waits for, such as verifying, or migrating, a large ledger."""
 
-
-def parsed(url: str) -> URL:
-    """Return the URL with the asynchronous driver. Raises MendError when it names no database that Muster can use."""
-    try:
-        parsed_url = make_url(url)
-    except exc.ArgumentError as error:
-        raise MendError(f"{url!r} is not a database URL such as sqlite:////var/lib/muster/ledger.db") from error
-    name = parsed_url.get_backend_name()
-    if name not in _DRIVERS:
-        raise MendError(f"the ledger is kept in sqlite or postgresql, not in {name}")
-    if name == "sqlite" and file_of(parsed_url) is None:
-        raise MendError("the ledger needs a file: sqlite:////var/lib/muster/ledger.db; memory forgets it")
-    return parsed_url.set(drivername=_DRIVERS[name])
-
-
-def file_of(url: URL) -> Path | None:
-    """Return the file of a SQLite URL; None for PostgreSQL and for a database in memory."""
-    if url.get_backend_name() != "sqlite" or url.database in {None, "", ":memory:"}:
-        return None
-    return Path(str(url.database))
-
-
-def shown(url: URL) -> str:
-    """Return how messages name a database: the file, or the URL without its password."""
-    return str(file_of(url) or url.render_as_string(hide_password=True))
+_CONNECTIONS = 4
 
 
 @asynccontextmanager
 async def engine(url: URL) -> AsyncIterator[AsyncEngine]:
-    """Yield an engine that is disposed of afterwards. Raises MendError when the database's driver is not installed."""
-    lite = url.get_backend_name() == "sqlite"
-    try:
+    """Yield an engine that is disposed of afterwards."""
+    if url.get_backend_name() == "sqlite":
         # In a thread, since it imports the driver and asks for the working directory.
-        made = await asyncio.to_thread(
-            create_async_engine, url, connect_args=sqlite_arguments() if lite else {}, pool_pre_ping=not lite
-        )
-    except ModuleNotFoundError as error:
-        raise MendError(f"a ledger in {url.get_backend_name()} needs the Python package {error.name}") from error
-    if lite:
+        made = await asyncio.to_thread(create_async_engine, url, connect_args=sqlite_arguments())
         prepare_sqlite(made.sync_engine)
+        try:
+            yield made
+        finally:
+            await made.dispose()
+    else:
+        async with _postgresql(Connector(url)) as made:
+            yield made
+
+
+@asynccontextmanager
+async def _postgresql(connector: Connector) -> AsyncIterator[AsyncEngine]:
+    """Yield an engine for PostgreSQL.
+
+    No ping before each use: a connection that broke meanwhile fails the first statement, and the caller repeats it all
+    on another one anyway. READ COMMITTED is enough: a writer holds its cluster's head by a conditional UPDATE, sees
+    what was committed before that, and nobody else moves the chain until its commit. SERIALIZABLE would only add
+    transactions that have to be repeated.
+    """
+    made = await asyncio.to_thread(
+        create_async_engine,
+        "postgresql+asyncpg://",
+        async_creator=connector,
+        isolation_level="READ COMMITTED",
+        pool_size=_CONNECTIONS,
+        max_overflow=_CONNECTIONS,
+        pool_timeout=ANSWER_SECONDS,
+    )
     try:
         yield made
     finally:
-        await made.dispose()
+        try:
+            async with asyncio.timeout(FAREWELL_SECONDS):
+                await made.dispose()
+        except (TimeoutError, OSError):
+            connector.cut()
 
 
 def sqlite_arguments() -> dict[str, Any]:
@@ -90,51 +88,40 @@ def prepare_sqlite(made: Engine) -> None:
 
 
 @asynccontextmanager
-async def writing(made: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """Yield a connection in a SQL transaction that commits at the end.
+async def writing(made: AsyncEngine, *, seconds: float | None = None) -> AsyncIterator[AsyncConnection]:
+    """Yield a connection in a SQL transaction that commits at the end, within `seconds` (None: ANSWER_SECONDS).
 
     SQLite takes its write lock at once: a transaction that reads first and then finds another's write cannot continue.
     """
-    async with made.execution_options(begin="IMMEDIATE").begin() as connection:
+    async with _transaction(made, seconds or ANSWER_SECONDS, begin="IMMEDIATE") as connection:
         yield connection
 
 
 @asynccontextmanager
-async def reading(made: AsyncEngine) -> AsyncIterator[AsyncConnection]:
-    """Yield a connection in a SQL transaction that sees one state of the database throughout."""
-    options = {} if made.dialect.name == "sqlite" else {"isolation_level": "REPEATABLE READ"}
-    async with made.execution_options(**options).begin() as connection:
+async def reading(made: AsyncEngine, *, seconds: float | None = None) -> AsyncIterator[AsyncConnection]:
+    """Yield a connection in a SQL transaction that sees one state of the database throughout (None: ANSWER_SECONDS)."""
+    lite = made.dialect.name == "sqlite"
+    options = {} if lite else {"isolation_level": "REPEATABLE READ"}
+    async with _transaction(made, seconds or ANSWER_SECONDS, **options) as connection:
+        if not lite:
+            # It locks nothing that others wait for, and whoever reads the output may take their time.
+            await connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
         yield connection
 
 
-@contextmanager
-def translated(url: URL) -> Iterator[None]:
-    """Turn what the database raises into what the caller has to do: wait, or have a person look."""
-    try:
-        yield
-    except exc.DBAPIError as error:
-        raise _translation(error, url) from error
-    except (exc.TimeoutError, OSError) as error:
-        raise LedgerAwayError(f"the ledger {shown(url)} does not answer: {error}") from error
-
-
-def _translation(error: exc.DBAPIError, url: URL) -> Exception:
-    cause = str(error.orig)
-    if isinstance(error.orig, sqlite3.DatabaseError) and any(words in cause for words in _DAMAGED):
-        return LedgerCorruptError(
-            f"{shown(url)} cannot be read as a ledger ({cause}): move it away with its -wal and -shm files and restore"
-            " a backup, then run `muster ledger verify`; without a backup, point the ledger's URL to a new file, run"
-            " `muster ledger migrate` and `muster ledger reconcile`"
-        )
-    state = str(getattr(error.orig, "sqlstate", None) or "")
-    if (
-        isinstance(error, exc.OperationalError | exc.InterfaceError)
-        or error.connection_invalidated
-        or state.startswith(_PASSING)
-    ):
-        return LedgerAwayError(f"the ledger {shown(url)} does not answer: {cause}")
-    if isinstance(error, exc.IntegrityError):
-        return LedgerCorruptError(
-            f"the ledger {shown(url)} holds rows that contradict its chain ({cause}): run `muster ledger verify`"
-        )
-    return MendError(f"the ledger {shown(url)} refuses Muster: {cause}")
+@asynccontextmanager
+async def _transaction(made: AsyncEngine, seconds: float, **options: Any) -> AsyncIterator[AsyncConnection]:
+    with Watch(seconds) as watch:
+        try:
+            async with made.connect() as connection:
+                await watch.over(connection)
+                try:
+                    yield await connection.execution_options(**options)
+                    await connection.commit()
+                except BaseException:
+                    watch.hurry()
+                    raise
+        except exc.DBAPIError as error:
+            if watch.has_cut:
+                raise TimeoutError(f"no answer within {seconds:g} s") from error
+            raise

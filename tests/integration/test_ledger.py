@@ -24,8 +24,8 @@ from admission.errors import (
     MendError,
     PageError,
 )
+from admission.ledger import failures, migrating, posting, sessions, tables, urls
 from admission.ledger import ledger as ledgers_
-from admission.ledger import migrating, posting, sessions, tables
 from admission.ledger.ledger import SqlLedger
 from admission.quota import books
 from admission.quota.books import Allocated, Book
@@ -306,6 +306,7 @@ async def test_a_lock_held_by_another_program_is_waited_for_and_then_reported(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(ledgers_, "PATIENCE", 0.1)
     with closing(sqlite3.connect(file_of(url), isolation_level=None)) as other:
         async with SqlLedger.open(url, CLUSTER) as ledger:
             other.execute("BEGIN IMMEDIATE")
@@ -324,6 +325,7 @@ async def test_a_writer_that_is_always_overtaken_gives_up_for_now(
 
     await ledger.fence(1)
     monkeypatch.setattr(posting, "_move", overtaken)
+    monkeypatch.setattr(ledgers_, "PATIENCE", 0.1)
 
     with pytest.raises(LedgerAwayError, match="busy"):
         await ledger.post(a_grant(), epoch=1)
@@ -479,8 +481,8 @@ FAILURES = {
 
 @pytest.mark.parametrize(("state", "meant"), FAILURES.values(), ids=FAILURES)
 def test_what_postgresql_says_is_translated(state: str, meant: type[Exception]) -> None:
-    url = sessions.parsed("postgresql://muster@db/muster")
-    with pytest.raises(meant, match="as PostgreSQL says"), sessions.translated(url):
+    url = urls.parsed("postgresql://muster@db/muster")
+    with pytest.raises(meant, match="as PostgreSQL says"), failures.translated(url):
         raise DBAPIError("SELECT 1", {}, PostgresqlError(state))
 
 
@@ -500,4 +502,4 @@ async def test_a_url_that_names_no_ledger_is_refused(bad: str, said: str) -> Non
 
 
 async def test_messages_do_not_show_a_password() -> None:
-    assert "secret" not in sessions.shown(sessions.parsed("postgresql://muster:secret@db/muster"))
+    assert "secret" not in urls.shown(urls.parsed("postgresql://muster:secret@db/muster"))

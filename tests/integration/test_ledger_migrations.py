@@ -18,7 +18,7 @@ from sqlalchemy import Connection, create_engine, inspect
 import admission
 from admission import resources
 from admission.errors import LedgerAwayError, LedgerCorruptError, LedgerVersionError
-from admission.ledger import migrating, sessions, tables
+from admission.ledger import migrating, sessions, tables, urls
 from admission.ledger.ledger import SqlLedger
 from admission.quota.books import Book
 from tests.integration.ledgers import CLUSTER, TRIGGERS, a_history, file_of, rows, tamper, url_of
@@ -76,8 +76,8 @@ async def test_the_migrations_make_the_tables_that_the_code_declares(url: str, t
     await migrating.migrate(url)
     declared = url_of(tmp_path / "declared.db")
 
-    migrated = create_engine(sessions.parsed(url).set(drivername="sqlite"))
-    made = create_engine(sessions.parsed(declared).set(drivername="sqlite"))
+    migrated = create_engine(urls.parsed(url).set(drivername="sqlite"))
+    made = create_engine(urls.parsed(declared).set(drivername="sqlite"))
     try:
         tables.metadata.create_all(made)
         with migrated.connect() as left, made.connect() as right:

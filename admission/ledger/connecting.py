@@ -1,0 +1,128 @@
+"""Connections to PostgreSQL that never keep a caller waiting for ever.
+
+asyncpg parses the URL as libpq does, with `sslmode`, `sslrootcert`, `passfile`, `target_session_attrs` and the PG…
+variables of the environment. A server that hangs, or a network that swallows packets, is found by a clock of our own
+(`Watch`) that cuts the connection. asyncpg's `command_timeout` would not do: after it, asyncpg asks the server to
+cancel the command and waits for that, for ever if the server hangs.
+"""
+
+import asyncio
+from types import TracebackType
+from typing import Any, Self
+from weakref import WeakKeyDictionary, WeakSet
+
+import asyncpg
+from sqlalchemy import URL
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from admission.errors import MendError
+
+CONNECT_SECONDS = 5.0
+"""How long a new connection may take, TLS and authentication included; `connect_timeout` in the URL overrides it."""
+
+FAREWELL_SECONDS = 2.0
+"""How long a rollback may take after a failure, and a connection to say good-bye."""
+
+_SETTINGS = {
+    # A writer waits this long for a row that another one holds.
+    "lock_timeout": "5s",
+    # What a client left locked that froze in the middle of a SQL transaction …
+    "idle_in_transaction_session_timeout": "60s",
+    # … or that is gone without a word.
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+}
+_KEPT = "CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END"
+"""Whatever the server's default is, a commit that was answered survives its crash."""
+
+_SET = "SELECT " + ", ".join(
+    f"set_config('{name}', {value}, false)"
+    for name, value in {
+        **{name: f"'{value}'" for name, value in _SETTINGS.items()},
+        "synchronous_commit": _KEPT,
+    }.items()
+)
+
+
+_unwatched: WeakKeyDictionary[Any, asyncio.TimerHandle] = WeakKeyDictionary()
+"""Of new connections that no `Watch` has taken over yet, what will cut them."""
+
+
+class Connector:
+    """Opens connections for SQLAlchemy's pool, and can cut all of them."""
+
+    def __init__(self, url: URL) -> None:
+        query = dict(url.query)
+        if "ssl" in query:  # as SQLAlchemy's users write it
+            query["sslmode"] = query.pop("ssl")
+        self._seconds = _seconds(query.pop("connect_timeout", None))
+        query.setdefault("application_name", "muster")
+        self._dsn = url.set(drivername="postgresql", query=query).render_as_string(hide_password=False)
+        self._opened: WeakSet[Any] = WeakSet()
+
+    async def __call__(self) -> Any:
+        """Return a new asyncpg connection."""
+        connection = await asyncpg.connect(self._dsn, timeout=self._seconds)
+        self._opened.add(connection)
+        # SQLAlchemy asks a few things before anybody holds the connection, and watches it.
+        _unwatched[connection] = asyncio.get_running_loop().call_later(self._seconds, connection.terminate)
+        await connection.execute(_SET)
+        return connection
+
+    def cut(self) -> None:
+        """Cut whatever is open, without a word to the server."""
+        for connection in list(self._opened):
+            connection.terminate()
+
+
+def _seconds(text: object) -> float:
+    try:
+        return float(str(text)) if text is not None else CONNECT_SECONDS
+    except ValueError as error:
+        raise MendError(f"connect_timeout in the ledger's URL is {text!r}, not a number of seconds") from error
+
+
+class Watch:
+    """A context: cuts the connection of a SQL transaction that gets no further."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.has_cut = False
+        self._driver: Any = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    async def over(self, connection: AsyncConnection) -> None:
+        """Start to watch. SQLite's connections need no clock: its only wait, for a lock, is bounded by its own."""
+        driver = (await connection.get_raw_connection()).driver_connection
+        if not isinstance(driver, asyncpg.Connection):
+            return
+        self._driver = driver
+        if timer := _unwatched.pop(driver, None):
+            timer.cancel()
+        self._start(self.seconds)
+
+    def hurry(self) -> None:
+        """Leave but a moment: the transaction has failed, or its task is cancelled."""
+        if self._driver is not None:
+            self._stop()
+            self._start(FAREWELL_SECONDS)
+
+    def _start(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._cut)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _cut(self) -> None:
+        self.has_cut = True
+        self._driver.terminate()

@@ -1,0 +1,49 @@
+"""The ledger's URL: which database it names, and how messages name it without its secrets."""
+
+import re
+from pathlib import Path
+
+from sqlalchemy import URL, exc, make_url
+
+from admission.errors import MendError
+
+_DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg", "postgres": "postgresql+asyncpg"}
+
+_SHOWN = frozenset({"host", "port", "dbname", "user", "sslmode", "target_session_attrs"})
+"""Parameters of a URL that messages may show; the others may be passwords."""
+
+
+def parsed(url: str) -> URL:
+    """Return the URL with the asynchronous driver. Raises MendError when it names no database that Muster can use."""
+    try:
+        made = make_url(url)
+    except (exc.ArgumentError, ValueError):
+        # Without the cause, whose text may hold a piece of the password.
+        raise MendError(
+            f"{_veiled(url)!r} is not a database URL such as sqlite:////var/lib/muster/ledger.db or"
+            " postgresql://muster:password@host:5432/muster, with special characters of the password as %40"
+        ) from None
+    name = made.get_backend_name()
+    if name not in _DRIVERS:
+        raise MendError(f"the ledger is kept in sqlite or postgresql, not in {name}")
+    if name == "sqlite" and file_of(made) is None:
+        raise MendError("the ledger needs a file: sqlite:////var/lib/muster/ledger.db; memory forgets it")
+    return made.set(drivername=_DRIVERS[name])
+
+
+def file_of(url: URL) -> Path | None:
+    """Return the file of a SQLite URL; None for PostgreSQL and for a database in memory."""
+    if url.get_backend_name() != "sqlite" or url.database in {None, "", ":memory:"}:
+        return None
+    return Path(str(url.database))
+
+
+def shown(url: URL) -> str:
+    """Return how messages name a database: the file, or the URL without its secrets."""
+    harmless = {name: value for name, value in url.query.items() if name in _SHOWN}
+    return str(file_of(url) or url.set(drivername="postgresql", query=harmless).render_as_string(hide_password=True))
+
+
+def _veiled(url: str) -> str:
+    """Hide whatever may be a password in what cannot be parsed."""
+    return re.sub(r"(password=)[^&]*", r"\1***", re.sub(r"://.*@", "://***@", url))
