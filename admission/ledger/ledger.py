@@ -14,9 +14,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from admission.api.entries import Entry, Posted
 from admission.api.names import QueueName
 from admission.errors import LedgerAwayError, LedgerVersionError
-from admission.ledger import migrating, posting, reading, reporting, sessions, urls, verifying
+from admission.ledger import migrating, posting, reading, sessions, statements, urls, verifying
 from admission.ledger.failures import translated
-from admission.ledger.reporting import StatementLine
+from admission.ledger.statements import Statement
 from admission.ledger.tables import REVISION
 from admission.ledger.verifying import Verification
 from admission.quota.books import Book
@@ -97,11 +97,17 @@ class SqlLedger:
             async with sessions.reading(self._engine, seconds=sessions.PATIENT_SECONDS) as connection:
                 return await verifying.verify(connection, self._cluster)
 
-    async def statement(self, queue: QueueName | None, start: datetime, end: datetime) -> list[StatementLine]:
+    async def statement(self, queue: QueueName | None, start: datetime, end: datetime) -> Statement:
         """Return what moved on a queue, or on all, from start on and before end, with running balances."""
+        async with self.snapshot() as connection:
+            return await statements.statement(connection, self._cluster, queue, start, end)
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[AsyncConnection]:
+        """Yield a connection that sees one state of all clusters' books throughout, for reports and exports."""
         with translated(self._url):
             async with sessions.reading(self._engine, seconds=sessions.PATIENT_SECONDS) as connection:
-                return await reporting.statement(connection, self._cluster, queue, start, end)
+                yield connection
 
     async def _in_turn(self, write: Callable[[], Awaitable[T]]) -> T:
         """Write when earlier calls are through, so that their order is kept also when one has to be repeated."""

@@ -8,7 +8,7 @@ import pytest
 from admission.api.entries import Bucket, Kind
 from admission.api.names import QueueName
 from admission.ledger.ledger import SqlLedger
-from admission.ledger.reporting import Amounts
+from admission.ledger.statements import Amounts
 from admission.quota.books import Book
 from tests.integration.ledgers import AT, CLUSTER, GPU, QUEUE, a_gang, a_grant, a_history, minutes
 
@@ -25,7 +25,7 @@ async def ledger(url: str) -> AsyncIterator[SqlLedger]:
 
 
 async def test_a_statement_tells_every_movement_and_the_balance_after_it(ledger: SqlLedger) -> None:
-    lines = await ledger.statement(QUEUE, *EVER)
+    lines = (await ledger.statement(QUEUE, *EVER)).lines
 
     assert [(line.sequence, line.kind, line.change, line.balance) for line in lines] == [
         (1, Kind.GRANT, Amounts(8, 0, 0), Amounts(8, 0, 0)),
@@ -47,7 +47,7 @@ async def test_a_statement_tells_every_movement_and_the_balance_after_it(ledger:
 async def test_the_last_balance_is_the_books_balance(ledger: SqlLedger) -> None:
     book = Book.replay(a_history())
 
-    *_, last = await ledger.statement(QUEUE, *EVER)
+    *_, last = (await ledger.statement(QUEUE, *EVER)).lines
 
     assert last.balance == Amounts(
         book.nominal(QUEUE, GPU), book.balance(QUEUE, GPU, Bucket.RESERVED), book.balance(QUEUE, GPU, Bucket.USED)
@@ -55,22 +55,24 @@ async def test_the_last_balance_is_the_books_balance(ledger: SqlLedger) -> None:
 
 
 async def test_a_period_includes_its_start_and_not_its_end_and_carries_the_balance_over(ledger: SqlLedger) -> None:
-    lines = await ledger.statement(QUEUE, minutes(3), minutes(5))
+    statement = await ledger.statement(QUEUE, minutes(3), minutes(5))
 
-    assert [line.sequence for line in lines] == [4, 5]
-    assert lines[0].balance == Amounts(8, 4, 6)
+    assert [line.sequence for line in statement.lines] == [4, 5]
+    assert statement.lines[0].balance == Amounts(8, 4, 6)
+    assert statement.opening == {(QUEUE, GPU): Amounts(8, 6, 0)}
+    assert statement.closing == {(QUEUE, GPU): Amounts(8, 4, 3)}
 
 
 async def test_queues_have_statements_of_their_own(ledger: SqlLedger) -> None:
-    await ledger.post(a_grant(5, queue=OTHER), epoch=1)
-    await ledger.post(a_gang("other", queue=OTHER, gpu=2**70), epoch=1)
+    await ledger.post(a_grant(5, queue=OTHER, at=minutes(6)), epoch=1)
+    await ledger.post(a_gang("other", queue=OTHER, gpu=2**70, at=minutes(7)), epoch=1)
 
-    lines = await ledger.statement(OTHER, *EVER)
+    lines = (await ledger.statement(OTHER, *EVER)).lines
 
     assert [line.balance for line in lines] == [Amounts(5, 0, 0), Amounts(5, 2**70, 0)]
-    assert len(await ledger.statement(None, *EVER)) == 8
-    assert await ledger.statement(QueueName("nobody"), *EVER) == []
+    assert len((await ledger.statement(None, *EVER)).lines) == 8
+    assert (await ledger.statement(QueueName("nobody"), *EVER)).lines == []
 
 
 async def test_an_empty_period_has_no_lines(ledger: SqlLedger) -> None:
-    assert await ledger.statement(None, AT, AT) == []
+    assert (await ledger.statement(None, AT, AT)).lines == []

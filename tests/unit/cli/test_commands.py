@@ -52,7 +52,7 @@ def test_every_command_has_help(run: Run, words: list[str]) -> None:
     assert "Exit codes" in result.output
 
 
-@pytest.mark.parametrize("command", ["migrate", "statement", "verify"])
+@pytest.mark.parametrize("command", ["migrate", "statement", "report", "export", "verify"])
 def test_every_ledger_command_has_examples(run: Run, command: str) -> None:
     assert f"muster ledger {command}" in run("ledger", command, "--help").output
 
@@ -258,7 +258,14 @@ def test_a_fresh_ledger_verifies_and_has_an_empty_statement(muster: Muster, tmp_
     assert "revision" in muster("ledger", "migrate", *database).stdout
     verified = muster("ledger", "verify", "--format", "json", *database)
     assert json.loads(verified.stdout)["ok"] is True
-    assert json.loads(muster("ledger", "statement", "--format", "json", *database).stdout) == {"lines": []}
+    statement = json.loads(muster("ledger", "statement", "--format", "json", *database).stdout)
+    assert [statement[name] for name in ("cluster", "queue", "opening", "lines", "closing")] == [
+        "default",
+        None,
+        [],
+        [],
+        [],
+    ]
 
 
 def test_settings_that_are_wrong_are_named(muster: Muster, tmp_path: Path) -> None:

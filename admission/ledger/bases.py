@@ -1,0 +1,112 @@
+"""Where the rows of a cluster's books begin, and where in their chain a moment lies.
+
+The books of a cluster begin with its first transaction, or after the latest closing: rows up to that one were archived,
+and what stood there was carried forward.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from admission.api.names import MeterName, QueueName
+from admission.errors import MendError
+from admission.ledger import reading
+from admission.ledger.tables import balances, clusters, transactions
+from admission.quota.accruals import QueueMeter
+from admission.quota.books import Book
+
+_LAST_MICROSECOND = 999_999
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What the oldest row follows.
+
+    sequence: of the last transaction that is not among the rows; 0 where all are. at: the time up to which rows were
+    archived, None where none was. book: what was open there, and every balance.
+    """
+
+    sequence: int
+    at: datetime | None
+    book: Book
+    archive: str = ""
+
+
+class Window(NamedTuple):
+    """A time, from start on and before end."""
+
+    start: datetime
+    end: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part of a chain: the transactions after `first`, up to and with `last`."""
+
+    first: int
+    last: int
+
+    @property
+    def size(self) -> int:
+        return max(0, self.last - self.first)
+
+
+async def base(connection: AsyncConnection, cluster: str) -> Base:  # noqa: ARG001 - until periods can be closed
+    """Return where the rows of a cluster begin."""
+    return Base(0, None, Book())
+
+
+async def span(connection: AsyncConnection, cluster: str, window: Window) -> Span:
+    """Return the transactions of a time.
+
+    Raises MendError when some of that time was closed, and its rows archived.
+    """
+    begun = await base(connection, cluster)
+    if begun.at is not None and window.start < begun.at:
+        raise MendError(
+            f"--from {_shown(window.start)} lies in a period that was closed: the books of cluster {cluster} begin at"
+            f" {_shown(begun.at)}, and what was before stands in the archive {begun.archive}; begin at that time or"
+            " later, or read the archive (see `muster ledger archives`)"
+        )
+    return Span(
+        max(begun.sequence, await _before(connection, cluster, window.start)),
+        max(begun.sequence, await _before(connection, cluster, window.end)),
+    )
+
+
+async def known(connection: AsyncConnection) -> list[str]:
+    """Return the clusters that have books here."""
+    return list((await connection.execute(select(clusters.c.cluster).order_by(clusters.c.cluster))).scalars())
+
+
+async def accounts(connection: AsyncConnection, names: Sequence[str]) -> set[QueueMeter]:
+    """Return the queues and meters that have an account in the books of some clusters."""
+    named = select(balances.c.queue, balances.c.meter).where(balances.c.cluster.in_(names)).distinct()
+    return {(QueueName(queue), MeterName(meter)) for queue, meter in await connection.execute(named)}
+
+
+async def head(connection: AsyncConnection, cluster: str) -> int:
+    """Return the sequence of the last transaction; 0 when there is none."""
+    found = await reading.head(connection, cluster)
+    return 0 if found is None else found.sequence
+
+
+async def _before(connection: AsyncConnection, cluster: str, at: datetime) -> int:
+    """Return the sequence of the last transaction before a time: the one ahead of the first that is not."""
+    due = (transactions.c.cluster == cluster) & (transactions.c.at >= at)
+    times = select(transactions.c.at).where(due).order_by(transactions.c.at).limit(1)
+    next_ = (await connection.execute(times)).scalar_one_or_none()
+    if next_ is None:
+        return await head(connection, cluster)
+    # The time of the books never goes back by a second, but a mark has the whole second in which it was made.
+    same_second = transactions.c.at <= next_.replace(microsecond=_LAST_MICROSECOND)
+    first = select(func.min(transactions.c.sequence)).where(due, same_second)
+    return int((await connection.execute(first)).scalar_one()) - 1
+
+
+def _shown(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
