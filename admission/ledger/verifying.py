@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from admission.api.names import GangUid
 from admission.errors import AmountError, ConflictError, LedgerCorruptError, PageError
 from admission.ledger import hashing, reading
+from admission.ledger.carrying import Carried
 from admission.ledger.reading import Head, Record
 from admission.ledger.tables import GENESIS, postings, transactions
 from admission.quota.books import Book, Draft
@@ -70,16 +71,16 @@ async def verify(connection: AsyncConnection, cluster: str) -> Verification:
 
 
 class Replay:
-    """The chain as far as it is right."""
+    """The chain as far as it is right, from its first transaction on, or from a closing."""
 
-    def __init__(self, cluster: str) -> None:
+    def __init__(self, cluster: str, carried: Carried | None = None) -> None:
         self.cluster = cluster
-        self.sequence = 0
-        self.epoch = 0
-        self.digest = GENESIS
+        self.sequence = carried.sequence if carried else 0
+        self.epoch = carried.epoch if carried else 0
+        self.digest = carried.digest if carried else GENESIS
         self.before = ""
         """The digest before the last one."""
-        self.draft = Draft(Book())
+        self.draft = Draft(carried.book if carried else Book())
 
     def take(self, records: Sequence[Record]) -> Record | None:
         """Follow the chain; return the first record that does not belong where it stands.

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from admission.api import names, quantities
 from admission.api.claims import Claim
-from admission.api.entries import Bucket, Entry, Holding, Placement, RequestDevice, Seat
+from admission.api.entries import Bucket, Entry, Holding, Kind, Placement, RequestDevice, Seat
 from admission.api.gangs import Charge
 from admission.api.names import MeterName, QueueName, Uid
 from admission.api.pods import Pod
@@ -132,6 +132,18 @@ def corrections(book: Book, sight: Sight, wanted: Collection[Difference], author
         entries += _of_placement(placement, sight, chosen, author)
     entries += _entries(book, sight, chosen[What.NOT_BOOKED], author)
     return [replace(entry, reason=author.reason) for entry in entries if entry is not None]
+
+
+def note(book: Book, author: Author) -> Entry:
+    """Return the entry that says that balances and what is open were made anew from the chain; it moves nothing."""
+    return Entry(
+        kind=Kind.ADJUST,
+        key=f"{Kind.ADJUST}:anew:{book.sequence}",
+        at=author.at,
+        actor=author.actor,
+        reason=f"{author.reason}: balances and what is open were made anew from the chain",
+        queue=QueueName(""),
+    )
 
 
 def _of_placement(

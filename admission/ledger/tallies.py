@@ -1,0 +1,104 @@
+"""The use of a period, interval by interval, as a closing carries it forward.
+
+Budgets and fair shares ask for use from any time on, long after the rows are archived. So use is carried in intervals
+that lie within one quarter of an hour, at whose edges the days of every time zone begin, or throughout which the same
+amount was used. Either can be divided where a budget's period begins.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+
+from admission.api.entries import Bucket, Entry, Kind, UsageInterval
+from admission.quota import accruals
+from admission.quota.accruals import QueueMeter
+from admission.quota.books import Book
+
+QUARTER = timedelta(minutes=15)
+SECOND = timedelta(seconds=1)
+
+
+class Tally:
+    """What was used since a book, in meter-seconds."""
+
+    def __init__(self, book: Book) -> None:
+        self._begun = book.marked
+        self._used: dict[QueueMeter, int] = {
+            (account.queue, account.meter): amount
+            for account, amount in book.balances.items()
+            if account.bucket is Bucket.USED
+        }
+        self._since: dict[QueueMeter, datetime] = {key: each.since for key, each in book.accruals.items()}
+        self._parts: dict[tuple[QueueMeter, datetime], int] = {}
+        """Of quarters of an hour in which use changed, by their beginning."""
+        self._steady: dict[QueueMeter, list[tuple[datetime, datetime, int]]] = {}
+        """Runs of quarters in which the same was used all the time: start, end, and how much."""
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        """Follow the books; entries as `Draft.apply` takes them."""
+        for entry in entries:
+            for line in entry.postings:
+                if line.bucket is Bucket.USED:
+                    key = (line.queue, line.meter)
+                    self._until(key, entry.at)
+                    self._used[key] = self._used.get(key, 0) + line.amount
+            if entry.kind is Kind.USAGE:
+                for key in self._used:
+                    self._until(key, entry.at)
+
+    def intervals(self, *, end: datetime) -> list[UsageInterval]:
+        """Return the use up to a mark, the last entry that was added."""
+        parts = [self._part(key, quarter, seconds, end) for (key, quarter), seconds in self._parts.items()]
+        steady = [
+            _interval(key, start, until, used * accruals.between(start, until))
+            for key, runs in self._steady.items()
+            for start, until, used in runs
+        ]
+        return [*steady, *(one for one in parts if one.seconds)]
+
+    def _until(self, key: QueueMeter, at: datetime) -> None:
+        """Account for what was used until now, and go on from here."""
+        start = self._since.get(key, accruals.begun(at, self._begun).since)
+        end = max(start, accruals.whole(at))
+        used = self._used.get(key, 0)
+        if used and end > start:
+            self._divide(key, start, end, used)
+        self._since[key] = end
+
+    def _divide(self, key: QueueMeter, start: datetime, end: datetime, used: int) -> None:
+        """Keep whole quarters as one interval, and what is before and after with the rest of its quarter."""
+        first, last = _quarter(start + QUARTER - SECOND), _quarter(end)
+        if first >= last:
+            for begin, until in _pieces(start, end):
+                self._take(key, begin, used * accruals.between(begin, until))
+            return
+        self._take(key, start, used * accruals.between(start, first))
+        self._take(key, last, used * accruals.between(last, end))
+        runs = self._steady.setdefault(key, [])
+        if runs and runs[-1][1:] == (first, used):
+            first = runs.pop()[0]
+        runs.append((first, last, used))
+
+    def _take(self, key: QueueMeter, at: datetime, seconds: int) -> None:
+        place = (key, _quarter(at))
+        self._parts[place] = self._parts.get(place, 0) + seconds
+
+    def _part(self, key: QueueMeter, quarter: datetime, seconds: int, end: datetime) -> UsageInterval:
+        begun = quarter if self._begun is None else max(quarter, self._begun)
+        return _interval(key, begun, min(quarter + QUARTER, end), seconds)
+
+
+def _pieces(start: datetime, end: datetime) -> Iterator[tuple[datetime, datetime]]:
+    """Yield the parts of a time that lie in one quarter each."""
+    while start < end:
+        until = min(_quarter(start) + QUARTER, end)
+        yield start, until
+        start = until
+
+
+def _quarter(at: datetime) -> datetime:
+    return at.replace(minute=at.minute // 15 * 15, second=0, microsecond=0)
+
+
+def _interval(key: QueueMeter, start: datetime, end: datetime, seconds: int) -> UsageInterval:
+    queue, meter = key
+    return UsageInterval(queue=queue, meter=meter, start=start, end=end, seconds=seconds)
