@@ -11,14 +11,16 @@ from sqlalchemy import URL, text
 from sqlalchemy.exc import OperationalError, ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from admission.api.entries import Entry, Posted
+from admission.api.entries import BudgetShare, Entry, Posted, UsageInterval
 from admission.api.names import QueueName
 from admission.errors import LedgerAwayError, LedgerVersionError
-from admission.ledger import migrating, posting, reading, sessions, statements, urls, verifying
+from admission.ledger import migrating, posting, reading, sessions, statements, urls, usages, verifying
+from admission.ledger import shares as shares_
 from admission.ledger.failures import translated
 from admission.ledger.statements import Statement
 from admission.ledger.tables import REVISION
 from admission.ledger.verifying import Verification
+from admission.quota.accruals import QueueMeter
 from admission.quota.books import Book
 
 T = TypeVar("T")
@@ -68,19 +70,50 @@ class SqlLedger:
         (posted,) = await self.post_all((entry,), epoch=epoch)
         return posted
 
-    async def post_all(self, entries: Sequence[Entry], *, epoch: int) -> list[Posted]:
+    async def post_all(
+        self, entries: Sequence[Entry], *, epoch: int, shares: Sequence[BudgetShare] = ()
+    ) -> list[Posted]:
         """Record entries under a leader's epoch, in order, all or none; a key that is there already changes nothing.
 
-        Raises DeposedError when a later leader has written, ConflictError when an entry was made for another book than
-        the ledger's (load it again), LedgerAwayError when the outcome is unknown (post the same entries again),
-        PageError and AmountError as `forms.check`.
+        shares: what this cluster takes of shared budgets with them. Raises BudgetTakenError when all clusters together
+        would exceed a limit, DeposedError when a later leader has written, ConflictError when an entry was made for
+        another book than the ledger's or is older than its latest (load it again), LedgerAwayError when the outcome is
+        unknown (post the same entries again), PageError and AmountError as `forms.check`.
         """
 
         async def once() -> list[Posted]:
             async with sessions.writing(self._engine) as connection:
-                return [await posting.post(connection, self._cluster, entry, epoch=epoch) for entry in entries]
+                posted = await posting.post_all(connection, self._cluster, entries, epoch=epoch)
+                if shares:
+                    await posting.hold(connection, self._cluster, epoch)
+                    await shares_.take(connection, self._cluster, shares)
+                return posted
 
         return await self._in_turn(once)
+
+    async def state_shares(self, shares: Sequence[BudgetShare], *, epoch: int) -> list[BudgetShare]:
+        """Write down what this cluster has taken of shared budgets, also where that is over the limit.
+
+        Return the same shares in their order, with `seconds` as what all clusters together have taken. Raises
+        DeposedError and LedgerAwayError.
+        """
+
+        async def once() -> list[BudgetShare]:
+            async with sessions.writing(self._engine) as connection:
+                await posting.hold(connection, self._cluster, epoch)
+                return await shares_.state(connection, self._cluster, shares)
+
+        return await self._in_turn(once)
+
+    async def spent(self, since: datetime) -> dict[QueueMeter, int]:
+        """Return the meter-seconds used from `since` (cut to the second) up to the latest mark; no zeros."""
+        async with self.snapshot() as connection:
+            return await usages.spent(connection, self._cluster, since)
+
+    async def usage(self, since: datetime) -> list[UsageInterval]:
+        """Return the same, interval by interval between marks, oldest first."""
+        async with self.snapshot() as connection:
+            return await usages.usage(connection, self._cluster, since)
 
     async def fence(self, epoch: int) -> None:
         """Shut out the leaders of earlier epochs; a new leader does so before it loads. Raises DeposedError."""

@@ -143,7 +143,7 @@ async def book(connection: AsyncConnection, cluster: str) -> Book:
         amounts = dict([balance(row) async for row in streamed(connection, _of(balances, cluster))])
         marked = await mark(connection, cluster)
         end = await head(connection, cluster)
-        changes = [change async for change in _uses(connection, cluster, marked)]
+        changes = [change async for change in uses(connection, cluster, marked)]
         seats = [row async for row in streamed(connection, _of(open_seats, cluster))]
         holdings = [row async for row in streamed(connection, _of(open_holdings, cluster))]
         gangs = [row async for row in streamed(connection, _of(open_gangs, cluster))]
@@ -168,10 +168,15 @@ class Mark(NamedTuple):
     at: datetime
 
 
-async def mark(connection: AsyncConnection, cluster: str) -> Mark | None:
-    """Return the latest usage entry, be it archived; None when there is none."""
+async def mark(connection: AsyncConnection, cluster: str, *, until: datetime | None = None) -> Mark | None:
+    """Return the latest usage entry, or the latest up to a time; None when there is none.
+
+    Where such an entry would have been archived, it is the last of those that were.
+    """
     written = select(transactions.c.sequence, transactions.c.at).where(
-        transactions.c.cluster == cluster, transactions.c.kind == Kind.USAGE.value
+        transactions.c.cluster == cluster,
+        transactions.c.kind == Kind.USAGE.value,
+        *([] if until is None else [transactions.c.at <= until]),
     )
     closed = select(closings.c.sequence, closings.c.marked.label("at")).where(closings.c.cluster == cluster)
     for marks, order in ((written, transactions.c.sequence), (closed, closings.c.sequence)):
@@ -181,13 +186,16 @@ async def mark(connection: AsyncConnection, cluster: str) -> Mark | None:
     return None
 
 
-async def _uses(connection: AsyncConnection, cluster: str, mark: Mark | None) -> AsyncIterator[Change]:
-    """Yield the lines on what is used since a mark."""
+async def uses(
+    connection: AsyncConnection, cluster: str, after: Mark | None, *, before: int | None = None
+) -> AsyncIterator[Change]:
+    """Yield the lines on what is used since a mark, be it only those before a transaction."""
     wanted = (
         select(transactions.c.at, postings.c.queue, postings.c.meter, postings.c.amount)
         .join_from(transactions, postings)
         .where(transactions.c.cluster == cluster, postings.c.bucket == Bucket.USED.value)
-        .where(transactions.c.sequence > (0 if mark is None else mark.sequence))
+        .where(transactions.c.sequence > (0 if after is None else after.sequence))
+        .where(*([] if before is None else [transactions.c.sequence < before]))
         .order_by(postings.c.sequence, postings.c.line)
     )
     async for row in streamed(connection, wanted):

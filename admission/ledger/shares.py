@@ -1,0 +1,90 @@
+"""Budgets that several clusters share: what all of them have taken together, and each cluster's part of it.
+
+`shared_budgets.taken` is the sum of the shares of all clusters. A cluster that writes its share moves it by the
+difference, and keeps the row until its SQL transaction ends; who comes meanwhile waits, and then sees the new sum. All
+lock their budgets in the same order.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import ColumnElement, Table, and_, insert, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from admission.api.entries import BudgetShare
+from admission.errors import BudgetTakenError
+from admission.ledger.posting import OvertakenError
+from admission.ledger.tables import budget_shares, shared_budgets
+
+
+async def take(connection: AsyncConnection, cluster: str, shares: Sequence[BudgetShare]) -> None:
+    """Write a cluster's shares, unless one of them grows and all clusters together would exceed its limit.
+
+    Raises BudgetTakenError with that share, and OvertakenError.
+    """
+    for share in sorted(shares, key=_name):
+        await _move(connection, cluster, share, bound=True)
+
+
+async def state(connection: AsyncConnection, cluster: str, shares: Sequence[BudgetShare]) -> list[BudgetShare]:
+    """Write a cluster's shares, whatever they sum to. Return them with what all clusters have taken together."""
+    taken = {_name(share): await _move(connection, cluster, share, bound=False) for share in sorted(shares, key=_name)}
+    return [replace(share, seconds=taken[_name(share)]) for share in shares]
+
+
+async def _move(connection: AsyncConnection, cluster: str, share: BudgetShare, *, bound: bool) -> int:
+    taken = await _taken(connection, share)
+    mine = await _mine(connection, cluster, share)
+    change = share.seconds - (mine or 0)
+    if bound and change > 0 and taken + change > share.limit:
+        raise BudgetTakenError(share)
+
+    moved = await connection.execute(
+        update(shared_budgets)
+        .where(_of(shared_budgets, share), shared_budgets.c.taken == taken)
+        .values(taken=taken + change, limit=share.limit)
+    )
+    if moved.rowcount != 1:
+        raise OvertakenError
+    if mine is None:
+        await connection.execute(
+            insert(budget_shares).values(cluster=cluster, **_columns(share), seconds=share.seconds)
+        )
+    else:
+        own = and_(budget_shares.c.cluster == cluster, _of(budget_shares, share))
+        await connection.execute(update(budget_shares).where(own).values(seconds=share.seconds))
+    return taken + change
+
+
+async def _taken(connection: AsyncConnection, share: BudgetShare) -> int:
+    """Return what all clusters have taken, and lock it. SQLite has locked everything already."""
+    sums = select(shared_budgets.c.taken).where(_of(shared_budgets, share)).with_for_update()
+    taken: int | None = (await connection.execute(sums)).scalar_one_or_none()
+    if taken is not None:
+        return taken
+    try:
+        await connection.execute(insert(shared_budgets).values(**_columns(share), limit=share.limit, taken=0))
+    except IntegrityError as error:  # another cluster was first
+        raise OvertakenError from error
+    return 0
+
+
+async def _mine(connection: AsyncConnection, cluster: str, share: BudgetShare) -> int | None:
+    own = select(budget_shares.c.seconds).where(budget_shares.c.cluster == cluster, _of(budget_shares, share))
+    seconds: int | None = (await connection.execute(own)).scalar_one_or_none()
+    return seconds
+
+
+def _columns(share: BudgetShare) -> dict[str, Any]:
+    """Return what names a budget: a month and a quarter may begin together."""
+    return {"queue": share.queue, "meter": share.meter, "start": share.start, "until": share.end}
+
+
+def _name(share: BudgetShare) -> tuple[Any, ...]:
+    return tuple(_columns(share).values())
+
+
+def _of(table: Table, share: BudgetShare) -> ColumnElement[bool]:
+    return and_(*(table.c[name] == value for name, value in _columns(share).items()))
