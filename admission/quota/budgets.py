@@ -1,0 +1,316 @@
+"""Budgets: what a queue may still spend of a meter in the present period, and whether a gang can be paid for.
+
+All sums are whole meter-seconds, for a budget of limit L in its period [start, end), at a moment `now`:
+
+- *spent*: what was used since start under the queue: what the ledger has booked up to its latest mark, and what has
+  accrued since (`Book.accrued`). The books are to be marked at every boundary of a period (`periods.boundaries`),
+  otherwise what was used before it counts in the new period;
+- *paid time* of a gang: its own runtime, at most the queue's maxRuntime; else defaultRuntime, else maxRuntime, else one
+  hour. It begins when the gang is let in;
+- *promised*: the sum over all gangs let in under the queue of charge x max(0, min(reserved + paid, end) - now). A gang
+  that runs for longer than its paid time is promised nothing more, but goes on to spend;
+- *elsewhere*: what other clusters have spent and promised, where the budget's scope is Global;
+- *left* = L - spent - promised - elsewhere. It is negative when gangs ran for longer than they had paid for, or when
+  the budget was lowered;
+- *need* of a gang: charge x (min(now + paid, end) - now): what it uses after the period is for the next period to pay.
+
+A gang may start when its need is at most what is left, in every budget of its queue and of the queues above it. A
+budget that is not of a meter of its charge, and a fixed window that is not open, do not ask. `onExhausted: Warn` never
+holds a gang back, but says so. Times are cut down to the second, as in `accruals`. The idea is ours: Kueue has no
+budgets over time.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from admission.api import quantities, zones
+from admission.api.entries import BudgetShare, Placement
+from admission.api.gangs import Charge
+from admission.api.names import GangUid, MeterName, QueueName
+from admission.api.queues import Budget, OnExhausted, Queue, Scope
+from admission.api.reasons import Detail
+from admission.quota import accruals, periods
+from admission.quota.accruals import QueueMeter
+from admission.quota.periods import Span
+from admission.quota.tree import Tree
+
+UNKNOWN_RUNTIME = timedelta(hours=1)
+"""What a gang has to be able to pay for when nobody says how long it runs."""
+
+_SECOND = timedelta(seconds=1)
+
+
+class Purse(NamedTuple):
+    """What clusters share: a Global budget of a queue of this name, in one period."""
+
+    queue: QueueName
+    meter: MeterName
+    start: datetime
+    end: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """What balances are made of.
+
+    booked: for each moment of `starts`, the meter-seconds in the ledger from then up to its latest mark. accrued: those
+    since the mark. placements: the gangs let in. runtimes: of those that state one. elsewhere: what other clusters have
+    taken of Global budgets.
+    """
+
+    booked: Mapping[datetime, Mapping[QueueMeter, int]]
+    accrued: Mapping[QueueMeter, int] = field(default_factory=dict)
+    placements: Iterable[Placement] = ()
+    runtimes: Mapping[GangUid, timedelta] = field(default_factory=dict)
+    elsewhere: Mapping[Purse, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance:
+    """A budget in its present period. spent, promised and elsewhere: meter-seconds, of the queue and those below it."""
+
+    queue: QueueName
+    budget: Budget
+    span: Span
+    spent: int
+    promised: int
+    elsewhere: int
+
+    @property
+    def left(self) -> int:
+        """Return limit - spent - promised - elsewhere; negative when more was taken than there is."""
+        return self.budget.seconds - self.spent - self.promised - self.elsewhere
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetShortage:
+    """A gang that a budget cannot pay for. needed: meter-seconds until the end of the period."""
+
+    balance: Balance
+    needed: int
+
+    @property
+    def message(self) -> str:
+        """Say in one sentence what is short, and when there will be more; amounts are meter-hours."""
+        balance, budget = self.balance, self.balance.budget
+        kind = f" for each {budget.period}" if budget.period else ""
+        elsewhere = f", taken by other clusters {hours(balance.elsewhere)}" if budget.scope is Scope.GLOBAL else ""
+        end = balance.span.end.astimezone(zones.find(budget.time_zone) or UTC).isoformat()
+        return (
+            f"queue {balance.queue} has {hours(balance.left)} hours of {budget.meter} left of its budget of"
+            f" {hours(budget.seconds)}{kind} (spent {hours(balance.spent)}, promised to gangs that were let in"
+            f" {hours(balance.promised)}{elsewhere}), the gang needs {hours(self.needed)};"
+            f" {'it is full again at' if budget.period else 'it ends at'} {end}"
+        )
+
+    @property
+    def details(self) -> Mapping[str, Detail]:
+        """Return the numbers: meter-hours as decimal strings, times in UTC. reset: when the budget binds no more."""
+        balance, budget = self.balance, self.balance.budget
+        found: dict[str, Detail] = {
+            "queue": balance.queue,
+            "meter": budget.meter,
+            "hours": hours(budget.seconds),
+            "spent": hours(balance.spent),
+            "promised": hours(balance.promised),
+            "left": hours(balance.left),
+            "needed": hours(self.needed),
+            "start": balance.span.start.isoformat(),
+            "end": balance.span.end.isoformat(),
+            "reset": balance.span.end.isoformat(),
+            "period": budget.period or "",
+            "timeZone": budget.time_zone,
+            "scope": budget.scope,
+        }
+        if budget.scope is Scope.GLOBAL:
+            found["elsewhere"] = hours(balance.elsewhere)
+        return found
+
+
+def starts(tree: Tree, now: datetime) -> tuple[datetime, ...]:
+    """Return when the periods of all budgets have begun, in order, each once: what the ledger is to be asked for."""
+    return tuple(sorted({line.span.start for lines in _open(tree, now).values() for line in lines}))
+
+
+def paid_seconds(queue: Queue, runtime: timedelta | None = None) -> int:
+    """Return the paid time of a gang in whole seconds, rounded up. runtime: what the gang states, None for nothing."""
+    longest = queue.max_runtime
+    if runtime is not None and longest is not None:
+        runtime = min(runtime, longest)
+    paid = runtime or queue.default_runtime or longest or UNKNOWN_RUNTIME
+    return -(-paid // _SECOND)
+
+
+def hours(seconds: int) -> str:
+    """Write meter-seconds as decimal hours with up to four places, which tell any two numbers of seconds apart."""
+    # 10,000 parts of an hour are 25/9 of its seconds; rounded to the nearest.
+    whole, part = divmod((abs(seconds) * 50 + 9) // 18, 10_000)
+    digits = f".{part:04d}".rstrip("0").rstrip(".")
+    return f"{'-' if seconds < 0 else ''}{whole}{digits}"
+
+
+class Balances:
+    """All budgets of a tree in one round of decisions, kept up to date with every grant. Not for two threads at once.
+
+    Making one costs a step for every budget, and one for every level above whatever was used or let in; a question or
+    a grant costs a step for every budget that it concerns.
+    """
+
+    def __init__(self, tree: Tree, now: datetime, sources: Sources) -> None:
+        """Add everything up. Raises KeyError when `booked` lacks the beginning of a period."""
+        self._tree = tree
+        self._now = accruals.whole(now)
+        self._lines = _open(tree, now)
+        self._concerned: dict[QueueMeter, tuple[_Line, ...]] = {}
+        self._add_spent(sources)
+        for placement in sources.placements:
+            self._add_promised(placement, sources.runtimes.get(placement.gang_uid))
+        for line in self._all():
+            if line.budget.scope is Scope.GLOBAL:
+                line.elsewhere = sources.elsewhere.get(line.purse, 0)
+
+    def of(self, queue: QueueName) -> tuple[Balance, ...]:
+        """Return the balances of a queue's own budgets, in the order of its spec; without windows that are not open."""
+        return tuple(line.balance() for line in self._lines.get(queue, ()))
+
+    def shortage(self, queue: QueueName, charge: Charge, runtime: timedelta | None = None) -> BudgetShortage | None:
+        """Return None when every budget that holds can pay for a gang, else the shortage that lasts longest."""
+        return max(self._short(queue, charge, runtime, OnExhausted.HOLD), key=_end, default=None)
+
+    def warnings(
+        self, queue: QueueName, charge: Charge, runtime: timedelta | None = None
+    ) -> tuple[BudgetShortage, ...]:
+        """Return what a gang lacks in the budgets that only warn: to be told when it is let in."""
+        return tuple(self._short(queue, charge, runtime, OnExhausted.WARN))
+
+    def take(self, queue: QueueName, charge: Charge, runtime: timedelta | None = None) -> None:
+        """Promise a gang that is let in what it needs, whether it is there or not."""
+        for line, needed in self._needs(queue, charge, runtime):
+            line.promised += needed
+
+    def give_back(self, queue: QueueName, charge: Charge, runtime: timedelta | None = None) -> None:
+        """Undo `take`."""
+        for line, needed in self._needs(queue, charge, runtime):
+            line.promised -= needed
+
+    def shares(self) -> tuple[BudgetShare, ...]:
+        """Return what this cluster has taken of every Global budget, in order, with the smallest limit that holds.
+
+        Budgets that only warn limit nothing: their limit is the largest sum that the ledger keeps.
+        """
+        found: dict[Purse, BudgetShare] = {}
+        for line in self._all():
+            if line.budget.scope is not Scope.GLOBAL:
+                continue
+            holds = line.budget.on_exhausted is OnExhausted.HOLD
+            limit = line.budget.seconds if holds else quantities.LIMIT
+            if line.purse in found:
+                limit = min(limit, found[line.purse].limit)
+            seconds = min(line.spent + line.promised, quantities.LIMIT)
+            found[line.purse] = BudgetShare(**line.purse._asdict(), limit=limit, seconds=seconds)
+        return tuple(found[purse] for purse in sorted(found))
+
+    def _short(
+        self, queue: QueueName, charge: Charge, runtime: timedelta | None, action: OnExhausted
+    ) -> Iterator[BudgetShortage]:
+        for line, needed in self._needs(queue, charge, runtime):
+            balance = line.balance()
+            if line.budget.on_exhausted is action and needed > balance.left:
+                yield BudgetShortage(balance=balance, needed=needed)
+
+    def _needs(self, queue: QueueName, charge: Charge, runtime: timedelta | None) -> Iterator[tuple["_Line", int]]:
+        """Yield the budgets that a gang draws on, with what it needs of each."""
+        declared = self._tree.queues.get(queue)
+        if declared is None:
+            return
+        paid = paid_seconds(declared, runtime)
+        for meter, amount in sorted(charge.items()):
+            for line in self._concerning(queue, meter) if amount else ():
+                yield line, amount * line.within(self._now, paid)
+
+    def _add_spent(self, sources: Sources) -> None:
+        booked = {line.span.start: sources.booked[line.span.start] for line in self._all()}
+        for key in {*sources.accrued, *(key for part in booked.values() for key in part)}:
+            for line in self._concerning(*key):
+                line.spent += booked[line.span.start].get(key, 0) + sources.accrued.get(key, 0)
+
+    def _add_promised(self, placement: Placement, runtime: timedelta | None) -> None:
+        declared = self._tree.queues.get(placement.queue)
+        if declared is None:
+            return
+        reserved = accruals.whole(placement.reserved_at)
+        begin = max(self._now, reserved)
+        remaining = paid_seconds(declared, runtime) - accruals.between(reserved, begin)
+        if remaining <= 0:
+            return
+        for holding in placement.holdings.values():
+            for meter, amount in holding.charge.items():
+                for line in self._concerning(placement.queue, meter):
+                    line.promised += amount * line.within(begin, remaining)
+
+    def _all(self) -> Iterator["_Line"]:
+        return (line for lines in self._lines.values() for line in lines)
+
+    def _concerning(self, queue: QueueName, meter: MeterName) -> tuple["_Line", ...]:
+        """Return the budgets of a meter that bind a queue: its own, then those of the queues above it."""
+        key = (queue, meter)
+        if key not in self._concerned:
+            above = self._tree.path(queue) if self._tree.active(queue) else ()
+            self._concerned[key] = tuple(
+                line for name in above for line in self._lines.get(name, ()) if line.budget.meter == meter
+            )
+        return self._concerned[key]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Line:
+    """A balance being added up."""
+
+    queue: QueueName
+    budget: Budget
+    span: Span
+    spent: int = 0
+    promised: int = 0
+    elsewhere: int = 0
+
+    @property
+    def purse(self) -> Purse:
+        return Purse(self.queue, self.budget.meter, self.span.start, self.span.end)
+
+    def within(self, begin: datetime, seconds: int) -> int:
+        """Return how many of the seconds from a moment on lie before the period's end."""
+        return max(0, min(seconds, accruals.between(begin, self.span.end)))
+
+    def balance(self) -> Balance:
+        return Balance(
+            queue=self.queue,
+            budget=self.budget,
+            span=self.span,
+            spent=self.spent,
+            promised=self.promised,
+            elsewhere=self.elsewhere,
+        )
+
+
+def _open(tree: Tree, now: datetime) -> dict[QueueName, tuple[_Line, ...]]:
+    """Return a line for every budget of an active queue whose period is open."""
+    calendars: dict[tuple[object, str], Span | None] = {}
+    found: dict[QueueName, tuple[_Line, ...]] = {}
+    for name, queue in tree.queues.items():
+        lines: list[_Line] = []
+        for budget in queue.budgets if tree.active(name) else ():
+            key = (budget.period or budget, budget.time_zone)
+            if key not in calendars:
+                calendars[key] = periods.span(budget, now)
+            span = calendars[key]
+            if span is not None:
+                lines.append(_Line(queue=name, budget=budget, span=span))
+        if lines:
+            found[name] = tuple(lines)
+    return found
+
+
+def _end(shortage: BudgetShortage) -> datetime:
+    return shortage.balance.span.end

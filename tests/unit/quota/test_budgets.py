@@ -1,0 +1,295 @@
+"""What is left of budgets, who pays for whom, and what a gang is told that cannot be paid for."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from admission.api import queues
+from admission.api.entries import Holding, Placement
+from admission.api.names import GangUid, MeterName, QueueName, Uid
+from admission.quota import budgets
+from admission.quota.accruals import QueueMeter
+from admission.quota.budgets import Balances, Purse, Sources
+from admission.quota.tree import Tree
+
+GPU = MeterName("gpu")
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+DAY = datetime(2026, 11, 21, tzinfo=UTC)
+MONTH = datetime(2026, 11, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def a_budget(hours: Any, period: str | None = "Day", **fields: Any) -> dict[str, Any]:
+    return {"meter": "gpu", "hours": hours, **({"period": period} if period else {}), **fields}
+
+
+def a_queue(name: str, *budgets: dict[str, Any], **spec: Any) -> queues.Queue:
+    return queues.decode({"metadata": {"name": name}, "spec": {"budgets": list(budgets), **spec}})
+
+
+def a_placement(queue: str, gpus: int, *, ago: timedelta, gang: str = "g") -> Placement:
+    holding = Holding(claim_uid=Uid("c"), claim="ns/c", devices=(), charge={GPU: gpus})
+    return Placement(
+        gang_uid=GangUid(gang),
+        gang=f"ns/{gang}",
+        queue=QueueName(queue),
+        reserved_at=NOW - ago,
+        holdings={Uid("c"): holding},
+    )
+
+
+def at_hand(
+    *declared: queues.Queue,
+    spent: Mapping[str, Any] | None = None,
+    booked: Mapping[datetime, Mapping[QueueMeter, int]] | None = None,
+    now: datetime = NOW,
+    **sources: Any,
+) -> Balances:
+    """Return balances where each queue has spent so many GPU-hours in every period."""
+    tree = Tree.of(declared)
+    used = {(QueueName(queue), GPU): round(hours * 3600) for queue, hours in (spent or {}).items()}
+    booked = dict.fromkeys(budgets.starts(tree, now), used) if booked is None else booked
+    return Balances(tree, now, Sources(booked=booked, **sources))
+
+
+def left(balances: Balances, queue: str) -> list[float]:
+    return [balance.left / 3600 for balance in balances.of(QueueName(queue))]
+
+
+def fits(balances: Balances, gpus: int, runtime: timedelta | None = None, queue: str = "a") -> bool:
+    return balances.shortage(QueueName(queue), {GPU: gpus}, runtime) is None
+
+
+PAID: dict[str, tuple[dict[str, Any], timedelta | None, int]] = {
+    "nobody says how long": ({}, None, 3600),
+    "the queue says the longest": ({"maxRuntime": "72h"}, None, 72 * 3600),
+    "the queue says the usual": ({"maxRuntime": "72h", "defaultRuntime": "4h"}, None, 4 * 3600),
+    "the gang says": ({"maxRuntime": "72h", "defaultRuntime": "4h"}, 2 * HOUR, 2 * 3600),
+    "the gang says more than it may": ({"maxRuntime": "72h"}, 100 * HOUR, 72 * 3600),
+    "the gang alone says": ({}, 100 * HOUR, 100 * 3600),
+    "a part of a second is paid as a whole one": ({}, timedelta(milliseconds=1500), 2),
+}
+
+
+@pytest.mark.parametrize(("spec", "runtime", "seconds"), PAID.values(), ids=PAID)
+def test_the_paid_time(spec: dict[str, Any], runtime: timedelta | None, seconds: int) -> None:
+    assert budgets.paid_seconds(a_queue("a", **spec), runtime) == seconds
+
+
+HOURS = {
+    0: "0",
+    3600: "1",
+    1800: "0.5",
+    9: "0.0025",
+    1: "0.0003",
+    2: "0.0006",
+    -45000: "-12.5",
+    10**30: "277777777777777777777777777.7778",
+}
+
+
+@pytest.mark.parametrize(("seconds", "text"), HOURS.items())
+def test_hours_are_written_as_decimals(seconds: int, text: str) -> None:
+    assert budgets.hours(seconds) == text
+
+
+def test_no_two_numbers_of_seconds_look_the_same() -> None:
+    assert len({budgets.hours(seconds) for seconds in range(-7200, 7200)}) == 14400
+
+
+def test_a_gang_may_start_while_its_whole_paid_time_is_left() -> None:
+    balances = at_hand(a_queue("a", a_budget(24), maxRuntime="2h"), spent={"a": 8})
+
+    assert left(balances, "a") == [16]
+    assert fits(balances, 8)
+    assert not fits(balances, 9)
+    assert fits(balances, 16, HOUR)
+
+
+def test_what_accrued_since_the_mark_is_spent_too() -> None:
+    balances = at_hand(a_queue("a", a_budget(24)), spent={"a": 8}, accrued={(QueueName("a"), GPU): 3600})
+
+    assert left(balances, "a") == [15]
+
+
+PROMISED: dict[str, tuple[timedelta, float]] = {
+    "the whole when it was let in now": (timedelta(0), 8),
+    "the part that is still to come": (HOUR, 6),
+    "nothing when its time is over": (4 * HOUR, 0),
+    "nothing more when it runs for longer": (40 * HOUR, 0),
+    "the whole when the clock went back": (-HOUR, 8),
+}
+
+
+@pytest.mark.parametrize(("ago", "promised"), PROMISED.values(), ids=PROMISED)
+def test_a_gang_that_was_let_in_is_promised(ago: timedelta, promised: float) -> None:
+    balances = at_hand(
+        a_queue("a", a_budget(24)), placements=[a_placement("a", 2, ago=ago)], runtimes={GangUid("g"): 4 * HOUR}
+    )
+
+    assert left(balances, "a") == [24 - promised]
+
+
+def test_only_what_comes_before_the_end_of_the_period_counts_in_it() -> None:
+    late = DAY + 23 * HOUR
+    balances = at_hand(a_queue("a", a_budget(3), maxRuntime="72h"), now=late)
+
+    assert fits(balances, 3)
+    assert not fits(balances, 4)
+    balances.take(QueueName("a"), {GPU: 2})
+    assert left(balances, "a") == [1]
+
+
+def test_a_gang_from_before_is_paid_by_the_new_period_for_the_rest_of_its_time() -> None:
+    balances = at_hand(
+        a_queue("a", a_budget(24)),
+        now=DAY,
+        placements=[a_placement("a", 2, ago=13 * HOUR)],
+        runtimes={GangUid("g"): 4 * HOUR},
+    )
+
+    assert left(balances, "a") == [24 - 2 * 3]
+
+
+def test_a_parents_budget_binds_all_under_it() -> None:
+    balances = at_hand(
+        a_queue("root", a_budget(10)),
+        a_queue("a", a_budget(9), parent="root"),
+        a_queue("b", parent="root"),
+        spent={"a": 1, "b": 2, "root": 3},
+        placements=[a_placement("b", 1, ago=timedelta(0))],
+    )
+
+    assert left(balances, "root") == [3]
+    assert left(balances, "a") == [8]
+    assert fits(balances, 3)
+    shortage = balances.shortage(QueueName("a"), {GPU: 4})
+    assert shortage is not None
+    assert shortage.balance.queue == "root"
+
+
+def test_the_shortage_that_lasts_longest_is_told() -> None:
+    balances = at_hand(a_queue("a", a_budget(4), a_budget(4, "Month"), a_budget(4, "Week")), spent={"a": 4})
+
+    shortage = balances.shortage(QueueName("a"), {GPU: 1})
+
+    assert shortage is not None
+    assert shortage.balance.budget.period == "Month"
+
+
+def test_what_is_taken_in_this_round_counts_and_can_be_given_back() -> None:
+    balances = at_hand(a_queue("root", a_budget(3)), a_queue("a", parent="root"), a_queue("b", parent="root"))
+
+    balances.take(QueueName("b"), {GPU: 2})
+    assert not fits(balances, 2)
+    balances.give_back(QueueName("b"), {GPU: 2})
+    assert fits(balances, 3)
+
+
+def test_a_budget_that_only_warns_lets_in_and_says_so() -> None:
+    balances = at_hand(a_queue("a", a_budget(1, onExhausted="Warn"), a_budget(3)))
+
+    assert fits(balances, 2)
+    (warning,) = balances.warnings(QueueName("a"), {GPU: 2})
+    assert (warning.needed, warning.balance.left) == (7200, 3600)
+    assert balances.warnings(QueueName("a"), {GPU: 1}) == ()
+
+
+def test_a_window_that_is_not_open_binds_nobody() -> None:
+    window = a_budget(1, None, start="2026-12-01T00:00:00Z", end="2026-12-24T00:00:00Z")
+    before, within = at_hand(a_queue("a", window)), at_hand(a_queue("a", window), now=NOW + timedelta(days=20))
+
+    assert before.of(QueueName("a")) == ()
+    assert fits(before, 1000)
+    assert not fits(within, 2)
+
+
+def test_a_gang_without_a_charge_starts_although_the_budget_is_overspent() -> None:
+    balances = at_hand(a_queue("a", a_budget(1)), spent={"a": 2})
+
+    assert left(balances, "a") == [-1]
+    assert fits(balances, 0)
+    assert balances.shortage(QueueName("a"), {MeterName("other"): 5}) is None
+    assert not fits(balances, 1)
+
+
+def test_a_shortage_says_all_numbers_and_when_there_is_more() -> None:
+    budget = a_budget(9000, "Month", timeZone="Europe/Berlin")
+    start = datetime(2026, 10, 31, 23, tzinfo=UTC)
+    balances = at_hand(
+        a_queue("a", budget),
+        booked={start: {(QueueName("a"), GPU): 8995 * 3600 + 1800}},
+        placements=[a_placement("a", 2, ago=timedelta(minutes=30))],
+    )
+
+    shortage = balances.shortage(QueueName("a"), {GPU: 4})
+
+    assert shortage is not None
+    assert shortage.message == (
+        "queue a has 3.5 hours of gpu left of its budget of 9000 for each Month (spent 8995.5, promised to gangs that"
+        " were let in 1), the gang needs 4; it is full again at 2026-12-01T00:00:00+01:00"
+    )
+    assert shortage.details == {
+        "queue": "a",
+        "meter": "gpu",
+        "hours": "9000",
+        "spent": "8995.5",
+        "promised": "1",
+        "left": "3.5",
+        "needed": "4",
+        "start": "2026-10-31T23:00:00+00:00",
+        "end": "2026-11-30T23:00:00+00:00",
+        "reset": "2026-11-30T23:00:00+00:00",
+        "period": "Month",
+        "timeZone": "Europe/Berlin",
+        "scope": "Cluster",
+    }
+
+
+def test_a_global_budget_counts_what_other_clusters_have_taken() -> None:
+    purse = Purse(QueueName("a"), GPU, DAY, DAY + timedelta(days=1))
+    balances = at_hand(
+        a_queue("a", a_budget(10, scope="Global"), a_budget(8)), spent={"a": 1}, elsewhere={purse: 5 * 3600}
+    )
+
+    assert left(balances, "a") == [4, 7]
+    balances.take(QueueName("a"), {GPU: 3})
+    shortage = balances.shortage(QueueName("a"), {GPU: 2})
+    assert shortage is not None
+    assert "taken by other clusters 5" in shortage.message
+    assert shortage.details["elsewhere"] == "5"
+
+
+def test_the_share_of_a_global_budget_is_all_that_this_cluster_took_under_the_smallest_limit_that_holds() -> None:
+    balances = at_hand(
+        a_queue("a", *(a_budget(n, scope="Global", onExhausted=end) for n, end in ((3, "Warn"), (9, "Hold")))),
+        a_queue("b", a_budget(5, scope="Global", onExhausted="Warn")),
+        a_queue("c", a_budget(5)),
+        spent={"a": 1},
+    )
+    balances.take(QueueName("a"), {GPU: 3})
+
+    first, second = balances.shares()
+
+    assert (first.queue, first.start, first.end) == ("a", DAY, DAY + timedelta(days=1))
+    assert (first.limit, first.seconds) == (9 * 3600, 4 * 3600)
+    assert (second.queue, second.limit) == ("b", 10**38 - 1)
+
+
+def test_each_period_asks_the_ledger_from_its_own_beginning() -> None:
+    tree = Tree.of([a_queue("a", a_budget(1), a_budget(1, "Month")), a_queue("b", a_budget(1, "Month"))])
+
+    assert budgets.starts(tree, NOW) == (MONTH, DAY)
+    with pytest.raises(KeyError):
+        Balances(tree, NOW, Sources(booked={DAY: {}}))
+
+
+def test_a_queue_that_is_inactive_or_unknown_has_no_budget() -> None:
+    balances = at_hand(
+        a_queue("a", a_budget(1), parent="nowhere"), spent={"a": 5}, placements=[a_placement("gone", 1, ago=HOUR)]
+    )
+
+    assert fits(balances, 100)
+    assert fits(balances, 100, queue="gone")
