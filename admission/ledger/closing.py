@@ -17,7 +17,7 @@ from sqlalchemy import delete, insert, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from admission.api.entries import Bucket, Entry, Kind, Posted, UsageInterval
+from admission.api.entries import Bucket, Entry, Kind, UsageInterval
 from admission.api.names import QueueName
 from admission.errors import AmountError, ConflictError, LedgerCorruptError, PageError
 from admission.ledger import amending, carrying, hashing, reading
@@ -92,13 +92,15 @@ class _Period:
         )
 
 
-async def commit(connection: AsyncConnection, prepared: Prepared, order: Order) -> Posted:
-    """Record a closing, remove its rows, and vouch for it in the chain; the caller commits.
+async def commit(connection: AsyncConnection, prepared: Prepared, order: Order) -> None:
+    """Record a closing, remove its rows, and vouch for it in the chain; the caller commits. Harmless when it is there.
 
     Raises ConflictError when somebody else has closed the books meanwhile, and OvertakenError.
     """
     carried = prepared.carried
     known = await carrying.latest(connection, carried.cluster)
+    if known is not None and known.text == carried.text:
+        return
     if (known.sequence if known else 0) != carried.previous:
         raise ConflictError(f"the books of cluster {carried.cluster} were closed by somebody else meanwhile")
     try:
@@ -111,8 +113,7 @@ async def commit(connection: AsyncConnection, prepared: Prepared, order: Order) 
     sequence = await amending.hold(connection, carried.cluster)
     latest = await reading.latest(connection, carried.cluster) or carried.book.at or carried.at
     entry = _entry(carried, order, at=max(carried.at, latest))
-    (posted,) = await amending.amend(connection, carried.cluster, [entry], known=sequence)
-    return posted
+    await amending.amend(connection, carried.cluster, [entry], known=sequence)
 
 
 async def _last(connection: AsyncConnection, cluster: str, after: int, before: datetime) -> Any:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import Self, TypeVar
 
 import tenacity
@@ -14,8 +15,22 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from admission.api.entries import BudgetShare, Entry, Posted, UsageInterval
 from admission.api.names import QueueName
 from admission.errors import LedgerAwayError, LedgerVersionError
-from admission.ledger import migrating, posting, reading, sessions, statements, urls, usages, verifying
+from admission.ledger import (
+    amending,
+    closing,
+    migrating,
+    posting,
+    reading,
+    rebuilding,
+    sessions,
+    statements,
+    urls,
+    usages,
+    verifying,
+)
 from admission.ledger import shares as shares_
+from admission.ledger.carrying import Carried
+from admission.ledger.closing import Order
 from admission.ledger.failures import translated
 from admission.ledger.statements import Statement
 from admission.ledger.tables import REVISION
@@ -124,11 +139,56 @@ class SqlLedger:
 
         await self._in_turn(once)
 
-    async def verify(self) -> Verification:
-        """Replay the books from the first row; return how far they are right and the first finding, if any."""
+    async def amend(self, entries: Sequence[Entry], *, known: Book) -> list[Posted]:
+        """Record entries beside the leader, for a book that was loaded. Raises ConflictError when it has gone on."""
+
+        async def once() -> list[Posted]:
+            async with sessions.writing(self._engine) as connection:
+                return await amending.amend(connection, self._cluster, entries, known=known.sequence)
+
+        return await self._in_turn(once)
+
+    async def rebuild(self, note: Entry) -> Posted:
+        """Make balances and what is open anew from the chain, and record an entry without lines that says so.
+
+        Raises LedgerCorruptError when the chain is wrong, and ConflictError when others write meanwhile.
+        """
+        async with self.snapshot() as connection:
+            book = await rebuilding.replayed(connection, self._cluster)
+
+        async def once() -> Posted:
+            async with sessions.writing(self._engine, seconds=sessions.PATIENT_SECONDS) as connection:
+                return await rebuilding.rebuild(connection, self._cluster, book, note)
+
+        return await self._in_turn(once)
+
+    async def close_period(self, order: Order) -> Carried | None:
+        """Close the books through the last mark at or before a time; None when there is nothing to close.
+
+        Raises LedgerCorruptError when the books are wrong, MendError when the archive cannot be written, and
+        ConflictError when somebody else closes them.
+        """
+        async with self.snapshot() as connection:
+            prepared = await closing.prepare(connection, self._cluster, order)
+        if prepared is None:
+            return None
+
+        async def once() -> Carried:
+            async with sessions.writing(self._engine, seconds=sessions.PATIENT_SECONDS) as connection:
+                await closing.commit(connection, prepared, order)
+                return prepared.carried
+
+        return await self._in_turn(once)
+
+    async def verify(self, *, archive: Path | None = None) -> Verification:
+        """Replay the books; return how far they are right and the first finding, if any.
+
+        archive: the folder with the archives of closed periods, to begin with the very first row; by default what the
+        latest closing carried forward is taken for right.
+        """
         with translated(self._url):
             async with sessions.reading(self._engine, seconds=sessions.PATIENT_SECONDS) as connection:
-                return await verifying.verify(connection, self._cluster)
+                return await verifying.verify(connection, self._cluster, archive=archive)
 
     async def statement(self, queue: QueueName | None, start: datetime, end: datetime) -> Statement:
         """Return what moved on a queue, or on all, from start on and before end, with running balances."""

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import ColumnElement, exists, func, select
@@ -16,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.api.names import GangUid
 from admission.errors import AmountError, ConflictError, LedgerCorruptError, PageError
-from admission.ledger import hashing, reading
+from admission.ledger import archives, carrying, hashing, reading
 from admission.ledger.carrying import Carried
 from admission.ledger.reading import Head, Record
 from admission.ledger.tables import GENESIS, postings, transactions
@@ -34,6 +35,8 @@ class What(StrEnum):
     REORDERED = "reordered"
     BALANCE = "balance differs"
     PROJECTION = "projection differs"
+    CARRIED = "closing differs"
+    ARCHIVE = "archive differs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +50,15 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """transactions: how many are right, from the first on; digest: of the last of them."""
+    """transactions: how many are right, from the first on; digest: of the last of them.
+
+    closed: how many of them are archived and were taken for right, as what they left behind is vouched for.
+    """
 
     cluster: str
     transactions: int
     digest: str
+    closed: int = 0
     finding: Finding | None = None
 
     @property
@@ -59,15 +66,33 @@ class Verification:
         return self.finding is None
 
 
-async def verify(connection: AsyncConnection, cluster: str) -> Verification:
-    """Replay the books of a cluster and compare them with what is stored. The connection sees one state throughout."""
-    replay = Replay(cluster)
+async def verify(connection: AsyncConnection, cluster: str, *, archive: Path | None = None) -> Verification:
+    """Replay the books of a cluster and compare them with what is stored. The connection sees one state throughout.
+
+    archive: the folder of archives, to be replayed from the very first row; None takes the latest closing for right.
+    """
+    flaw = await carrying.flaw(connection, cluster)
+    if flaw is not None:
+        forged = Finding(sequence=flaw.sequence, what=What.CARRIED, detail=flaw.detail)
+        return Verification(cluster=cluster, transactions=0, digest=GENESIS, finding=forged)
+    if archive is not None:
+        past, found = await _archives(connection, cluster, archive)
+        if found is not None:
+            return Verification(cluster=cluster, transactions=past.sequence, digest=past.digest, finding=found)
+    carried = await carrying.latest(connection, cluster)
+    replay = Replay(cluster, carried)
     finding = await _chain(connection, replay)
     if finding is None:
-        finding = _end(await reading.head(connection, cluster), replay) or await _astray(connection, replay)
+        finding = _end(await reading.head(connection, cluster), replay) or await _astray(connection, replay, carried)
     if finding is None:
         finding = await _projection(connection, replay)
-    return Verification(cluster=cluster, transactions=replay.sequence, digest=replay.digest, finding=finding)
+    return Verification(
+        cluster=cluster,
+        transactions=replay.sequence,
+        digest=replay.digest,
+        closed=carried.sequence if carried and archive is None else 0,
+        finding=finding,
+    )
 
 
 class Replay:
@@ -180,9 +205,10 @@ def _end(head: Head | None, replay: Replay) -> Finding | None:
     return None
 
 
-async def _astray(connection: AsyncConnection, replay: Replay) -> Finding | None:
-    """Look for lines beyond the last transaction; those of a transaction are part of its digest."""
-    beyond = (postings.c.cluster == replay.cluster) & ~postings.c.sequence.between(1, replay.sequence)
+async def _astray(connection: AsyncConnection, replay: Replay, carried: Carried | None) -> Finding | None:
+    """Look for lines beside the transactions that are there; those of a transaction are part of its digest."""
+    first = (carried.sequence if carried else 0) + 1
+    beyond = (postings.c.cluster == replay.cluster) & ~postings.c.sequence.between(first, replay.sequence)
     sequence = (await connection.execute(select(func.min(postings.c.sequence)).where(beyond))).scalar_one()
     if sequence is None:
         return None
@@ -220,3 +246,33 @@ def _of_gang(uid: GangUid, stored: Book, due: Book) -> str:
         for key, _, _ in _differences(mine, theirs):
             return f"the {name} {key} of gang {left.gang} is not what its transactions say"
     return f"the queue, name or time of gang {left.gang} is not what its transactions say"
+
+
+async def _archives(connection: AsyncConnection, cluster: str, folder: Path) -> tuple[Replay, Finding | None]:
+    """Replay the archives of all closings, and compare what each of them led to with what was carried forward."""
+    replay = Replay(cluster)
+    for carried in await carrying.every(connection, cluster):
+        detail = await asyncio.to_thread(_of_archive, replay, carried, folder / carried.archive)
+        if detail is not None:
+            detail = f"archive {carried.archive}: {detail}"
+            return replay, Finding(sequence=carried.previous + 1, what=What.ARCHIVE, detail=detail)
+    return replay, None
+
+
+def _of_archive(replay: Replay, carried: Carried, path: Path) -> str | None:
+    """Follow one archive; return what is wrong with it."""
+    try:
+        if archives.digest_of(path) != carried.archive_digest:
+            return f"its SHA-256 is not {carried.archive_digest}, the one in the books"
+        for record in archives.records(path):
+            if replay.take((record,)) is not None:
+                return f"transaction {replay.sequence + 1} does not follow the one before it"
+    except FileNotFoundError:
+        return f"it is not in {path.parent}"
+    except (OSError, LedgerCorruptError, PageError, ConflictError, AmountError) as error:
+        return str(error)
+    book = replay.draft.book()
+    replay.draft = Draft(book)
+    if (replay.sequence, replay.digest, book) != (carried.sequence, carried.digest, carried.book):
+        return "what stood at its end is not what was carried forward"
+    return None
