@@ -1,16 +1,24 @@
 """What follows from a grant: settlements, releases, and gangs that are taken back."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from fractions import Fraction
+from typing import Any
 
 import pytest
 
+from admission.api import names
 from admission.api.claims import AllocatedDevice, Allocation
-from admission.api.devices import DeviceId
+from admission.api.devices import Capacity, DeviceId, Slice
 from admission.api.entries import Entry, Holding, Kind, Placement, RequestDevice, Seat
+from admission.api.meta import Meta
+from admission.api.meters import Measure, Meter, Source
 from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.api.pods import Pod
 from admission.api.snapshot import Snapshot
 from admission.dra import metering
+from admission.errors import Flaw, MalformedObjectError
 from admission.policy import following, recognition
 from admission.quota import books
 from tests.builders import CLASS, NOON, a_cluster, let_in, pod_of, running, with_pods
@@ -48,6 +56,30 @@ def a_placement() -> Placement:
         seats=seats,
         holdings=holdings,
     )
+
+
+def a_reservation() -> Entry:
+    """Return the entry that makes the placement."""
+    made = a_placement()
+    return books.reserve(
+        gang_uid=made.gang_uid,
+        gang=made.gang,
+        queue=made.queue,
+        seats=made.seats.values(),
+        holdings=made.holdings.values(),
+        at=NOON,
+        actor=ACTOR,
+        reason="it fits",
+        on_behalf_of="Job team/train",
+    )
+
+
+UNREADABLE = Source(classes=(CLASS,), measure=Measure.EXPRESSION, expression="1 +")
+
+
+def a_meter(name: str) -> Meter:
+    """Return a meter that counts devices."""
+    return Meter(meta=Meta(name=name), sources=(Source(classes=(CLASS,), measure=Measure.COUNT),))
 
 
 def with_allocation(snapshot: Snapshot, claim: str, *devices: RequestDevice) -> Snapshot:
@@ -105,6 +137,147 @@ def test_a_device_that_has_left_its_slice_keeps_the_planned_charge() -> None:
 
     assert entry is not None
     assert dict(entry.holdings[0].charge) == {GPUS: 1, CLAIMS: 1}
+
+
+def test_a_settlement_says_how_many_devices_of_each_class_were_given() -> None:
+    snapshot = with_allocation(a_snapshot(), "team/train-0-gpus", device(2), device(3))
+
+    entry = settle(a_placement(), snapshot)
+
+    assert entry is not None
+    assert dict(entry.holdings[0].classes) == {CLASS: 2}
+
+
+BROKEN = {
+    "a meter that is gone": lambda known: {CLAIMS: known[CLAIMS]},
+    "a meter that cannot count any more": lambda known: {**known, GPUS: replace(known[GPUS], sources=(UNREADABLE,))},
+    "no meter left at all": lambda _known: {},
+}
+
+
+@pytest.mark.parametrize("change", BROKEN.values(), ids=BROKEN)
+def test_what_was_planned_is_charged_where_it_cannot_be_counted_any_more(change: Callable[[Any], Any]) -> None:
+    snapshot = with_allocation(a_snapshot(), "team/train-0-gpus", device(3))
+    snapshot = replace(snapshot, meters=change(dict(snapshot.meters)))
+
+    entry = settle(a_placement(), snapshot)
+
+    assert entry is not None
+    assert dict(entry.holdings[0].charge) == {GPUS: 1, CLAIMS: 1}
+    book = books.Book().apply(a_reservation())
+    book = book.apply(entry)
+    assert book.usage()[QueueName("q")] == {GPUS: (1, 1), CLAIMS: (1, 1)}
+
+
+def settled_as(snapshot: Snapshot) -> Placement:
+    """Return the placement once everything that is allocated is settled."""
+    book = books.Book().apply(a_reservation())
+    entry = settle(book.placements[GangUid("job-train")], snapshot)
+    assert entry is not None
+    return book.apply(entry).placements[GangUid("job-train")]
+
+
+def adjust(placement: Placement, snapshot: Snapshot) -> Entry | None:
+    return following.adjustment(placement, a_sight(snapshot), at=NOON, actor=ACTOR)
+
+
+def test_a_price_that_changes_while_the_device_is_held_changes_no_charge() -> None:
+    snapshot = with_allocation(a_snapshot(), "team/train-0-gpus", device(0))
+    placement = settled_as(snapshot)
+    dear = Source(classes=(CLASS,), measure=Measure.EXPRESSION, expression="7")
+    changes = {
+        "dearer": {**snapshot.meters, GPUS: replace(snapshot.meters[GPUS], sources=(dear,))},
+        "one more meter": {**snapshot.meters, MeterName("new"): a_meter("new")},
+        "one meter less": {CLAIMS: snapshot.meters[CLAIMS]},
+    }
+
+    for meters in changes.values():
+        assert adjust(placement, replace(snapshot, meters=meters)) is None
+    moved = with_allocation(replace(snapshot, meters=changes["dearer"]), "team/train-0-gpus", device(1))
+    entry = adjust(placement, moved)
+    assert entry is not None
+    assert dict(entry.holdings[0].charge) == {GPUS: 7, CLAIMS: 1}
+
+
+def test_a_share_that_consumes_something_else_is_charged_anew() -> None:
+    memory = MeterName("memory")
+    source = Source(classes=(CLASS,), measure=Measure.CAPACITY, name="memory")
+    plain = a_snapshot()
+    snapshot = replace(plain, meters={memory: replace(a_meter("memory"), sources=(source,))}, slices=of_memory(plain))
+    placement = settled_as(with_share(snapshot, 10))
+
+    assert placement.holdings[Uid("claim-train-0-gpus")].charge == {memory: 10, GPUS: 1, CLAIMS: 1}
+    assert adjust(placement, with_share(snapshot, 10)) is None
+    entry = adjust(placement, with_share(snapshot, 14))
+
+    assert entry is not None
+    assert entry.kind is Kind.ADJUST
+    assert entry.holdings[0].charge[memory] == 14
+    assert dict(entry.holdings[0].classes) == {CLASS: 1}
+
+
+def of_memory(snapshot: Snapshot) -> dict[str, Slice]:
+    """Return the slices with a capacity on every device."""
+    capacity = {"memory": Capacity(value=Fraction(40), text="40")}
+    return {
+        key: replace(one, devices=tuple(replace(device, capacity=capacity) for device in one.devices))
+        for key, one in snapshot.slices.items()
+    }
+
+
+def with_share(snapshot: Snapshot, amount: int) -> Snapshot:
+    share = AllocatedDevice(given=device(0), share_id="s", consumed={"memory": Fraction(amount)})
+    claim = snapshot.claims["team/train-0-gpus"]
+    shared = replace(claim, allocation=Allocation(devices=(share,)))
+    return replace(snapshot, claims={**snapshot.claims, claim.meta.key: shared})
+
+
+def a_plugged_placement(*, settled: bool = True) -> Placement:
+    """Return a gang of one pod that a device plugin serves, beside a claim."""
+    uid = names.plugin_claim(Uid("pod-train-0"))
+    held = Holding(
+        claim_uid=uid, claim="team/train-0", devices=(), charge={GPUS: 2}, settled=settled, classes={"x.io/gpu": 2}
+    )
+    return replace(a_placement(), holdings={uid: held})
+
+
+PLUGGED = {
+    "a pod that runs": (lambda pod: pod, False),
+    "one that is being deleted": (lambda pod: replace(pod, meta=replace(pod.meta, deleted=NOON)), False),
+    "one that has ended": (lambda pod: replace(pod, phase="Failed"), True),
+}
+
+
+@pytest.mark.parametrize(("change", "over"), PLUGGED.values(), ids=PLUGGED)
+def test_what_a_device_plugin_gave_is_held_until_its_pod_is_over(change: Callable[[Pod], Pod], *, over: bool) -> None:
+    snapshot = a_snapshot()
+    snapshot = with_pods(snapshot, change(running(pod_of(snapshot, "train-0"), "a")))
+
+    entry = release(replace(a_plugged_placement(), seats={}), snapshot)
+
+    assert (entry is not None) == over
+
+
+def test_what_a_device_plugin_gave_to_a_pod_that_is_gone_is_given_back_unless_it_only_cannot_be_read() -> None:
+    snapshot = with_pods(a_snapshot(), without=("train-0",))
+    broken = MalformedObjectError("Pod", "team/train-0", (Flaw("spec", "is not an object"),))
+    placement = replace(a_plugged_placement(), seats={})
+
+    assert release(placement, replace(snapshot, malformed={("Pod", "team/train-0"): broken})) is None
+    entry = release(placement, snapshot)
+    assert entry is not None
+    assert entry.closes == ("pod-train-0/device-plugin",)
+
+
+def test_what_a_device_plugin_gives_is_taken_with_the_binding() -> None:
+    placement, snapshot = a_plugged_placement(settled=False), a_snapshot()
+    snapshot = replace(snapshot, meters={GPUS: replace(a_meter("gpus"), extended_resources=("x.io/gpu",))})
+
+    assert settle(placement, with_pods(snapshot, let_in(pod_of(snapshot, "train-0")))) is None
+    entry = settle(placement, with_pods(snapshot, running(pod_of(snapshot, "train-0"), "a")))
+
+    assert entry is not None
+    assert entry.holdings == (replace(placement.holdings[Uid("pod-train-0/device-plugin")], settled=True),)
 
 
 def test_nothing_is_released_while_the_pods_live() -> None:
