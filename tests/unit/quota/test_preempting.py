@@ -1,0 +1,225 @@
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from admission.api.names import GangUid, MeterName, QueueName
+from admission.api.queues import Preemption, Reclaim, WithinQueue
+from admission.quota import preempting
+from admission.quota.preempting import Bounds, NoVictims, Victims
+from admission.quota.reclaiming import Candidate, Incoming
+from admission.quota.standing import Standing
+from tests.unit.quota.trees import GPU, TreeBuilder, a_tree
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+BOTH = Preemption(within_queue=WithinQueue.LOWER_PRIORITY, reclaim=Reclaim.ANY)
+OWN = Preemption(within_queue=WithinQueue.LOWER_PRIORITY)
+
+
+class Scene:
+    """Running gangs in a tree, and one that comes to queue a with priority 10."""
+
+    def __init__(self, builder: TreeBuilder) -> None:
+        self.builder = builder
+        self.gangs: list[Candidate] = []
+
+    def gang(self, uid: str, queue: str, gpus: int, *, priority: int = 0, age: int = 60) -> "Scene":
+        charge = {GPU: gpus}
+        start = NOON - timedelta(minutes=age)
+        gang = Candidate(uid=GangUid(uid), queue=QueueName(queue), priority=priority, reserved_at=start, charge=charge)
+        self.gangs.append(gang)
+        amounts = self.builder.usage.setdefault(gang.queue, {})
+        amounts[GPU] = amounts.get(GPU, 0) + gpus
+        return self
+
+    def answer(self, gpus: int, preemption: Preemption = BOTH, bounds: Bounds | None = None) -> Victims | NoVictims:
+        """Return the answer where quota decides."""
+        standing = Standing(self.builder.tree, self.builder.usage)
+        incoming = Incoming(queue=QueueName("a"), priority=10, charge={GPU: gpus}, preemption=preemption)
+
+        def fits(gone: frozenset[GangUid]) -> bool:
+            trial = standing.copy()
+            for gang in self.gangs:
+                if gang.uid in gone:
+                    trial.give_back(gang.queue, gang.charge)
+            return trial.charge_fits(incoming.queue, incoming.charge) is None
+
+        return preempting.choose(standing, incoming, self.gangs, fits, bounds or Bounds())
+
+
+def victims(*gangs: str) -> Victims:
+    return Victims(tuple(map(GangUid, gangs)), fewest=True)
+
+
+NOBODY = NoVictims(proved=True)
+LOWER = Preemption(within_queue=WithinQueue.LOWER_PRIORITY, reclaim=Reclaim.LOWER_PRIORITY)
+
+
+def two_queues(a: int = 4, b: int = 4) -> Scene:
+    return Scene(a_tree().queue("root").queue("a", a, parent="root").queue("b", b, parent="root"))
+
+
+def two_teams() -> Scene:
+    """Return queues a and b in team x, which has 4 to share, and c in team y; a has 2 of its own."""
+    builder = a_tree().queue("root").queue("x", 4, parent="root").queue("y", 2, parent="root")
+    return Scene(builder.queue("a", 2, parent="x").queue("b", 0, parent="x").queue("c", 0, parent="y"))
+
+
+CASES: dict[str, tuple[Scene, int, Preemption, Victims | NoVictims]] = {
+    "a gang of lower priority makes room in its own queue": (
+        two_queues(b=0).gang("x", "a", 4),
+        4,
+        BOTH,
+        victims("x"),
+    ),
+    "one of the same priority does not": (two_queues(b=0).gang("x", "a", 4, priority=10), 4, BOTH, NOBODY),
+    "none does where the queue says Never": (two_queues(b=0).gang("x", "a", 4), 4, Preemption(), NOBODY),
+    "what others borrowed is taken back": (
+        two_queues().gang("x", "b", 4, age=9).gang("y", "b", 4, age=5),
+        4,
+        BOTH,
+        victims("y"),
+    ),
+    "of a higher priority too, where reclaim is Any": (
+        two_queues(b=0).gang("x", "b", 4, priority=99),
+        4,
+        BOTH,
+        victims("x"),
+    ),
+    "but not where it is LowerPriority": (two_queues(b=0).gang("x", "b", 4, priority=99), 4, LOWER, NOBODY),
+    "nor where it is Never": (two_queues(b=0).gang("x", "b", 4), 4, OWN, NOBODY),
+    "nobody falls below its own quota": (two_queues().gang("x", "b", 6), 4, BOTH, NOBODY),
+    "nor two gangs together, of which each could go alone": (
+        two_queues(b=2).gang("x", "b", 3).gang("y", "b", 3),
+        4,
+        BOTH,
+        NOBODY,
+    ),
+    "nobody is evicted so that others may borrow": (two_queues(b=0).gang("x", "b", 3), 5, BOTH, NOBODY),
+    "what lies under another root is of no use": (
+        Scene(a_tree().queue("a", 4).queue("b", 0)).gang("x", "b", 3).gang("y", "a", 4, priority=10),
+        1,
+        BOTH,
+        NOBODY,
+    ),
+    "one large gang rather than two that are preferred": (
+        two_queues(b=0).gang("x", "b", 1).gang("y", "b", 1).gang("z", "b", 2, priority=5, age=900),
+        2,
+        BOTH,
+        victims("z"),
+    ),
+    "the lowest priority first": (
+        two_queues(b=0).gang("x", "b", 2, priority=1).gang("y", "b", 2, priority=-1, age=900),
+        2,
+        BOTH,
+        victims("y"),
+    ),
+    "then the youngest": (two_queues(b=0).gang("x", "b", 2).gang("y", "b", 2, age=5), 2, BOTH, victims("y")),
+    "borrowers before the own gangs, whatever their priority": (
+        two_queues(b=0).gang("x", "a", 2).gang("y", "b", 2, priority=9),
+        2,
+        BOTH,
+        victims("y"),
+    ),
+    "own gangs go, so that the queue takes no more than its own back": (
+        two_queues(b=0).gang("x", "a", 2).gang("y", "b", 2),
+        4,
+        BOTH,
+        victims("y", "x"),
+    ),
+    "of its team's quota a queue has what the team did not lend": (
+        two_teams().gang("x", "c", 8),
+        4,
+        BOTH,
+        NOBODY,
+    ),
+    "what a team lent, one of its queues takes back for all of them": (
+        two_teams().gang("x", "c", 4).gang("y", "c", 4),
+        4,
+        BOTH,
+        victims("x"),
+    ),
+    "but no queue of the team from another what neither of them owns": (
+        two_teams().gang("x", "b", 3).gang("y", "c", 2),
+        4,
+        BOTH,
+        NOBODY,
+    ),
+    "nobody goes for what can never fit": (two_queues().gang("x", "b", 8), 9, BOTH, NOBODY),
+    "nobody goes where there is room": (two_queues().gang("x", "a", 2), 2, BOTH, victims()),
+}
+
+
+@pytest.mark.parametrize(("scene", "gpus", "preemption", "answer"), CASES.values(), ids=CASES)
+def test_who_is_evicted(scene: Scene, gpus: int, preemption: Preemption, answer: Victims | NoVictims) -> None:
+    assert scene.answer(gpus, preemption) == answer
+
+
+def test_where_only_devices_are_missing_the_caller_decides() -> None:
+    scene = two_queues(a=4, b=0).gang("x", "b", 1).gang("y", "b", 1)
+    standing = Standing(scene.builder.tree, scene.builder.usage)
+    incoming = Incoming(queue=QueueName("a"), priority=0, charge={GPU: 1}, preemption=BOTH)
+
+    assert standing.charge_fits(incoming.queue, incoming.charge) is None
+    answer = preempting.choose(standing, incoming, scene.gangs, lambda gone: GangUid("y") in gone)
+    assert answer == victims("y")
+
+
+def test_a_gang_that_costs_nothing_takes_nothing_back() -> None:
+    scene = two_queues(b=0).gang("x", "b", 1).gang("y", "a", 1)
+    standing = Standing(scene.builder.tree, scene.builder.usage)
+    incoming = Incoming(queue=QueueName("a"), priority=1, charge={GPU: 0}, preemption=BOTH)
+
+    answer = preempting.choose(standing, incoming, scene.gangs, bool)
+    assert answer == victims("y")
+
+
+def test_a_meter_that_is_not_short_protects_nobody() -> None:
+    builder = a_tree().queue("root").queue("a", 4, parent="root").queue("b", 0, parent="root")
+    memory = MeterName("memory")
+    scene = Scene(builder).gang("x", "b", 4)
+    gang = replace(scene.gangs[0], charge={GPU: 4, memory: 7})
+    standing = Standing(builder.tree, {**builder.usage, gang.queue: dict(gang.charge)})
+    incoming = Incoming(queue=QueueName("a"), priority=0, charge={GPU: 4}, preemption=BOTH)
+
+    assert preempting.choose(standing, incoming, [gang], bool) == victims("x")
+    assert standing.own(gang.queue, memory) == 7
+
+
+def crowd(size: int) -> Scene:
+    scene = two_queues(a=size, b=0)
+    for number in range(size):
+        scene.gang(f"x-{number:03}", "b", 1, age=number)
+    return scene
+
+
+def test_a_hundred_small_gangs_are_few_questions() -> None:
+    assert crowd(100).answer(60, bounds=Bounds(fits=3, sets=700)) == victims(
+        *(f"x-{number:03}" for number in range(60))
+    )
+
+
+def test_when_the_bound_ends_what_was_found_in_order_is_taken() -> None:
+    """Ten gangs of one GPU and, last in order, two of five: the two are fewer, but nobody may ask for them."""
+    scene = two_queues(a=20, b=0).gang("y-0", "b", 5, priority=5).gang("y-1", "b", 5, priority=5)
+    for number in range(10):
+        scene.gang(f"x-{number}", "b", 1, age=number)
+    found = [scene.answer(10, bounds=Bounds(sets=sets)) for sets in range(0, 400, 4)]
+
+    assert found[-1] == victims("y-0", "y-1")
+    greedy = Victims(tuple(GangUid(f"x-{number}") for number in range(10)), fewest=False)
+    assert found[0] == NoVictims(proved=False)
+    assert [one for at, one in enumerate(found) if not at or one != found[at - 1]] == [found[0], greedy, found[-1]]
+
+
+def test_without_any_question_nothing_is_known() -> None:
+    assert two_queues(b=0).gang("x", "a", 4).answer(4, bounds=Bounds(fits=0)) == NoVictims(proved=False)
+
+
+def test_a_gang_that_uses_more_than_its_queue_is_a_mistake() -> None:
+    scene = two_queues(b=0).gang("x", "b", 4)
+    standing = Standing(scene.builder.tree, {QueueName("b"): {GPU: 3}})
+    incoming = Incoming(queue=QueueName("a"), priority=0, charge={GPU: 4}, preemption=BOTH)
+
+    with pytest.raises(ValueError, match="queue b uses 3 gpu, it cannot give back 4"):
+        preempting.choose(standing, incoming, scene.gangs, bool)
