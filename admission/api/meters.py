@@ -70,11 +70,21 @@ def decode(obj: Json) -> Meter:
         meta=meta.decode(reader),
         unit=spec.text("unit"),
         sources=tuple(map(_source, spec.children("sources"))),
-        extended_resources=spec.texts("extendedResources"),
+        extended_resources=_extended_resources(spec),
         admin_access=AdminAccess(admin),
     )
     reader.finish("Meter", result.meta.key)
     return result
+
+
+def _extended_resources(spec: Reader) -> tuple[str, ...]:
+    """Read names that Kubernetes takes for extended resources (`pkg/apis/core/helper`, IsExtendedResourceName)."""
+    listed = spec.texts("extendedResources")
+    for at, name in enumerate(listed):
+        if "/" not in name or "kubernetes.io/" in name:
+            mend = "write a vendor's domain and a name, as in nvidia.com/gpu; devices of a class are counted by sources"
+            spec.flaw(f"extendedResources[{at}]", f"{name!r} is not the name of an extended resource; {mend}")
+    return listed
 
 
 def _source(reader: Reader) -> Source:

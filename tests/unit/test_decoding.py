@@ -73,6 +73,16 @@ WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
         "spec.quotas[1].meter",
     ),
     "a duration that is none": ("Queue", {"spec": {"startTimeout": "soon"}}, "spec.startTimeout"),
+    "a resource that is no extended one": (
+        "Meter",
+        {"spec": {"extendedResources": ["nvidia.com/gpu", "memory"]}},
+        "spec.extendedResources[1]",
+    ),
+    "a resource that Kubernetes keeps for itself": (
+        "Meter",
+        {"spec": {"extendedResources": ["deviceclass.resource.kubernetes.io/gpu"]}},
+        "spec.extendedResources[0]",
+    ),
     "a source that measures nothing": ("Meter", {"spec": {"sources": [{"deviceClasses": ["c"]}]}}, "spec.sources[0]"),
     "a gang without a queue": ("Gang", {"spec": {"size": 2}}, "spec.queue"),
     "a claim of a pod that refers to nothing": (

@@ -49,7 +49,13 @@ def _spec() -> Schema:
             "extendedResources": fields.sequence(
                 """Extended resources of pods that charge the meter, 1 for each unit, so that pods that use a device
                 plugin and pods that use claims draw on the same quota. Example: [nvidia.com/gpu].""",
-                fields.qualified_name("The name of an extended resource. Example: nvidia.com/gpu."),
+                fields.ruled(
+                    fields.qualified_name("The name of an extended resource. Example: nvidia.com/gpu."),
+                    fields.rule(
+                        "self.contains('/') && !self.contains('kubernetes.io/')",
+                        "must be the name of an extended resource, with the domain of a vendor, as in nvidia.com/gpu",
+                    ),
+                ),
                 most=32,
                 unique=True,
             ),
