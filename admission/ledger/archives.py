@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -55,25 +56,21 @@ class Header:
 
 
 class Writer:
-    """A new archive. Used in `with`; without `finish` nothing of it is left."""
+    """A new archive. After `finish` it has its name; after `close` without it, nothing is left of it."""
 
     def __init__(self, folder: Path) -> None:
+        """Begin a file. Raises MendError when the folder cannot be written."""
         self._folder = folder
-        self._path = folder / f".closing-{os.getpid()}{SUFFIX}.part"
-
-    def __enter__(self) -> Self:
+        self._path = folder / f".closing-{os.getpid()}-{secrets.token_hex(4)}.part"
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             self._raw = self._path.open("w+b")
         except OSError as error:
-            raise MendError(f"--archive: {self._folder}: {error.strerror or error}") from error
+            raise MendError(f"--archive: {folder}: {error.strerror or error}") from error
         # Neither name nor time: the same rows give the same file, so that a closing that is tried again finds its own.
         self._file = gzip.GzipFile(filename="", mode="wb", fileobj=self._raw, compresslevel=_LEVEL, mtime=0)
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._file.close()
         self._raw.close()
         self._path.unlink(missing_ok=True)

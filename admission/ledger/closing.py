@@ -13,8 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import delete, insert, select
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import delete, insert, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.api.entries import Bucket, Entry, Kind, UsageInterval
@@ -67,8 +66,11 @@ async def prepare(connection: AsyncConnection, cluster: str, order: Order) -> Pr
     last = await _last(connection, cluster, after.sequence if after else 0, order.before)
     if last is None:
         return None
-    with await asyncio.to_thread(Writer(order.folder).__enter__) as archive:
+    archive = await asyncio.to_thread(Writer, order.folder)
+    try:
         return await _archived(connection, _Period(cluster, after, last, order.at), archive)
+    finally:
+        await asyncio.to_thread(archive.close)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +100,13 @@ async def commit(connection: AsyncConnection, prepared: Prepared, order: Order) 
     Raises ConflictError when somebody else has closed the books meanwhile, and OvertakenError.
     """
     carried = prepared.carried
+    await _alone(connection, carried.cluster)
     known = await carrying.latest(connection, carried.cluster)
     if known is not None and known.text == carried.text:
         return
     if (known.sequence if known else 0) != carried.previous:
         raise ConflictError(f"the books of cluster {carried.cluster} were closed by somebody else meanwhile")
-    try:
-        await connection.execute(insert(closings), carrying.row(carried))
-    except IntegrityError as error:
-        raise ConflictError(f"the books of cluster {carried.cluster} are being closed by somebody else") from error
+    await connection.execute(insert(closings), carrying.row(carried))
     for rows in _sliced([_usage_row(carried, interval) for interval in prepared.usage]):
         await connection.execute(insert(carried_usage), rows)
     await _remove(connection, carried)
@@ -114,6 +114,13 @@ async def commit(connection: AsyncConnection, prepared: Prepared, order: Order) 
     latest = await reading.latest(connection, carried.cluster) or carried.book.at or carried.at
     entry = _entry(carried, order, at=max(carried.at, latest))
     await amending.amend(connection, carried.cluster, [entry], known=sequence)
+
+
+async def _alone(connection: AsyncConnection, cluster: str) -> None:
+    """Wait until nobody else closes the books; leaders may write meanwhile. In SQLite nobody writes beside us anyway."""
+    if connection.dialect.name == "postgresql":
+        lock = text("SELECT pg_advisory_xact_lock(hashtext('muster ledger close'), hashtext(:cluster))")
+        await connection.execute(lock, {"cluster": cluster})
 
 
 async def _last(connection: AsyncConnection, cluster: str, after: int, before: datetime) -> Any:
@@ -134,7 +141,7 @@ async def _archived(connection: AsyncConnection, period: _Period, archive: Write
     replay = Replay(period.cluster, period.after)
     book = period.after.book if period.after else Book()
     tally = Tally(book)
-    archive.begin(header)
+    await asyncio.to_thread(archive.begin, header)
     while replay.sequence < header.last:
         records = await _records(connection, replay, header.last)
         await asyncio.to_thread(_take, replay, tally, archive, records)

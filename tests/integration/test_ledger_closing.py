@@ -1,0 +1,341 @@
+"""Closing a period: what is left, what is carried, what is archived, and that nobody can change any of it unseen."""
+
+import asyncio
+import gzip
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from admission.api.entries import Entry, Kind
+from admission.api.names import GangUid
+from admission.errors import ConflictError, LedgerCorruptError, MendError
+from admission.ledger import archives, closing
+from admission.ledger.carrying import Carried
+from admission.ledger.closing import Order
+from admission.ledger.ledger import SqlLedger
+from admission.ledger.verifying import What
+from admission.quota import books
+from admission.quota.accruals import QueueMeter
+from admission.quota.books import Book
+from tests.integration.conftest import Fresh
+from tests.integration.ledgers import CLUSTER, a_gang, a_grant, a_history, database_of, minutes, rows, run
+from tests.property.histories import histories
+
+REASON = "March is over"
+
+
+@dataclass
+class Office:
+    """A ledger, and the folder of its archives."""
+
+    url: str
+    folder: Path
+
+    async def post(self, entries: Sequence[Entry]) -> None:
+        async with SqlLedger.open(self.url, CLUSTER) as ledger:
+            for entry in entries:
+                await ledger.post(entry, epoch=1)
+
+    async def close(self, before: datetime) -> Carried | None:
+        async with SqlLedger.open(self.url, CLUSTER) as ledger:
+            return await ledger.close_period(self.order(before))
+
+    def order(self, before: datetime) -> Order:
+        return Order(before=before, folder=self.folder, actor="root@host", reason=REASON, at=minutes(10_000))
+
+    async def closed(self, before: datetime) -> Carried:
+        carried = await self.close(before)
+        assert carried is not None
+        return carried
+
+    async def finding(self, *, archive: bool = False) -> tuple[What, int] | None:
+        async with SqlLedger.open(self.url, CLUSTER) as ledger:
+            found = (await ledger.verify(archive=self.folder if archive else None)).finding
+        return None if found is None else (found.what, found.sequence)
+
+    async def detail(self, *, archive: bool = False) -> str:
+        async with SqlLedger.open(self.url, CLUSTER) as ledger:
+            found = (await ledger.verify(archive=self.folder if archive else None)).finding
+        return found.detail if found else ""
+
+    async def load(self) -> Book:
+        async with SqlLedger.open(self.url, CLUSTER) as ledger:
+            return await ledger.load()
+
+
+@pytest.fixture
+def office(url: str, tmp_path: Path) -> Office:
+    return Office(url, tmp_path / "archives")
+
+
+def marked(entries: Sequence[Entry], minute: int) -> list[Entry]:
+    """Return the entries and a mark after them."""
+    mark = books.usage(Book.replay(entries), at=minutes(minute), actor="muster")
+    assert mark is not None
+    return [*entries, mark]
+
+
+def a_long_history() -> list[Entry]:
+    """Return three periods: something is open at the end of each, and used over it."""
+    first = marked(a_history(), 60)
+    second = marked([*first, a_gang("three", at=minutes(70)), a_grant(2, at=minutes(71))], 120)
+    return [*second, a_gang("four", at=minutes(130)), *evicted(second, minutes(131))]
+
+
+def evicted(entries: Sequence[Entry], at: datetime) -> Iterator[Entry]:
+    yield books.evict(Book.replay(entries).placements[GangUid("three")], at=at, actor="muster", reason="late")
+
+
+async def test_what_is_loaded_after_a_closing_is_what_was_before(office: Office) -> None:
+    await office.post(a_long_history())
+    before = await office.load()
+
+    carried = await office.closed(minutes(90))
+
+    after = await office.load()
+    assert (after.placements, after.balances, after.owners) == (before.placements, before.balances, before.owners)
+    assert (after.marked, after.accruals) == (before.marked, before.accruals)
+    assert after.sequence == before.sequence + 1
+    assert (carried.sequence, carried.transactions, carried.previous) == (7, 7, 0)
+    assert rows(office.url, "SELECT min(sequence), max(sequence) FROM transactions") == [(8, 13)]
+    assert rows(office.url, "SELECT min(sequence) FROM postings") == [(8,)]
+    assert await office.finding() is None
+    assert await office.finding(archive=True) is None
+
+
+async def test_books_go_on_after_a_closing_and_are_closed_again(office: Office) -> None:
+    history = a_long_history()
+    await office.post(history)
+    first = await office.closed(minutes(60))
+    second = await office.closed(minutes(10_000))
+    await office.post([a_gang("five", at=minutes(20_000))])
+
+    assert (first.sequence, second.previous, second.sequence) == (7, 7, 10)
+    assert await office.close(minutes(10_000)) is None
+    assert await office.finding() is None
+    assert await office.finding(archive=True) is None
+    book = Book.replay([*history, a_gang("five", at=minutes(20_000))])
+    loaded = await office.load()
+    assert (loaded.placements, loaded.balances, loaded.accruals) == (book.placements, book.balances, book.accruals)
+
+
+async def test_the_archive_holds_the_rows_as_they_were(office: Office) -> None:
+    history = a_long_history()
+    await office.post(history)
+
+    carried = await office.closed(minutes(60))
+
+    path = office.folder / carried.archive
+    header = archives.header(path)
+    assert [record.entry for record in archives.records(path)] == history[:7]
+    assert (header.cluster, header.first, header.last, header.digest) == (CLUSTER, 1, 7, carried.digest)
+    assert carried.archive.startswith("east-20260301T130000Z-1-7-")
+    assert archives.digest_of(path) == carried.archive_digest
+    assert [file.name for file in office.folder.iterdir()] == [carried.archive]
+
+
+async def test_nothing_is_closed_before_the_first_mark(office: Office) -> None:
+    await office.post(a_history())
+
+    assert await office.close(minutes(10_000)) is None
+    assert not list(office.folder.glob("*"))
+
+
+async def test_a_closing_does_not_depose_the_leader(office: Office) -> None:
+    await office.post(a_long_history())
+    async with SqlLedger.open(office.url, CLUSTER) as leader:
+        await leader.fence(7)
+        await office.closed(minutes(90))
+        (posted,) = await leader.post_all([a_gang("five", at=minutes(20_000))], epoch=7)
+
+    assert posted.sequence == 14, "the gap tells the leader that somebody else has written"
+    assert await office.finding() is None
+
+
+async def test_the_close_entry_says_who_why_and_what(office: Office) -> None:
+    await office.post(a_long_history())
+
+    carried = await office.closed(minutes(90))
+
+    ((kind, actor, reason, key),) = rows(
+        office.url, "SELECT kind, actor, reason, key FROM transactions WHERE kind = 'close'"
+    )
+    assert (kind, actor, key) == (Kind.CLOSE, "root@host", carried.key)
+    assert REASON in str(reason)
+    assert carried.archive in str(reason)
+    assert carried.archive_digest in str(reason)
+
+
+@pytest.mark.parametrize("attempt", ["as it was", "other"])
+async def test_a_closing_that_died_after_its_archive_is_repeated(office: Office, attempt: str) -> None:
+    await office.post(a_long_history())
+    async with SqlLedger.open(office.url, CLUSTER) as ledger, ledger.snapshot() as connection:
+        prepared = await closing.prepare(connection, CLUSTER, office.order(minutes(90)))
+    assert prepared is not None
+    orphan = office.folder / prepared.carried.archive
+    digest = archives.digest_of(orphan)
+    if attempt == "other":
+        orphan.write_bytes(b"half a file")
+
+    carried = await office.closed(minutes(90))
+
+    assert carried.archive == orphan.name
+    assert archives.digest_of(orphan) == carried.archive_digest == digest
+    assert await office.finding(archive=True) is None
+
+
+async def test_of_two_who_close_at_a_time_one_is_told(office: Office) -> None:
+    await office.post(a_long_history())
+    async with SqlLedger.open(office.url, CLUSTER) as east, SqlLedger.open(office.url, CLUSTER) as west:
+        outcomes = await asyncio.gather(
+            east.close_period(office.order(minutes(60))),
+            west.close_period(office.order(minutes(10_000))),
+            return_exceptions=True,
+        )
+
+    assert [type(outcome) for outcome in outcomes if not isinstance(outcome, Carried)] == [ConflictError]
+    assert await office.finding() is None
+
+
+async def test_wrong_books_are_not_closed(office: Office) -> None:
+    await office.post(a_long_history())
+    forge(office.url, "UPDATE transactions SET reason = 'another' WHERE sequence = 3")
+
+    with pytest.raises(LedgerCorruptError, match="wrong at transaction 3 and cannot be closed"):
+        await office.close(minutes(90))
+
+    assert not list(office.folder.iterdir())
+    assert rows(office.url, "SELECT count(*) FROM transactions") == [(12,)]
+
+
+async def test_a_folder_that_cannot_be_written_is_told(office: Office) -> None:
+    await office.post(a_long_history())
+    office.folder.write_text("a file")
+
+    with pytest.raises(MendError, match="--archive"):
+        await office.close(minutes(90))
+
+
+TAMPERED = {
+    "a balance in the text that was carried": "UPDATE closings SET state = replace(state, 'free', 'used')",
+    "the text of an earlier closing": "UPDATE closings SET state = replace(state, 'free', 'used') WHERE sequence = 7",
+    "the digest of the archive": "UPDATE closings SET archive_digest = digest WHERE sequence = 10",
+    "the digest of the last transaction": "UPDATE closings SET digest = archive_digest WHERE sequence = 10",
+    "use that was carried": "UPDATE carried_usage SET seconds = '1' WHERE sequence = 7",
+    "use that was removed": "DELETE FROM carried_usage WHERE sequence = 10",
+    "the latest closing": "DELETE FROM carried_usage WHERE sequence = 10; DELETE FROM closings WHERE sequence = 10",
+    "an earlier closing": "DELETE FROM carried_usage WHERE sequence = 7; DELETE FROM closings WHERE sequence = 7",
+    "the entry that vouches": "DELETE FROM postings WHERE sequence = 14; DELETE FROM transactions WHERE sequence = 14",
+    "the key that vouches": "UPDATE transactions SET key = 'close:10:0' WHERE sequence = 14",
+    "a transaction after the closing": "UPDATE transactions SET actor = 'x' WHERE sequence = 11",
+    "the first transaction after the closing": "UPDATE transactions SET actor = 'x' WHERE sequence = 12",
+}
+
+
+@pytest.mark.parametrize("statements", TAMPERED.values(), ids=TAMPERED)
+async def test_a_change_of_what_was_carried_is_found(office: Office, statements: str) -> None:
+    await office.post(a_long_history())
+    await office.closed(minutes(60))
+    await office.closed(minutes(10_000))
+    assert await office.finding() is None
+
+    forge(office.url, *statements.split("; "))
+
+    assert await office.finding() is not None
+
+
+def forge(url: str, *statements: str) -> None:
+    """Change what triggers keep, closings too, as somebody would who owns the database."""
+    tables = ("transactions", "postings", "closings", "carried_usage")
+    if database_of(url) == "postgresql":
+        run(url, *(f"ALTER TABLE {table} DISABLE TRIGGER USER" for table in tables), *statements)
+    else:
+        triggers = (f"{table}_refuse_{verb}" for table in tables for verb in ("update", "delete"))
+        run(url, *(f"DROP TRIGGER {name}" for name in triggers), *statements)
+
+
+async def test_triggers_keep_what_is_not_closed_and_the_closings_themselves(office: Office) -> None:
+    await office.post(a_long_history())
+    await office.closed(minutes(60))
+
+    for statement in (
+        "DELETE FROM postings WHERE sequence = 8",
+        "DELETE FROM transactions WHERE sequence = 11",
+        "UPDATE closings SET archive = 'x'",
+        "DELETE FROM closings",
+        "DELETE FROM carried_usage",
+    ):
+        with pytest.raises(Exception, match="append-only"):
+            run(office.url, statement)
+
+
+async def test_an_archive_that_was_changed_is_named(office: Office) -> None:
+    await office.post(a_long_history())
+    carried = await office.closed(minutes(60))
+    path = office.folder / carried.archive
+    lines = gzip.decompress(path.read_bytes()).splitlines()
+    lines[3] = json.dumps(json.loads(lines[3]) | {"reason": "another"}).encode()
+    path.write_bytes(gzip.compress(b"\n".join(lines)))
+
+    assert await office.finding() is None
+    assert await office.finding(archive=True) == (What.ARCHIVE, 1)
+    assert carried.archive in await office.detail(archive=True)
+
+
+async def test_archives_that_were_exchanged_or_lost_are_named(office: Office) -> None:
+    await office.post(a_long_history())
+    first, second = await office.closed(minutes(60)), await office.closed(minutes(10_000))
+    one, two = office.folder / first.archive, office.folder / second.archive
+    kept = two.read_bytes()
+
+    two.unlink()
+    assert await office.finding(archive=True) == (What.ARCHIVE, 8)
+    assert f"archive {second.archive}: it is not in" in await office.detail(archive=True)
+
+    two.write_bytes(one.read_bytes())
+    one.write_bytes(kept)
+    assert await office.finding(archive=True) == (What.ARCHIVE, 1)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(history=histories(max_size=20), data=st.data())
+def test_whatever_was_closed_the_books_say_the_same(
+    new_ledger: Fresh, tmp_path: Path, history: list[Entry], data: st.DataObject
+) -> None:
+    office = Office(new_ledger(), tmp_path / "archives")
+    last = books.usage(Book.replay(history), at=minutes(50_000), actor="muster")
+    history = [*history, *([last] if last else [])]
+    points = data.draw(st.lists(st.sampled_from([entry.at for entry in history]), max_size=3))
+    asyncio.run(_check(office, history, sorted(points)))
+
+
+async def _check(office: Office, history: list[Entry], points: list[datetime]) -> None:
+    await office.post(history)
+    since = {at: await _asked(office, at) for at in points}
+    for at in points:
+        await office.close(at)
+
+    book, loaded = Book.replay(history), await office.load()
+    assert (loaded.placements, loaded.balances, loaded.owners) == (book.placements, book.balances, book.owners)
+    assert (loaded.marked, loaded.accruals) == (book.marked, book.accruals)
+    assert await office.finding() is None
+    assert await office.finding(archive=True) is None
+    if points:
+        assert await _asked(office, points[-1]) == since[points[-1]]
+        whole = history[0].at.replace(minute=0, second=0, microsecond=0)
+        assert await _asked(office, whole) == {
+            (account.queue, account.meter): amount
+            for account, amount in book.balances.items()
+            if account.bucket == "spent"
+        }
+
+
+async def _asked(office: Office, since: datetime) -> dict[QueueMeter, int]:
+    async with SqlLedger.open(office.url, CLUSTER) as ledger:
+        return dict(await ledger.spent(since))
