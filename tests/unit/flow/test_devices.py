@@ -6,6 +6,7 @@ from typing import Any
 
 from admission.api import claims as claims_
 from admission.api import devices as devices_
+from admission.api import meters as meters_
 from admission.api import names
 from admission.api import pods as pods_
 from admission.api.claims import Claim
@@ -17,7 +18,7 @@ from admission.flow import opening
 from admission.flow.desks import Result
 from admission.policy import recognition
 from admission.quota.books import Book
-from tests.builders import CLASS, NAMESPACE, NOON, ClusterBuilder
+from tests.builders import CLASS, NAMESPACE, NOON, ClusterBuilder, a_cluster, claim_manifest
 from tests.unit.flow.test_cycle import GPUS, Cluster, Ledger, a_desk, gang, kinds, run
 
 Q = QueueName("q")
@@ -189,6 +190,94 @@ async def test_extended_resources_of_a_pod_that_goes_before_it_is_bound_are_rele
 
     assert "next-0" in dict(cluster.opened)
     assert usage(ledger) == (2, 0)
+
+
+async def test_a_claim_that_gangs_of_two_queues_share_is_paid_by_the_first_until_it_is_free() -> None:
+    builder = a_cluster().node("a", gpus=1).queue("q", gpus=1).queue("r", gpus=1)
+    cluster, ledger = Cluster(builder.pod("one", gpus=0).pod("two", queue="r", gpus=0)), Ledger()
+    share_claim(cluster, "one", "two")
+    desk = a_desk(cluster, ledger)
+    await run(desk)
+    assert amounts(ledger) == {"q": (1, 0)}
+
+    one, _ = cluster.schedule(ledger.book)
+    await run(desk)
+    assert amounts(ledger) == {"q": (0, 1)}
+    cluster.finish([one])
+    await run(desk)
+    assert amounts(ledger) == {"q": (0, 1)}, "its pods have ended, and the other gang still uses the device"
+
+    cluster.finish([pod for pod in cluster.snapshot().pods.values() if pod.meta.name == "two"])
+    await run(desk)
+    assert amounts(ledger) == {}
+
+
+async def test_a_claim_that_pods_of_a_gang_share_is_paid_once() -> None:
+    cluster, ledger = (
+        Cluster(a_cluster().node("a", gpus=1).queue("q", gpus=1).job("j", queue="q", pods=3, gpus=0)),
+        Ledger(),
+    )
+    share_claim(cluster, "j-0", "j-1", "j-2")
+    desk = a_desk(cluster, ledger)
+    await run(desk)
+    cluster.schedule(ledger.book)
+    await run(desk)
+
+    assert amounts(ledger) == {"q": (0, 1)}
+    (holding,) = ledger.book.placements[names.GangUid("job-j")].holdings.values()
+    assert holding.classes == {CLASS: 1}
+
+
+def share_claim(cluster: Cluster, *pods: str) -> None:
+    """Let these pods use one claim, which is nobody's own."""
+    for name in pods:
+        uid = Uid(f"pod-{name}")
+        cluster._pods[uid] = replace(cluster._pods[uid], claims=(pods_.PodClaim(name="s", claim="S"),))
+    shared = claims_.decode(claim_manifest("S", 1, owner="-"))
+    cluster._claims["team/S"] = replace(shared, meta=replace(shared.meta, owners=()))
+
+
+def amounts(ledger: Ledger) -> dict[str, tuple[int, int]]:
+    """Return what each queue has reserved and used, if anything."""
+    found = {queue: uses[GPUS] for queue, uses in ledger.book.usage().items() if GPUS in uses}
+    return {queue: (use.reserved, use.used) for queue, use in found.items() if any(use)}
+
+
+async def test_partitions_are_charged_for_the_counters_that_they_draw() -> None:
+    """Settled to what was given: another partition than planned draws something else."""
+    sets = [{"name": "card", "counters": {"slices": {"value": "7"}}}]
+    parts = [{"consumesCounters": [{"counterSet": "card", "counters": {"slices": {"value": n}}}]} for n in ("3", "2")]
+    builder = Shaped(*parts).asking("train")
+    slices = {"deviceClasses": [CLASS], "counter": {"name": "slices"}}
+    builder._meters[1] = meters_.decode({"metadata": {"name": "gpus", "generation": 1}, "spec": {"sources": [slices]}})
+    snapshot = builder.snapshot()
+    counters = devices_.decode_slice(
+        {
+            "metadata": {"name": "a-counters", "uid": "c", "resourceVersion": "1"},
+            "spec": {
+                "driver": CLASS,
+                "nodeName": "a",
+                "pool": {"name": "a", "generation": 1, "resourceSliceCount": 2},
+                "sharedCounters": sets,
+            },
+        }
+    )
+    whole = replace(snapshot.slices["a"], slice_count=2)
+    cluster, ledger = Cluster(builder), Ledger()
+    cluster._rest = replace(cluster._rest, slices={"a": whole, "b": counters})
+    desk = a_desk(cluster, ledger)
+    await run(desk)
+    assert usage(ledger) == (3, 0)
+
+    (pod,) = cluster.schedule(ledger.book)
+    claim = cluster._claims[f"team/{pod.claim_name(pod.claims[0])}"]
+    assert claim.allocation is not None
+    (given,) = claim.allocation.devices
+    other = replace(given, given=replace(given.given, device=given.device._replace(device="gpu-1")))
+    cluster._claims[claim.meta.key] = replace(claim, allocation=replace(claim.allocation, devices=(other,)))
+    await run(desk)
+
+    assert usage(ledger) == (0, 2)
 
 
 def test_what_runs_already_is_entered_with_its_extended_resources() -> None:

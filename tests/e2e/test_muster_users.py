@@ -1,0 +1,140 @@
+"""Who made it, as a real API server authenticates them: in the pods, in the books, and whatever authors write."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from admission.api import names
+from tests.controlplane import ApiError, ControlPlane, workloads
+from tests.controlplane.clients import Client
+from tests.controlplane.namespaces import Namespace
+from tests.controlplane.observing import eventually
+from tests.e2e import teams
+from tests.e2e.labs import Lab, plain
+from tests.e2e.musters import Muster
+
+FORGED = {names.USER: "mallory"}
+TEMPLATE = ("spec", "template", "metadata")
+JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
+CRONJOB_CONTROLLER = "system:serviceaccount:kube-system:cronjob-controller"
+
+
+@pytest.fixture
+def muster(control_plane: ControlPlane) -> Iterator[Muster]:
+    muster = Muster(control_plane).start()
+    yield muster
+    log = muster.log
+    muster.clean()
+    assert "Traceback" not in log
+
+
+@pytest.fixture
+def lab(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> Iterator[Lab]:
+    """A team with two GPUs, in whose namespace alice and bob may do what they like."""
+    lab = Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver="users.test")
+    lab.device_class()
+    lab.meter("gpus", count={})
+    lab.node("users", plain(2))
+    lab.found()
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}/rolebindings"
+    people = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name} for name in ("alice", "bob")]
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "admin"}
+    lab.client.create(rbac, {"metadata": {"name": "people"}, "roleRef": role, "subjects": people})
+    yield lab
+    lab.clear()
+
+
+def as_user(lab: Lab, name: str) -> Client:
+    return lab.control_plane.client(name)
+
+
+def job(lab: Lab, name: str, *, annotations: dict[str, str] | None = None, **spec: Any) -> Any:
+    """A Job of one pod with one GPU."""
+    lab.namespace.create(workloads.claim_template(name, workloads.device_request(device_class=lab.driver)))
+    made = teams.job(name, pods=1, template=name, annotations=annotations or {})
+    made["spec"].update(spec)
+    return made
+
+
+def said(thing: Any, *way: str) -> str | None:
+    for part in (*way, "annotations"):
+        thing = thing.get(part, {})
+    user: str | None = thing.get(names.USER)
+    return user
+
+
+def booked(lab: Lab, name: str) -> dict[str, set[str]]:
+    """Return under whom the gang of a Job is booked, by kind of entry."""
+    return {kind: {row["user"] for row in lab.entries(name, kind)} for kind in ("reserve", "settle", "release")}
+
+
+def test_a_job_is_booked_under_who_made_it_whatever_is_written_there(lab: Lab) -> None:
+    made = as_user(lab, "alice").create(lab.team.jobs, job(lab, "train", annotations=FORGED))
+    assert said(made, *TEMPLATE) == "alice"
+
+    lab.wait_running("train", 1)
+    (pod,) = lab.team.pods("train")
+    assert said(pod, "metadata") == "alice"
+    path = f"{lab.namespace.pods}/{pod['metadata']['name']}"
+    for change in ({names.USER: "bob"}, {names.USER: None}):
+        with pytest.raises(ApiError, match="GateTampering"):
+            as_user(lab, "bob").merge_patch(path, {"metadata": {"annotations": change}})
+
+    lab.end("train")
+    assert booked(lab, "train") == {"reserve": {"alice"}, "settle": {"alice"}, "release": {"alice"}}
+
+
+def test_a_job_that_is_changed_while_it_is_suspended_stays_its_makers(lab: Lab) -> None:
+    as_user(lab, "alice").create(lab.team.jobs, job(lab, "train", suspend=True))
+    path = f"{lab.team.jobs}/train"
+
+    for annotations in (FORGED, {names.USER: None}):
+        change = {"spec": {"template": {"metadata": {"annotations": annotations}}}}
+        assert said(as_user(lab, "bob").merge_patch(path, change), *TEMPLATE) == "alice"
+    as_user(lab, "bob").merge_patch(path, {"spec": {"suspend": False}})
+
+    lab.wait_running("train", 1)
+    assert {said(pod, "metadata") for pod in lab.team.pods("train")} == {"alice"}
+    lab.end("train")
+
+
+def test_a_pod_names_its_creator_also_where_it_says_to_be_of_a_job(lab: Lab) -> None:
+    as_user(lab, "alice").create(lab.team.jobs, job(lab, "train", suspend=True))
+    owner = lab.client.get(f"{lab.team.jobs}/train")["metadata"]
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": owner["uid"], "controller": True}
+    body = workloads.pod("own")
+    body["metadata"].update({"annotations": {names.USER: "alice"}, "ownerReferences": [reference]})
+
+    made = as_user(lab, "bob").create(f"{lab.namespace.pods}?dryRun=All", body)
+
+    assert said(made, "metadata") == "bob"
+
+
+def test_jobs_of_a_cronjob_are_their_controllers(lab: Lab) -> None:
+    made = job(lab, "nightly", annotations=FORGED)
+    cron = {"schedule": "* * * * *", "suspend": True, "jobTemplate": {"spec": made["spec"]}}
+    path = f"/apis/batch/v1/namespaces/{lab.namespace.name}"
+    as_user(lab, "alice").create(f"{path}/cronjobs", {"metadata": {"name": "nightly"}, "spec": cron})
+    # A schedule takes up to a minute; this is what its controller does then.
+    command = ["create", "job", "by-hand", "--from=cronjob/nightly", "-n", lab.namespace.name]
+    lab.control_plane.kubectl(*command, "--as", CRONJOB_CONTROLLER, "--as-group", "system:masters")
+
+    assert said(lab.client.get(f"{path}/jobs/by-hand"), *TEMPLATE) == CRONJOB_CONTROLLER
+
+
+def test_while_muster_is_down_only_jobs_that_name_their_maker_themselves_are_refused(lab: Lab, muster: Muster) -> None:
+    alice = as_user(lab, "alice")
+    muster.end(hard=True)
+
+    with pytest.raises(ApiError, match="failed calling webhook"):
+        alice.create(lab.team.jobs, job(lab, "forged", annotations=FORGED))
+    assert said(alice.create(lab.team.jobs, job(lab, "honest", suspend=True)), *TEMPLATE) is None
+    with pytest.raises(ApiError, match="failed calling webhook"):
+        alice.merge_patch(f"{lab.team.jobs}/honest", {"spec": {"template": {"metadata": {"annotations": FORGED}}}})
+    alice.merge_patch(f"{lab.team.jobs}/honest", {"spec": {"suspend": False}})
+    muster.start()
+
+    lab.team.wait_running("honest", 1, within=60)
+    eventually(lambda: booked(lab, "honest")["settle"] == {JOB_CONTROLLER}, what="it is booked under its controller")
+    lab.end("honest")
