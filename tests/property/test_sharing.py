@@ -1,0 +1,153 @@
+"""Fair sharing in the long run: who has twice the weight gets twice as much, and the order is total."""
+
+from collections import Counter
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from admission.api.names import MeterName, QueueName
+from admission.quota import ordering, sharing
+from admission.quota.ordering import Tournament
+from admission.quota.sharing import Rules, Shares
+from admission.quota.standing import Standing
+from admission.quota.tree import Tree
+from tests.unit.quota.test_ordering import START, Gang, a_gang
+from tests.unit.quota.test_sharing import HOUR, NOW, a_child, a_queue, a_root, used
+
+GPU = MeterName("gpu")
+PARENTS: dict[str, str | None] = {"root": None, "a": "root", "b": "root", "c": "a", "d": "a", "e": None, "lost": "gone"}
+NAMES = st.sampled_from([*PARENTS, "unknown"])
+AMOUNTS = st.integers(0, 20)
+SHARINGS = st.none() | st.builds(
+    lambda weight, hours: {"weight": weight} | ({"halfLife": f"{hours}h"} if hours else {}),
+    st.sampled_from(["0", "0.5", "1", "2"]),
+    st.integers(0, 3),
+)
+
+
+def a_tree(sharings: dict[str, dict[str, Any] | None]) -> Tree:
+    return Tree.of(
+        a_queue(name, parent=parent, quotas={"gpu": 10}, fairSharing=sharings.get(name))
+        for name, parent in PARENTS.items()
+    )
+
+
+TREES = st.builds(a_tree, st.dictionaries(st.sampled_from(list(PARENTS)), SHARINGS))
+USAGES = st.dictionaries(NAMES, AMOUNTS).map(lambda found: {QueueName(name): {GPU: n} for name, n in found.items()})
+GANGS = st.lists(
+    st.builds(
+        lambda queue, number, priority, minute: Gang(
+            QueueName(queue), f"{queue}/{number}", priority, START + timedelta(minutes=minute)
+        ),
+        NAMES,
+        st.integers(0, 99),
+        st.integers(0, 2),
+        st.integers(0, 5),
+    ),
+    max_size=25,
+    unique_by=lambda gang: gang.key,
+)
+GRANTS = st.lists(AMOUNTS, min_size=25, max_size=25)
+
+
+def played(
+    tree: Tree, usage: dict[QueueName, dict[MeterName, int]], gangs: list[Gang], grants: list[int]
+) -> list[Gang]:
+    """Return the order of the gangs when each is granted so much; 0 is not granted."""
+    tournament = Tournament(Shares(Standing(tree, usage), usage, Rules.of(tree)), gangs, lambda gang: gang.queue)
+    found = []
+    for gang, amount in zip(tournament, grants, strict=False):
+        found.append(gang)
+        if amount:
+            tournament.take(gang.queue, {GPU: amount})
+    return found
+
+
+@given(TREES, USAGES, GANGS, GRANTS, st.randoms(use_true_random=False))
+def test_every_gang_comes_once_in_an_order_that_does_not_depend_on_how_they_are_listed(
+    tree: Tree, usage: dict[QueueName, dict[MeterName, int]], gangs: list[Gang], grants: list[int], random: Any
+) -> None:
+    shuffled = random.sample(gangs, len(gangs))
+
+    order = played(tree, usage, gangs, grants)
+
+    assert Counter(gang.key for gang in order) == Counter(gang.key for gang in gangs)
+    assert played(tree, usage, shuffled, grants) == order
+
+
+@given(TREES, USAGES, GANGS, GRANTS)
+def test_the_winner_has_the_smallest_share_at_every_level(
+    tree: Tree, usage: dict[QueueName, dict[MeterName, int]], gangs: list[Gang], grants: list[int]
+) -> None:
+    """The rule as it is written, over all siblings, against the tournament with its heaps."""
+    shares = Shares(Standing(tree, usage), usage, Rules.of(tree))
+    left = list(gangs)
+
+    for gang, amount in zip(played(tree, usage, gangs, grants), grants, strict=False):
+        assert gang == plainly(tree, shares, left, None)
+        left.remove(gang)
+        shares.take(gang.queue, {GPU: amount})
+
+
+def plainly(tree: Tree, shares: Shares, gangs: list[Gang], parent: QueueName | None) -> Gang | None:
+    children = {gang.queue for gang in gangs if not tree.active(gang.queue)} if parent is None else set()
+    children |= {name for name in tree.order if tree.parents.get(name) == parent}
+    won = [
+        (shares.share(name), ordering.rank(gang), gang)
+        for name in children
+        if (gang := plainly_in(tree, shares, gangs, name))
+    ]
+    return min(won)[2] if won else None
+
+
+def plainly_in(tree: Tree, shares: Shares, gangs: list[Gang], queue: QueueName) -> Gang | None:
+    own = [gang for gang in gangs if gang.queue == queue]
+    below = plainly(tree, shares, gangs, queue) if tree.active(queue) else None
+    return min([*own, *([below] if below else [])], key=ordering.rank, default=None)
+
+
+@given(USAGES, GANGS, GRANTS)
+def test_without_fair_sharing_the_order_is_by_rank(
+    usage: dict[QueueName, dict[MeterName, int]], gangs: list[Gang], grants: list[int]
+) -> None:
+    assert played(a_tree({}), usage, gangs, grants) == ordering.in_order(gangs)
+
+
+@given(TREES, USAGES, st.tuples(NAMES, st.integers(1, 20)), st.tuples(NAMES, AMOUNTS))
+def test_a_share_never_falls_when_more_is_used(
+    tree: Tree, usage: dict[QueueName, dict[MeterName, int]], now: tuple[str, int], before_now: tuple[str, int]
+) -> None:
+    (user, more), (past_user, past) = now, before_now
+    rules = Rules.of(tree)
+    memory = sharing.begun(rules, [used(past_user, 3 * HOUR, HOUR, past * 7200)], NOW)
+    further = memory.after([used(past_user, HOUR, 0 * HOUR, more * 3600)], NOW)
+    shares, remembering = (Shares(Standing(tree, usage), usage, rules, kept) for kept in (memory, further))
+    before = {name: shares.share(name) for name in tree.queues}
+
+    shares.take(QueueName(user), {GPU: more})
+
+    assert all(shares.share(name) >= share for name, share in before.items())
+    assert all(remembering.share(name) >= share for name, share in before.items())
+
+
+@given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 6))
+def test_in_the_long_run_everybody_gets_by_weight(one: int, other: int, slots: int) -> None:
+    """Two queues always want more; one gang ends in every round, the oldest first, and the next one starts."""
+    tree = Tree.of([a_root(gpu=slots * (one + other)), a_child("a", one), a_child("b", other)])
+    running: list[QueueName] = []
+    starts: Counter[str] = Counter()
+    rounds = (one + other) * 40
+
+    for _ in range(rounds):
+        if len(running) == slots * (one + other):
+            running.pop(0)
+        usage = {name: {GPU: running.count(name)} for name in set(running)}
+        shares = Shares(Standing(tree, usage), usage, Rules.of(tree))
+        winner = next(Tournament(shares, [a_gang("a/1"), a_gang("b/1")], lambda gang: gang.queue))
+        running.append(winner.queue)
+        starts[winner.queue] += 1
+
+    assert abs(starts["a"] - rounds * one // (one + other)) <= 1
+    assert abs(starts["b"] - rounds * other // (one + other)) <= 1

@@ -1,0 +1,204 @@
+"""Shares: of which meter, of what capacity, by which weight, and how long past use counts."""
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from admission.api import queues
+from admission.api.entries import UsageInterval
+from admission.api.names import MeterName, QueueName
+from admission.quota import sharing
+from admission.quota.sharing import Memory, Rules, Shares
+from admission.quota.standing import Standing
+from admission.quota.tree import Tree
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+GPU, MEMORY = MeterName("gpu"), MeterName("memory")
+FAIR: dict[str, Any] = {"fairSharing": {}}
+
+
+def a_queue(name: str, *, parent: str | None = None, quotas: dict[str, int] | None = None, **spec: Any) -> queues.Queue:
+    listed = [{"meter": meter, "nominal": nominal} for meter, nominal in (quotas or {}).items()]
+    place = {"parent": parent} if parent else {}
+    return queues.decode({"metadata": {"name": name}, "spec": {"quotas": listed, **place, **spec}})
+
+
+def a_root(**quotas: int) -> queues.Queue:
+    return a_queue("root", quotas=quotas)
+
+
+def a_child(name: str, weight: Any = 1, **spec: Any) -> queues.Queue:
+    return a_queue(name, parent="root", **({"fairSharing": {"weight": weight}} | spec))
+
+
+def shares(*declared: queues.Queue, memory: Memory | None = None, **usage: dict[str, int]) -> Shares:
+    tree = Tree.of(declared)
+    used = {
+        QueueName(queue): {MeterName(meter): amount for meter, amount in amounts.items()}
+        for queue, amounts in usage.items()
+    }
+    return Shares(Standing(tree, used), used, Rules.of(tree), memory)
+
+
+def share(found: Shares, queue: str) -> float:
+    return found.share(QueueName(queue))
+
+
+def used(queue: str, start: timedelta, end: timedelta, seconds: int) -> UsageInterval:
+    """Return an interval of so long ago."""
+    return UsageInterval(queue=QueueName(queue), meter=GPU, start=NOW - start, end=NOW - end, seconds=seconds)
+
+
+def test_the_share_is_that_of_the_meter_that_is_used_most() -> None:
+    found = shares(a_root(gpu=10, memory=100), a_child("a"), a={"gpu": 2, "memory": 30})
+
+    assert share(found, "a") == 0.3
+
+
+def test_twice_the_weight_is_half_the_share() -> None:
+    found = shares(a_root(gpu=8), a_child("a", 2), a_child("b", "0.5"), a={"gpu": 4}, b={"gpu": 1})
+
+    assert share(found, "a") == share(found, "b") == 0.25
+
+
+def test_weight_0_is_an_infinite_share_of_anything_and_none_of_nothing() -> None:
+    found = shares(a_root(gpu=8), a_child("a", 0), a_child("b", 0), a={"gpu": 1})
+
+    assert share(found, "a") == math.inf
+    assert share(found, "b") == 0
+
+
+def test_what_there_is_no_quota_for_is_an_infinite_share() -> None:
+    assert share(shares(a_root(gpu=8), a_child("a"), a={"memory": 1}), "a") == math.inf
+
+
+def test_the_use_of_those_below_counts() -> None:
+    found = shares(
+        a_root(gpu=8), a_child("a"), a_queue("a1", parent="a"), a_queue("a2", parent="a"), a1={"gpu": 1}, a2={"gpu": 3}
+    )
+
+    assert share(found, "a") == 0.5
+    assert not found.matter(QueueName("a1"))
+    assert share(found, "a1") == 0
+
+
+def test_one_that_declares_makes_the_shares_of_its_siblings_matter() -> None:
+    found = shares(a_root(gpu=8), a_child("a", 2), a_queue("b", parent="root"), b={"gpu": 2})
+
+    assert share(found, "b") == 0.25
+
+
+def test_roots_share_what_all_trees_have() -> None:
+    found = shares(a_queue("a", quotas={"gpu": 6}, **FAIR), a_queue("b", quotas={"gpu": 2}), a={"gpu": 2}, b={"gpu": 4})
+
+    assert (share(found, "a"), share(found, "b")) == (0.25, 0.5)
+
+
+def test_the_capacity_is_what_the_parent_can_borrow_as_well() -> None:
+    found = shares(a_root(gpu=16), a_queue("team", parent="root"), a_queue("a", parent="team", **FAIR), a={"gpu": 4})
+
+    assert share(found, "a") == 0.25
+
+
+def test_the_capacity_includes_what_children_lend_to_nobody() -> None:
+    kept = {"quotas": [{"meter": "gpu", "nominal": 8, "lendingLimit": 0}], **FAIR}
+    found = shares(
+        a_root(), queues.decode({"metadata": {"name": "a"}, "spec": {"parent": "root", **kept}}), a={"gpu": 4}
+    )
+
+    assert share(found, "a") == 0.5
+
+
+def test_a_grant_raises_the_share_at_once_and_can_be_undone() -> None:
+    found = shares(a_root(gpu=8), a_child("a"), a_queue("a1", parent="a"))
+
+    found.take(QueueName("a1"), {GPU: 4})
+    assert share(found, "a") == 0.5
+    found.give_back(QueueName("a1"), {GPU: 4})
+    assert share(found, "a") == 0
+
+
+def test_without_fair_sharing_no_share_matters() -> None:
+    found = shares(a_root(gpu=8), a_queue("a", parent="root"), a={"gpu": 8})
+
+    assert not found.matter(QueueName("a"))
+    assert share(found, "a") == 0
+
+
+def test_an_inactive_queue_has_no_share() -> None:
+    assert share(shares(a_queue("a", parent="nowhere", **FAIR), a={"gpu": 8}), "a") == 0
+
+
+WEEK: dict[str, Any] = {"fairSharing": {"halfLife": "168h"}}
+DECAYED: dict[str, tuple[tuple[timedelta, timedelta], float]] = {
+    "what was used for ever": ((timedelta(days=7 * 60), timedelta(0)), 8),
+    "what was used in the last half-life is half of it": ((timedelta(days=7), timedelta(0)), 4),
+    "and in the one before a quarter": ((timedelta(days=14), timedelta(days=7)), 2),
+    "what was used for no time": ((timedelta(days=7), timedelta(days=7)), 0),
+}
+
+
+@pytest.mark.parametrize(("interval", "decayed"), DECAYED.values(), ids=DECAYED)
+def test_past_use_counts_by_its_age(interval: tuple[timedelta, timedelta], decayed: float) -> None:
+    start, end = interval
+    tree = Tree.of([a_queue("a", quotas={"gpu": 16}, **WEEK)])
+    past = used("a", start, end, round(8 * (start - end).total_seconds()))
+
+    memory = sharing.begun(Rules.of(tree), [past], NOW)
+
+    found = Shares(Standing(tree, {}), {}, Rules.of(tree), memory)
+    assert share(found, "a") == pytest.approx(decayed / 16 / 2, abs=1e-12)
+
+
+def test_what_is_remembered_fades_as_if_it_had_been_read_later() -> None:
+    rules = Rules.of(Tree.of([a_queue("a", **WEEK)]))
+    past, recent = used("a", 30 * HOUR, 20 * HOUR, 72_000), used("a", 20 * HOUR, 0 * HOUR, 7_200)
+
+    once = sharing.begun(rules, [past, recent], NOW)
+    twice = sharing.begun(rules, [past], NOW - 20 * HOUR).after([recent], NOW)
+
+    assert once.use.keys() == twice.use.keys() == {("a", "gpu", timedelta(days=7))}
+    assert list(once.use.values()) == pytest.approx(list(twice.use.values()))
+
+
+def test_a_clock_that_went_back_makes_nothing_younger() -> None:
+    rules = Rules.of(Tree.of([a_queue("a", **WEEK)]))
+    memory = sharing.begun(rules, [used("a", HOUR, timedelta(0), 3600)], NOW)
+
+    assert memory.after([], NOW - 5 * HOUR) == memory
+
+
+def test_the_silent_remember_as_long_as_those_beside_them_and_parents_by_their_own_half_life() -> None:
+    rules = Rules.of(
+        Tree.of(
+            [
+                a_queue("root", fairSharing={"halfLife": "1h"}),
+                a_child("a", fairSharing={"halfLife": "2h"}),
+                a_child("b", fairSharing={"halfLife": "4h"}),
+                a_child("c", fairSharing=None),
+            ]
+        )
+    )
+
+    assert rules.wanted == {"root": {HOUR}, "a": {HOUR, 2 * HOUR}, "b": {HOUR, 4 * HOUR}, "c": {HOUR, 4 * HOUR}}
+    assert rules.since(NOW) == NOW - 30 * 4 * HOUR
+
+
+def test_a_memory_serves_until_another_half_life_counts() -> None:
+    before, after = (
+        Rules.of(Tree.of([a_root(), a_child("a", fairSharing={"halfLife": text})])) for text in ("1h", "2h")
+    )
+    memory = sharing.begun(before, [], NOW)
+
+    assert memory.serves(before)
+    assert memory.serves(Rules.of(Tree.of([a_root()])))
+    assert not memory.serves(after)
+
+
+def test_the_longest_half_life_reaches_back_to_the_beginning_of_time_at_most() -> None:
+    rules = Rules.of(Tree.of([a_queue("a", fairSharing={"halfLife": "99999h99999h99999h"})]))
+
+    assert rules.since(NOW) >= datetime(2, 1, 1, tzinfo=UTC)
