@@ -145,6 +145,7 @@ def _pod(at: int, namespace: str) -> dict[str, Any]:
                 "batch.kubernetes.io/job-completion-index": "0",
                 "muster.dev/gang-size": "16",
                 "muster.dev/runtime": "12h",
+                "muster.dev/user": "alice@example.com",
             },
             "ownerReferences": [
                 {

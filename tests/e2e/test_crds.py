@@ -251,6 +251,14 @@ REFUSED = {
         "defaultRuntime must not be longer than maxRuntime",
     ),
     "a meter of nothing": (a_meter() | {"spec": {}}, "a meter without sources counts nothing"),
+    "a meter of a resource that is no extended one": (
+        a_meter() | {"spec": {"extendedResources": ["nvidia.com/gpu", "memory"]}},
+        "must be the name of an extended resource",
+    ),
+    "a meter of the resource that a class offers by its own name": (
+        a_meter() | {"spec": {"extendedResources": ["deviceclass.resource.kubernetes.io/gpu"]}},
+        "must be the name of an extended resource",
+    ),
     "a meter with too long a name": (
         a_meter(count={}) | {"metadata": {"name": "m" * 64}},
         "use at most 63 characters",
