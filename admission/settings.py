@@ -5,7 +5,7 @@ before both. Only `app` and `cli` read them; everything else gets what it needs 
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -46,6 +46,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The name of this cluster in it; several clusters may share one database."""
     migrate: bool = True
     """Whether `serve` brings the schema up to date before it starts."""
+    open_days: Annotated[int, msgspec.Meta(ge=0)] = 7
+    """Days of the books that stay open: `muster ledger close` refuses to close later ones."""
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -69,9 +69,9 @@ def zone(name: str) -> tzinfo:
 
 def window(start: str | None, end: str | None, in_zone: tzinfo) -> Window:
     """Return the time that --from and --to name. Raises MendError when one of them is no time, or they enclose none."""
-    until = _time("--to", end, in_zone) if end else datetime.now(UTC)
+    until = time("--to", end, in_zone) if end else datetime.now(UTC)
     try:
-        since = _time("--from", start, in_zone) if start else until - _USUAL
+        since = time("--from", start, in_zone) if start else until - _USUAL
     except OverflowError as error:
         raise MendError(f"--to: {end!r} has no 30 days before it; say --from too") from error
     if since >= until:
@@ -86,6 +86,15 @@ def past(asked: Window) -> Window:
     if found.start >= found.end:
         raise MendError(f"--from {_written(found.start)} has not come yet: nothing can have been used")
     return found
+
+
+def time(option: str, text: str, in_zone: tzinfo) -> datetime:
+    """Return the time that an option names, in UTC. Raises MendError when it names none."""
+    try:
+        said = datetime.fromisoformat(text)
+        return (said if said.tzinfo else said.replace(tzinfo=in_zone)).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise MendError(f"{option}: {text!r} is no date or time such as 2026-01-31 or 2026-01-31T12:00Z") from error
 
 
 async def opened(connection: AsyncConnection, names: Sequence[str], asked: Window, *, start: str | None) -> Window:
@@ -117,14 +126,6 @@ def listed(names: Iterable[str]) -> str:
 def instant(at: datetime) -> str:
     """Write a moment for programs: in UTC, to the microsecond where it has any."""
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
-
-
-def _time(option: str, text: str, in_zone: tzinfo) -> datetime:
-    try:
-        time = datetime.fromisoformat(text)
-        return (time if time.tzinfo else time.replace(tzinfo=in_zone)).astimezone(UTC)
-    except (ValueError, OverflowError) as error:
-        raise MendError(f"{option}: {text!r} is no date or time such as 2026-01-31 or 2026-01-31T12:00Z") from error
 
 
 def _written(at: datetime) -> str:

@@ -1,11 +1,12 @@
 """`muster ledger`: the books. Here its schema and its proof; each other command has a module of its own."""
 
 import asyncio
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from admission.cli import applications, books, exports, rendering, reports, statements
+from admission.cli import applications, books, closing, exports, reconciling, rendering, reports, statements
 from admission.cli.books import ClusterOption, DatabaseOption
 from admission.cli.rendering import Format
 from admission.cli.serving import ConfigOption
@@ -30,7 +31,10 @@ VERIFY_EPILOG = applications.epilog(
     (
         "muster ledger verify",
         "muster ledger verify --database sqlite:///copy-of-the-ledger.db --format json",
+        "muster ledger verify --archive /var/lib/muster/archive",
     ),
+    "Where periods were closed, it begins at what the last of them carried forward, which the chain vouches for. With "
+    "--archive it replays the archives too, and names the one that was changed or is missing.",
     "Exit codes: 0 the books are what was written, 3 they are not, 1 the database does not answer, 2 "
     "there is no ledger.",
 )
@@ -56,11 +60,16 @@ def migrate(*, database: DatabaseOption = None, config: ConfigOption = None) -> 
 app.command(epilog=statements.EPILOG)(statements.statement)
 app.command(epilog=reports.EPILOG)(reports.report)
 app.command(epilog=exports.EPILOG)(exports.export)
+app.command(epilog=reconciling.EPILOG)(reconciling.reconcile)
+app.command(epilog=closing.EPILOG)(closing.close)
 
 
 @app.command(epilog=VERIFY_EPILOG)
 def verify(
     *,
+    archive: Annotated[
+        Path | None, typer.Option("--archive", help="Folder with the archives of closed periods, to replay them too.")
+    ] = None,
     output: Annotated[Format, typer.Option("--format", "-o", help="A sentence, or one JSON object.")] = Format.TEXT,
     database: DatabaseOption = None,
     cluster: ClusterOption = None,
@@ -69,7 +78,7 @@ def verify(
     """Replay the books from the first row and compare hashes, balances and everything open."""
 
     async def question(ledger: SqlLedger) -> Verification:
-        return await ledger.verify()
+        return await ledger.verify(archive=archive)
 
     found = books.ask(books.settings(config, database, cluster), question)
     if output is Format.JSON:
@@ -91,10 +100,12 @@ def _verification(found: Verification) -> dict[str, Any]:
         "cluster": found.cluster,
         "ok": found.ok,
         "transactions": found.transactions,
+        "closed": found.closed,
         "digest": found.digest,
         "finding": finding and {"sequence": finding.sequence, "what": finding.what, "detail": finding.detail},
     }
 
 
 def _transactions(found: Verification) -> str:
-    return f"{found.transactions} transaction{'' if found.transactions == 1 else 's'}"
+    counted = f"{found.transactions} transaction{'' if found.transactions == 1 else 's'}"
+    return f"{counted}, {found.closed} of them archived" if found.closed else counted

@@ -117,7 +117,7 @@ async def commit(connection: AsyncConnection, prepared: Prepared, order: Order) 
 
 
 async def _alone(connection: AsyncConnection, cluster: str) -> None:
-    """Wait until nobody else closes the books; leaders may write meanwhile. In SQLite nobody writes beside us anyway."""
+    """Wait until nobody else closes the books; leaders may write meanwhile. In SQLite nobody writes beside us."""
     if connection.dialect.name == "postgresql":
         lock = text("SELECT pg_advisory_xact_lock(hashtext('muster ledger close'), hashtext(:cluster))")
         await connection.execute(lock, {"cluster": cluster})
