@@ -24,11 +24,18 @@ def postgres() -> Iterator[postgresql.Server]:
         yield server
 
 
-@pytest.fixture
-def durable_postgres() -> Iterator[postgresql.Server]:
-    """A PostgreSQL that flushes every commit to the disk, for one test to stop, kill and start again."""
+@pytest.fixture(scope="session")
+def _durable_postgres() -> Iterator[postgresql.Server]:
     with started(fsync=True) as server:
         yield server
+
+
+@pytest.fixture
+def durable_postgres(_durable_postgres: postgresql.Server) -> Iterator[postgresql.Server]:
+    """A PostgreSQL that flushes every commit to the disk, for a test to stop, kill and start again."""
+    yield _durable_postgres
+    if not _durable_postgres.runs:
+        _durable_postgres.start()
 
 
 def started(*, fsync: bool) -> postgresql.Server:

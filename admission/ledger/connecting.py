@@ -9,7 +9,7 @@ cancel the command and waits for that, for ever if the server hangs.
 import asyncio
 from types import TracebackType
 from typing import Any, Self
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 import asyncpg
 from sqlalchemy import URL
@@ -45,10 +45,6 @@ _SET = "SELECT " + ", ".join(
 )
 
 
-_unwatched: WeakKeyDictionary[Any, asyncio.TimerHandle] = WeakKeyDictionary()
-"""Of new connections that no `Watch` has taken over yet, what will cut them."""
-
-
 class Connector:
     """Opens connections for SQLAlchemy's pool, and can cut all of them."""
 
@@ -59,16 +55,23 @@ class Connector:
         self._seconds = _seconds(query.pop("connect_timeout", None))
         query.setdefault("application_name", "muster")
         self._dsn = url.set(drivername="postgresql", query=query).render_as_string(hide_password=False)
-        self._opened: WeakSet[Any] = WeakSet()
+        self._opened: WeakKeyDictionary[Any, asyncio.TimerHandle] = WeakKeyDictionary()
 
     async def __call__(self) -> Any:
         """Return a new asyncpg connection."""
-        connection = await asyncpg.connect(self._dsn, timeout=self._seconds)
-        self._opened.add(connection)
-        # SQLAlchemy asks a few things before anybody holds the connection, and watches it.
-        _unwatched[connection] = asyncio.get_running_loop().call_later(self._seconds, connection.terminate)
+        seconds = CONNECT_SECONDS if self._seconds is None else self._seconds
+        try:
+            connection = await asyncpg.connect(self._dsn, timeout=seconds)
+        except TimeoutError as error:
+            raise TimeoutError(f"no connection within {seconds:g} s") from error
+        # Until the pool hands it out: SQLAlchemy asks a few things before.
+        self._opened[connection] = asyncio.get_running_loop().call_later(seconds, connection.terminate)
         await connection.execute(_SET)
         return connection
+
+    def hand_out(self, connection: Any) -> None:
+        """Take note that a connection is ready, and whoever has it watches it."""
+        self._opened[connection].cancel()
 
     def cut(self) -> None:
         """Cut whatever is open, without a word to the server."""
@@ -76,9 +79,9 @@ class Connector:
             connection.terminate()
 
 
-def _seconds(text: object) -> float:
+def _seconds(text: object) -> float | None:
     try:
-        return float(str(text)) if text is not None else CONNECT_SECONDS
+        return None if text is None else float(str(text))
     except ValueError as error:
         raise MendError(f"connect_timeout in the ledger's URL is {text!r}, not a number of seconds") from error
 
@@ -103,12 +106,9 @@ class Watch:
     async def over(self, connection: AsyncConnection) -> None:
         """Start to watch. SQLite's connections need no clock: its only wait, for a lock, is bounded by its own."""
         driver = (await connection.get_raw_connection()).driver_connection
-        if not isinstance(driver, asyncpg.Connection):
-            return
-        self._driver = driver
-        if timer := _unwatched.pop(driver, None):
-            timer.cancel()
-        self._start(self.seconds)
+        if isinstance(driver, asyncpg.Connection):
+            self._driver = driver
+            self._start(self.seconds)
 
     def hurry(self) -> None:
         """Leave but a moment: the transaction has failed, or its task is cancelled."""

@@ -215,7 +215,8 @@ class SqlLedger:
         retrying = tenacity.AsyncRetrying(
             retry=tenacity.retry_if_exception_type((LedgerAwayError, posting.OvertakenError)),
             wait=tenacity.wait_random_exponential(multiplier=0.02, max=1.0),
-            stop=tenacity.stop_after_delay(PATIENCE),
+            # Once at least: a connection may have died long ago, and only the wait for its answer has shown it.
+            stop=tenacity.stop_all(tenacity.stop_after_delay(PATIENCE), tenacity.stop_after_attempt(2)),
             reraise=True,
         )
         try:

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from admission.ledger.connecting import FAREWELL_SECONDS, Connector, Watch
 
-BUSY_SECONDS = 10
+BUSY_SECONDS = 5
 """How long a statement of SQLite waits for another process's SQL transaction."""
 
 ANSWER_SECONDS = 10.0
@@ -56,6 +56,11 @@ async def _postgresql(connector: Connector) -> AsyncIterator[AsyncEngine]:
         max_overflow=_CONNECTIONS,
         pool_timeout=ANSWER_SECONDS,
     )
+
+    @event.listens_for(made.sync_engine, "checkout")
+    def _hand_out(connection: Any, _record: Any, _proxy: Any) -> None:
+        connector.hand_out(connection.driver_connection)
+
     try:
         yield made
     finally:

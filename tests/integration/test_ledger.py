@@ -373,7 +373,7 @@ async def test_a_commit_survives_a_loss_of_power(ledger: SqlLedger) -> None:
             name: (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar_one()
             for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
         }
-    assert pragmas == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 10_000}
+    assert pragmas == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 5_000}
 
 
 async def test_a_ledger_that_does_not_exist_is_not_made_in_passing(tmp_path: Path) -> None:

@@ -82,6 +82,10 @@ class Server:
     def port(self) -> int:
         return self._port
 
+    @property
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
     def url(self, database: str) -> str:
         return f"postgresql://{ROLE}@127.0.0.1:{self._port}/{database}"
 

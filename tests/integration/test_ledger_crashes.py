@@ -1,0 +1,70 @@
+"""Processes killed -9 in the middle of postings: what was acknowledged is there, once."""
+
+import pytest
+
+from admission.ledger.ledger import SqlLedger
+from tests.integration import ledgers, posters
+from tests.integration.ledgers import CLUSTER, GPU, QUEUE
+from tests.postgres import Server
+
+KILLS = 4
+
+
+@pytest.fixture
+def durable_url(durable_postgres: Server) -> str:
+    """An empty ledger in a PostgreSQL of our own that flushes its commits."""
+    return durable_postgres.database(template=ledgers.template_in(durable_postgres))
+
+
+async def check(url: str, acknowledged: list[int], *, in_flight: int) -> None:
+    """Nothing acknowledged is lost, nothing is doubled; of the posters, each may have left one batch unacknowledged."""
+    kept = [key for (key,) in ledgers.rows(url, "SELECT key FROM transactions ORDER BY sequence")]
+    entries = [posters.entry(number) for number in range(1, len(kept) + 1)]
+    assert kept == [entry.key for entry in entries]
+    assert acknowledged == list(range(1, len(acknowledged) + 1))
+    assert len(acknowledged) <= len(kept) <= len(acknowledged) + in_flight * posters.BATCH
+    async with SqlLedger.open(url, CLUSTER) as ledger:
+        verification = await ledger.verify()
+        assert verification.ok, verification.finding
+        assert verification.transactions == len(kept)
+        assert (await ledger.load()).nominal(QUEUE, GPU) == len(kept)
+
+
+async def test_postgresql_killed_in_the_middle_of_postings_loses_and_doubles_nothing(
+    durable_postgres: Server, durable_url: str
+) -> None:
+    with posters.posting(durable_url) as poster:
+        for _ in range(KILLS):
+            poster.wait_for(60)
+            durable_postgres.kill()
+            durable_postgres.start()
+        poster.wait_for(60)
+        poster.kill()
+
+    await check(durable_url, poster.acknowledged, in_flight=1)
+
+
+async def test_postgresql_stopped_in_the_middle_of_postings_loses_and_doubles_nothing(
+    durable_postgres: Server, durable_url: str
+) -> None:
+    with posters.posting(durable_url) as poster:
+        for _ in range(KILLS):
+            poster.wait_for(60)
+            durable_postgres.stop()
+            durable_postgres.start()
+        poster.wait_for(60)
+        poster.kill()
+
+    await check(durable_url, poster.acknowledged, in_flight=1)
+
+
+async def test_a_poster_killed_in_the_middle_of_postings_loses_and_doubles_nothing(url: str) -> None:
+    acknowledged: list[int] = []
+    for epoch in range(1, KILLS + 1):
+        # It begins where its predecessor's acknowledgements end, and may find what that one wrote and could not tell.
+        with posters.posting(url, epoch=epoch, first=len(acknowledged) + 1) as poster:
+            poster.wait_for(40 + epoch)
+            poster.kill()
+        acknowledged += poster.acknowledged
+
+    await check(url, acknowledged, in_flight=1)
