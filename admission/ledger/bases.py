@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.api.names import MeterName, QueueName
 from admission.errors import MendError
-from admission.ledger import reading
+from admission.ledger import carrying, reading
 from admission.ledger.tables import balances, clusters, transactions
 from admission.quota.accruals import QueueMeter
 from admission.quota.books import Book
@@ -55,9 +55,12 @@ class Span:
         return max(0, self.last - self.first)
 
 
-async def base(connection: AsyncConnection, cluster: str) -> Base:  # noqa: ARG001 - until periods can be closed
-    """Return where the rows of a cluster begin."""
-    return Base(0, None, Book())
+async def base(connection: AsyncConnection, cluster: str) -> Base:
+    """Return where the rows of a cluster begin. Raises LedgerCorruptError when what was carried cannot be read."""
+    carried = await carrying.latest(connection, cluster)
+    if carried is None:
+        return Base(0, None, Book())
+    return Base(carried.sequence, carried.marked, carried.book, carried.archive)
 
 
 async def span(connection: AsyncConnection, cluster: str, window: Window) -> Span:
@@ -70,7 +73,7 @@ async def span(connection: AsyncConnection, cluster: str, window: Window) -> Spa
         raise MendError(
             f"--from {_shown(window.start)} lies in a period that was closed: the books of cluster {cluster} begin at"
             f" {_shown(begun.at)}, and what was before stands in the archive {begun.archive}; begin at that time or"
-            " later, or read the archive (see `muster ledger archives`)"
+            " later, or read the archive (docs/ledger.md says how)"
         )
     return Span(
         max(begun.sequence, await _before(connection, cluster, window.start)),
