@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
-from admission.api import meta, names
+from admission.api import durations, meta, names
 from admission.api.entries import RequestDevice
 from admission.api.meta import Meta, Owner
 from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
@@ -58,6 +58,7 @@ class Gang:
     size: int
     min_count: int | None = None
     priority: int = 0
+    runtime: timedelta | None = None
     workload: Owner | None = None
     phase: Phase = Phase.PENDING
     evictions: int = 0
@@ -110,6 +111,7 @@ def decode(obj: Json) -> Gang:
         size=spec.integer("size", 1),
         min_count=spec.integer("minCount") if "minCount" in spec else None,
         priority=spec.integer("priority"),
+        runtime=spec.parsed("runtime", durations.parse, None) or None,
         workload=_workload(spec.child("workload")) if "workload" in spec else None,
         phase=Phase(phase) if phase in set(Phase) else Phase.PENDING,
         evictions=status.integer("evictions"),

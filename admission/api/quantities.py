@@ -85,6 +85,11 @@ def parse_hours(text: str) -> int:
     return seconds.numerator
 
 
+def seconds_of(text: str) -> int:
+    """Return the meter-seconds that stand as rounded hours in a status. Raises AmountError when it is no number."""
+    return round(parse(text) * 3_600)
+
+
 def parse_weight(text: str) -> Fraction:
     """Return a quantity ≥ 0 that need not be whole, at most MOST. Raises AmountError when it is not."""
     value = parse(text)

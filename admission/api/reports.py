@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 
 from admission.api.gangs import Phase
@@ -22,6 +23,31 @@ class MeterUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetUse:
+    """One budget of a queue in its present period, in meter-seconds.
+
+    promised: what the gangs that were let in may still use in the time that they are paid for. left: negative when it
+    is overspent. Of a Global budget, all clusters have spent and promised `elsewhere` beside this one. start and end
+    are None outside of a fixed window, when the budget limits nothing.
+    """
+
+    meter: MeterName
+    limit: int
+    spent: int = 0
+    promised: int = 0
+    elsewhere: int = 0
+    period: str = ""
+    start: datetime | None = None
+    end: datetime | None = None
+    scope: str = ""
+    on_exhausted: str = ""
+
+    @property
+    def left(self) -> int:
+        return self.limit - self.spent - self.promised - self.elsewhere
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueReport:
     """Status of a Queue."""
 
@@ -29,6 +55,7 @@ class QueueReport:
     generation: int = 0
     conditions: tuple[Condition, ...] = ()
     meters: Mapping[MeterName, MeterUse] = field(default_factory=dict)
+    budgets: tuple[BudgetUse, ...] = ()
     gangs: Mapping[Phase, int] = field(default_factory=dict)
 
 

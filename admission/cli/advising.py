@@ -22,7 +22,8 @@ def advice(hold: Hold, queue: str) -> str:  # noqa: C901, PLR0911, PLR0912 - one
         case HoldReason.QUOTA_EXCEEDED:
             return _quota(hold.details, queue)
         case HoldReason.BUDGET_EXHAUSTED:
-            return f"the budget of queue {queue} has to be raised, its next period has to begin, or the gang be shorter"
+            payer = hold.details.get("queue", queue)
+            return f"the budget of queue {payer} has to be raised, its next period has to begin, or the gang be shorter"
         case HoldReason.DEVICES_BUSY:
             return "other gangs have to end; it is within its quota and fits the cluster, only not beside what runs now"
         case HoldReason.NO_FEASIBLE_PLACEMENT:

@@ -46,7 +46,7 @@ def listed(
 
 
 def show(reports: list[QueueReport]) -> None:
-    """Write the table, and a note for each queue that admits nothing."""
+    """Write the tables, and a note for each thing that is wrong with a queue."""
     headings = (
         "queue",
         "meter",
@@ -55,10 +55,15 @@ def show(reports: list[QueueReport]) -> None:
         Number("running"),
     )
     rendering.table("Queues", headings, [row for report in reports for row in _rows(report)])
+    if any(report.budgets for report in reports):
+        rendering.table(
+            "Budgets", rendering.BUDGET_HEADINGS, [row for r in reports for row in rendering.budget_rows(r)]
+        )
     for report in reports:
         for condition in report.conditions:
-            if condition.type == "Active" and condition.status is not ConditionStatus.TRUE:
-                rendering.note(f"queue {report.name} is not active: {condition.message}")
+            if condition.status is not ConditionStatus.TRUE:
+                active = " is not active" if condition.type == "Active" else ""
+                rendering.note(f"queue {report.name}{active}: {condition.message}")
 
 
 async def _reports(cluster: Cluster) -> list[QueueReport]:
@@ -80,6 +85,10 @@ def _json(report: QueueReport) -> dict[str, Any]:
         "name": report.name,
         "active": active is not None and active.status is ConditionStatus.TRUE,
         "message": active.message if active else "",
+        "conditions": {
+            c.type: {"status": c.status, "reason": c.reason, "message": c.message} for c in report.conditions
+        },
         "meters": {meter: rendering.use(use) for meter, use in sorted(report.meters.items())},
+        "budgets": [rendering.budget(budget) for budget in report.budgets],
         "gangs": {phase: report.gangs.get(phase, 0) for phase in _COUNTED},
     }

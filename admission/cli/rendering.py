@@ -7,6 +7,7 @@ and logs can use them.
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
@@ -17,7 +18,8 @@ from rich.text import Text
 
 from admission.api import quantities
 from admission.api.gangs import Charge, PlannedPod
-from admission.api.reports import MeterUse, QueueReport
+from admission.api.reports import BudgetUse, MeterUse, QueueReport
+from admission.quota import budgets
 
 UNLIMITED = 10_000
 """Columns of plain text; nothing is cut off."""
@@ -190,3 +192,52 @@ def use_rows(queue: QueueReport) -> list[tuple[str, ...]]:
         )
         for meter, use in sorted(queue.meters.items())
     ]
+
+
+BUDGET_HEADINGS = (
+    "queue",
+    "meter",
+    "period",
+    *map(Number, ("hours", "spent", "promised", "elsewhere", "left")),
+    "until",
+    "then",
+)
+
+
+def budget_rows(queue: QueueReport) -> list[tuple[str, ...]]:
+    """Return the budgets of a queue in meter-hours, a row for each."""
+    return [
+        (
+            queue.name,
+            use.meter,
+            use.period or "-",
+            *map(budgets.hours, (use.limit, use.spent, use.promised, use.elsewhere, use.left)),
+            _moment(use.end) or "-",
+            use.on_exhausted or "-",
+        )
+        for use in queue.budgets
+    ]
+
+
+def budget(use: BudgetUse) -> dict[str, str | None]:
+    """Return a budget for JSON; hours are decimal strings, to four places."""
+    amounts = {
+        "hours": use.limit,
+        "spent": use.spent,
+        "promised": use.promised,
+        "elsewhere": use.elsewhere,
+        "left": use.left,
+    }
+    return {
+        "meter": str(use.meter),
+        **{name: budgets.hours(seconds) for name, seconds in amounts.items()},
+        "period": str(use.period) or None,
+        "start": _moment(use.start),
+        "end": _moment(use.end),
+        "scope": str(use.scope) or None,
+        "onExhausted": str(use.on_exhausted) or None,
+    }
+
+
+def _moment(time: datetime | None) -> str | None:
+    return time.astimezone(UTC).isoformat().replace("+00:00", "Z") if time else None

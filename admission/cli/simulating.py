@@ -82,6 +82,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
             {
                 "name": queue.name,
                 "meters": {meter: rendering.use(use) for meter, use in sorted(queue.meters.items())},
+                "budgets": [rendering.budget(budget) for budget in queue.budgets],
             }
             for queue in outcome.queues
         ],
@@ -108,6 +109,9 @@ def show(outcome: Outcome) -> None:
         )
     headings = ("queue", "meter", *map(Number, ("nominal", "used", "borrowed", "lent", "pending")))
     rendering.table("Queues", headings, [row for queue in outcome.queues for row in rendering.use_rows(queue)])
+    if any(queue.budgets for queue in outcome.queues):
+        rows = [row for queue in outcome.queues for row in rendering.budget_rows(queue)]
+        rendering.table("Budgets", rendering.BUDGET_HEADINGS, rows)
 
 
 def _time(text: str | None) -> datetime | None:
@@ -135,7 +139,10 @@ def _warnings(outcome: Outcome) -> list[str]:
         (f"{report.plural.removesuffix('s')} {report.name}", report.conditions) for report in outcome.conditions
     ]
     bad = [(name, c) for name, conditions in reports for c in conditions if c.status != "True" or "Missing" in c.reason]
-    return [f"{name}: {condition.message}" for name, condition in bad]
+    notes = [f"{name}: {condition.message}" for name, condition in bad]
+    if any(queue.budgets for queue in outcome.queues):
+        notes.append("budgets: the input has no history, so nothing counts as spent before the simulation")
+    return notes
 
 
 def _gang(gang: GangOutcome) -> dict[str, Any]:

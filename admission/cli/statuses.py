@@ -14,7 +14,7 @@ from admission.api.meta import Condition, ConditionStatus
 from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.api.reading import Json, Reader
 from admission.api.reasons import Denial, DenyReason, Detail, Hold, HoldReason
-from admission.api.reports import MeterUse, QueueReport
+from admission.api.reports import BudgetUse, MeterUse, QueueReport
 
 T = TypeVar("T")
 
@@ -58,6 +58,7 @@ def queue(obj: Json) -> QueueReport:
         generation=values.generation,
         conditions=tuple(map(_condition, status.children("conditions"))),
         meters={MeterName(use.required("meter")): _use(use) for use in status.children("meters")},
+        budgets=tuple(map(_budget, status.children("budgets"))),
         gangs={phase: counts.integer(phase.lower()) for phase in Phase if phase.lower() in counts},
     )
     reader.finish("Queue", values.name)
@@ -105,6 +106,25 @@ def _use(reader: Reader) -> MeterUse:
         lent=_amount(reader, "lent"),
         pending=_amount(reader, "pending"),
     )
+
+
+def _budget(reader: Reader) -> BudgetUse:
+    return BudgetUse(
+        meter=MeterName(reader.required("meter")),
+        limit=_seconds(reader, "hours"),
+        spent=_seconds(reader, "spent"),
+        promised=_seconds(reader, "promised"),
+        elsewhere=_seconds(reader, "elsewhere"),
+        period=reader.text("period"),
+        start=reader.time("start"),
+        end=reader.time("end"),
+        scope=reader.text("scope"),
+        on_exhausted=reader.text("onExhausted"),
+    )
+
+
+def _seconds(reader: Reader, name: str) -> int:
+    return reader.parsed(name, quantities.seconds_of, 0)
 
 
 def _amount(reader: Reader, name: str) -> int:

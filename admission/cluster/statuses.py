@@ -11,9 +11,11 @@ from typing import Any
 from admission.api import names, quantities
 from admission.api.gangs import GangReport, Phase, PlannedClaim, PlannedPod
 from admission.api.meta import Condition, ConditionStatus, Owner
+from admission.api.queues import Scope
 from admission.api.reading import Json
 from admission.api.reasons import Denial, Hold
-from admission.api.reports import ConditionReport, MeterUse, QueueReport
+from admission.api.reports import BudgetUse, ConditionReport, MeterUse, QueueReport
+from admission.quota import budgets
 
 LONGEST_MESSAGE = 4096
 
@@ -60,6 +62,7 @@ def queue_status(report: QueueReport, before: Json, *, now: datetime) -> dict[st
         "observedGeneration": report.generation or None,
         "conditions": conditions(report.conditions, before, now=now, generation=report.generation),
         "meters": [{"meter": str(meter), **_use(use)} for meter, use in sorted(report.meters.items())],
+        "budgets": [_budget(budget) for budget in report.budgets] or None,
         "gangs": {phase.lower(): report.gangs.get(phase, 0) for phase in _COUNTED},
     }
     return _given(status)
@@ -161,6 +164,28 @@ def _own_name(key: str) -> str:
 def _use(use: MeterUse) -> dict[str, str]:
     fields = ("nominal", "reserved", "used", "borrowed", "lent", "pending")
     return {field: quantities.render(getattr(use, field)) for field in fields}
+
+
+def _budget(budget: BudgetUse) -> dict[str, Any]:
+    amounts = {
+        "hours": budget.limit,
+        "spent": budget.spent,
+        "promised": budget.promised,
+        "left": budget.left,
+        "elsewhere": budget.elsewhere,
+    }
+    kept = {name: seconds for name, seconds in amounts.items() if name != "elsewhere" or budget.scope == Scope.GLOBAL}
+    return _given(
+        {
+            "meter": str(budget.meter),
+            **{name: budgets.hours(seconds) for name, seconds in kept.items()},
+            "period": str(budget.period) or None,
+            "start": time(budget.start),
+            "end": time(budget.end),
+            "scope": str(budget.scope) or None,
+            "onExhausted": str(budget.on_exhausted) or None,
+        }
+    )
 
 
 def _owner(owner: Owner) -> dict[str, Any]:

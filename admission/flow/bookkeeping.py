@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from admission.api.entries import BudgetShare, Entry, Posted
 from admission.errors import ConflictError, LedgerAwayError
+from admission.flow import spending
 from admission.flow.desks import Desk, Facts
 from admission.policy import following, times
 from admission.quota import books
@@ -27,7 +28,7 @@ SLICE = 500
 
 async def open_book(desk: Desk) -> None:
     """Begin a cycle: post what waits, and read the book unless it is known to be what the ledger holds."""
-    desk.away = False
+    desk.away = desk.overtaken = False
     if desk.unposted:
         await _post_waiting(desk)
     if not desk.loaded and not desk.away:
@@ -39,7 +40,7 @@ async def catch_up(desk: Desk, facts: Facts) -> None:
     if not desk.known:
         return
     at, actor = facts.now, desk.actor
-    for time in times.marks(desk.book, at, ()):
+    for time in times.marks(desk.book, times.budgets_of(facts.tree.queues.values()), at):
         await record(desk, [books.usage(desk.book, at=time, actor=actor)])
     placements = desk.book.placements.values()
     settled = [following.settlement(placement, facts.sight, at=at, actor=actor) for placement in placements]
@@ -86,6 +87,7 @@ async def reserve(desk: Desk, entries: Sequence[Entry], shares: Sequence[BudgetS
 
 def _enter(desk: Desk, entries: Sequence[Entry]) -> None:
     """Write entries into the book in memory; one that it refuses is dropped."""
+    spending.mark(desk, entries)
     try:
         desk.book = desk.book.apply_all(entries)
         desk.unposted += entries
@@ -167,6 +169,7 @@ async def _reload(desk: Desk) -> None:
         _lose(desk)
         raise
     desk.loaded = desk.known = True
+    desk.booked.clear()
 
 
 def _lose(desk: Desk) -> None:

@@ -12,31 +12,32 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from admission.api.entries import Entry, Placement, Seat
+from admission.api.entries import Placement
 from admission.api.gangs import GangReport, Phase
 from admission.api.names import QueueName
-from admission.api.reasons import Hold, HoldReason
 from admission.api.reports import QueueReport
 from admission.api.snapshot import Snapshot
 from admission.dra import appraising, landing, metering, worlds
 from admission.dra.metering import Meters
 from admission.dra.releases import Profile
 from admission.dra.selecting import Selectors
-from admission.errors import GoneError, LedgerAwayError, MendError, RetryError
-from admission.flow import bookkeeping, evicting, notices, writing
+from admission.errors import GoneError, MendError, RetryError
+from admission.flow import bookkeeping, evicting, granting, notices, spending, writing
 from admission.flow.desks import Desk, Facts, Result
-from admission.policy import deciding, following, recognition, reporting, times
+from admission.policy import deciding, entitlements, following, paying, recognition, reporting, times
 from admission.policy.deciding import Decision, Grant
 from admission.policy.following import Sight
 from admission.policy.recalling import Recall
-from admission.policy.recognition import Group
-from admission.quota import books
+from admission.quota.budgets import Balances
 from admission.quota.tree import Tree
 
 T = TypeVar("T")
 
 ASK_AGAIN = timedelta(seconds=5)
 """After how long a database that did not answer is asked again, though nothing else happens."""
+
+LOOK_AGAIN = timedelta(seconds=1)
+"""After how long it is looked what other clusters have left of a shared budget."""
 
 
 async def run(desk: Desk, now: datetime) -> Result:
@@ -57,11 +58,13 @@ async def run(desk: Desk, now: datetime) -> Result:
         begun = (group for group in facts.groups if group.uid not in facts.taken_back)
         await writing.open_gates(desk, [pair for group in begun for pair in following.unfinished(group)])
 
-    # 4. Decide about what waits, in order. A pure function of the snapshot, off the event loop.
-    decisions = await asyncio.to_thread(_decide, desk, facts)
+    # 4. Decide about what waits, in order. A pure function of the snapshot and the books, off the event loop.
+    await spending.read(desk, facts)
+    balances = spending.balances(desk, facts)
+    decisions = await asyncio.to_thread(_decide, desk, facts, balances)
 
     # 5. Commit the reservations. 6. Place: only what was committed.
-    decisions = await _grant(desk, facts, decisions)
+    decisions = await granting.grant(desk, facts, decisions, balances)
 
     # 7. Say so.
     result = await _report(desk, facts, decisions)
@@ -109,7 +112,7 @@ def _compiled(desk: Desk, snapshot: Snapshot) -> Meters:
     return desk.meters
 
 
-def _decide(desk: Desk, facts: Facts) -> list[Decision]:
+def _decide(desk: Desk, facts: Facts, balances: Balances | None) -> list[Decision]:
     slices, classes = facts.snapshot.slices, facts.snapshot.classes
     desk.appraisal = appraising.of(facts.meters, slices, classes, selectors=desk.selectors, before=desk.appraisal)
     waiting = [group for group in facts.groups if group.waiting]
@@ -125,6 +128,7 @@ def _decide(desk: Desk, facts: Facts) -> list[Decision]:
         steps=desk.steps,
         profile=facts.profile,
         recall=desk.recall,
+        balances=balances,
     )
     placements = desk.book.placements.values()
     desk.world = worlds.of(facts.snapshot, placements, profile=desk.profile, before=desk.world)
@@ -132,59 +136,6 @@ def _decide(desk: Desk, facts: Facts) -> list[Decision]:
     world = landing.landed(desk.world, selectors=desk.selectors, steps=desk.steps)
     usage = {queue: {m: sum(use) for m, use in meters.items()} for queue, meters in desk.book.usage().items()}
     return deciding.decide_all(waiting, rules, world, usage)
-
-
-async def _grant(desk: Desk, facts: Facts, decisions: Sequence[Decision]) -> list[Decision]:
-    """Commit all grants, then place them in order. What the ledger does not take becomes a hold."""
-    if desk.away:
-        return [_held(decision, AWAY) for decision in decisions]
-    granted = {d.group.uid: (d.group, d.outcome) for d in decisions if isinstance(d.outcome, Grant)}
-    try:
-        entries = [_reservation(group, grant, desk.actor, facts.now) for group, grant in granted.values()]
-        refused = {entry.gang_uid for entry in await bookkeeping.reserve(desk, entries)}
-    except LedgerAwayError:
-        return [_held(decision, AWAY) for decision in decisions]
-
-    placed = [pair for uid, pair in granted.items() if uid not in refused]
-    waiting = {pod.meta.uid: pod for group, _ in placed for pod in group.waiting}
-    await writing.open_gates(desk, [(waiting[pod.uid], pod.node) for _, grant in placed for pod in grant.plan.pods])
-    for group, grant in placed:
-        await notices.admitted(desk.ports.reports, group, grant)
-    return [_held(decision, STILL_BOOKED) if decision.group.uid in refused else decision for decision in decisions]
-
-
-AWAY = Hold(
-    HoldReason.LEDGER_UNAVAILABLE,
-    "it could start, but the ledger's database does not answer and nothing is granted without a row",
-)
-STILL_BOOKED = Hold(
-    HoldReason.WAITING_FOR_CLAIMS,
-    "one of its pods or claims is still booked for another gang; it waits until that one has given it back",
-)
-
-
-def _held(decision: Decision, hold: Hold) -> Decision:
-    """Return a grant as the hold that it has become; anything else as it is."""
-    return replace(decision, outcome=hold) if isinstance(decision.outcome, Grant) else decision
-
-
-def _reservation(group: Group, grant: Grant, actor: str, now: datetime) -> Entry:
-    size = len(grant.plan.pods)
-    workload = group.identity.workload
-    return books.reserve(
-        gang_uid=group.uid,
-        gang=group.key,
-        queue=group.queue,
-        seats=[
-            Seat(pod_uid=pod.uid, pod=pod.pod, node=pod.node, claims=grant.claims[pod.uid]) for pod in grant.plan.pods
-        ],
-        holdings=grant.plan.holdings,
-        at=now,
-        actor=actor,
-        reason=f"{size} {'pod' if size == 1 else 'pods'} can be placed together within quota",
-        on_behalf_of=f"{workload.kind} {group.identity.namespace}/{workload.name}" if workload else group.key,
-        user=group.user,
-    )
 
 
 async def _report(desk: Desk, facts: Facts, decisions: Sequence[Decision]) -> Result:
@@ -199,9 +150,10 @@ async def _report(desk: Desk, facts: Facts, decisions: Sequence[Decision]) -> Re
         decisions=desk.decisions,
         backoffs=desk.backoffs,
         appraisal=desk.appraisal,
+        budgets=paying.uses(facts.tree, balances) if (balances := spending.reported(desk, facts)) else {},
     )
     gangs = [*(reporting.gang(group, basis) for group in facts.groups), *_idle(desk, facts)]
-    queues = [*reporting.queues(facts.groups, gangs, basis), *_malformed(facts.snapshot)]
+    queues = [*entitlements.queues(facts.groups, gangs, basis), *_malformed(facts.snapshot)]
     conditions = reporting.conditions(basis)
     granted = [d.group.uid for d in decisions if isinstance(d.outcome, Grant)]
     reports = desk.ports.reports
@@ -247,7 +199,7 @@ def _idle(desk: Desk, facts: Facts) -> list[GangReport]:
 
 def _malformed(snapshot: Snapshot) -> list[QueueReport]:
     return [
-        reporting.malformed_queue(name, str(error))
+        entitlements.malformed(name, str(error))
         for (kind, name), error in sorted(snapshot.malformed.items())
         if kind == "Queue"
     ]
@@ -259,9 +211,11 @@ def _next_try(desk: Desk, facts: Facts) -> datetime | None:
     What has ended and could not be acted on (a refused eviction, say) is tried again by the resync.
     """
     ends = [backoff.next_try for backoff in desk.backoffs.values()]
-    ends.append(times.next_mark(facts.now, ()))
+    ends.append(times.next_mark(times.budgets_of(facts.tree.queues.values()), facts.now))
     if desk.away:
         ends.append(facts.now + ASK_AGAIN)
+    if desk.overtaken:
+        ends.append(facts.now + LOOK_AGAIN)
     for placement in desk.book.placements.values():
         queue = facts.snapshot.queues.get(QueueName(placement.queue))
         if queue is not None and _is_starting(placement, facts.snapshot):

@@ -20,7 +20,9 @@ from admission.policy.deciding import Backoff, Decision
 from admission.policy.following import Sight
 from admission.policy.recalling import Recall
 from admission.policy.recognition import Group
+from admission.quota.accruals import QueueMeter
 from admission.quota.books import Book
+from admission.quota.budgets import Purse
 from admission.quota.tree import Tree
 
 
@@ -58,6 +60,14 @@ class Desk:
     """Whether the database did not answer in this cycle."""
     unposted: list[Entry] = field(default_factory=list)
     """What has happened and the ledger may not have yet, in order; the book has it already."""
+    booked: dict[datetime, dict[QueueMeter, int]] = field(default_factory=dict)
+    """Meter-seconds in the books from some moments on (where budgets' periods begin) up to their mark."""
+    split: set[datetime] = field(default_factory=set)
+    """Those of these moments that lay between two marks, so that the ledger has to be asked again."""
+    overtaken: bool = False
+    """Whether another cluster took from a shared budget in this cycle what this one was about to grant."""
+    elsewhere: dict[Purse, int] = field(default_factory=dict)
+    """What other clusters have taken of shared budgets."""
     profile: Profile = choosing.NEWEST
     """Which kube-scheduler was last decided like; what is remembered below is of that one."""
     selectors: Selectors = field(default_factory=lambda: Selectors(choosing.NEWEST.cel))

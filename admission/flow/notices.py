@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from admission.api.gangs import GangReport
 from admission.api.names import GangUid
 from admission.api.pods import Pod
+from admission.api.reasons import HoldReason
 from admission.api.reports import EventType, Notice
 from admission.errors import MusterError
 from admission.flow.ports import Reports
@@ -25,6 +26,9 @@ async def admitted(reports: Reports, group: Group, grant: Grant) -> None:
     for pod in group.waiting[:MOST]:
         message = f"gang {group.key} was admitted from queue {group.queue}; this pod goes to node {nodes[pod.meta.uid]}"
         await reports.notify(_about(pod, EventType.NORMAL, "Admitted", message))
+    for warning in grant.warnings:
+        message = f"gang {group.key} was admitted nevertheless: {warning}"
+        await reports.notify(_about(group.waiting[0], EventType.WARNING, HoldReason.BUDGET_EXHAUSTED, message))
 
 
 async def held(

@@ -22,10 +22,11 @@ from admission.dra.plans import NoPlan, Plan, PodDemand
 from admission.dra.releases import Profile
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
-from admission.policy import recognition
+from admission.policy import paying, recognition
 from admission.policy.recalling import Basis, Recall
 from admission.policy.recognition import Group
 from admission.quota import ordering
+from admission.quota.budgets import Balances, BudgetShortage
 from admission.quota.shortages import Shortage
 from admission.quota.standing import Standing, Usage
 from admission.quota.tree import Tree
@@ -60,6 +61,8 @@ class Rules:
     profile: Profile | None = field(default_factory=Profile)
     recall: Recall = field(default_factory=Recall)
     """The planner's holds of earlier cycles that may still stand."""
+    balances: Balances | None = None
+    """How the budgets stand, told of every grant. None where nobody knows; the caller then grants nothing."""
     most_grants: int = 64
     """Gangs granted before the cycle commits; those behind them are looked at in the next one."""
 
@@ -80,10 +83,14 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """A gang may start. claims: all that each pod uses, also those that are shared or were allocated before."""
+    """A gang may start. claims: all that each pod uses, also those that are shared or were allocated before.
+
+    warnings: what it lacks in budgets that only warn.
+    """
 
     plan: Plan
     claims: Mapping[Uid, tuple[Uid, ...]]
+    warnings: tuple[str, ...] = ()
 
 
 Outcome = Grant | Hold | Denial
@@ -139,6 +146,8 @@ def decide_all(groups: Sequence[Group], rules: Rules, world: World, usage: Usage
                 pods = {pod.meta.uid: pod for pod in group.waiting}
                 world = worlds.granted(world, outcome.plan, pods, group.key, outcome.claims)
                 standing.take(group.queue, outcome.plan.charge)
+                if rules.balances is not None:
+                    rules.balances.take(group.queue, outcome.plan.charge, paying.runtime_of(group))
                 rules.recall.end()
                 granted += 1
             elif isinstance(outcome, Hold) and queue.strategy is QueueingStrategy.STRICT_FIFO:
@@ -256,6 +265,27 @@ def backoff_is_over(inputs: Inputs) -> Hold | None:
     return Hold(HoldReason.START_TIMED_OUT, message, details)
 
 
+def meters_are_known(inputs: Inputs) -> Hold | None:
+    """Hold a gang that needs devices while a quota or budget that binds it is of a meter that does not exist.
+
+    Nobody can say what it would be charged. It is so as well when a Meter is removed while it is charged.
+    """
+    snapshot, tree = inputs.rules.snapshot, inputs.rules.tree
+    named = [(meter, name) for name in tree.path(inputs.queue.name) for meter in _meters_of(tree.queues[name])]
+    missing = next(((meter, name) for meter, name in named if meter not in snapshot.meters), None)
+    if missing is None or not any(demand.claims or demand.extended for demand in inputs.demands):
+        return None
+    meter, name = missing
+    unread = snapshot.malformed.get(("Meter", meter))
+    why = f"which cannot be read ({unread}); mend it" if unread else "which does not exist; create it"
+    message = f"queue {name} has a quota or budget of Meter {meter}, {why}, or take it out of the queue"
+    return Hold(HoldReason.QUEUE_INACTIVE, message, {"queue": name, "meter": meter, "reason": "MeterMissing"})
+
+
+def _meters_of(queue: Queue) -> list[MeterName]:
+    return sorted({*(quota.meter for quota in queue.quotas), *(budget.meter for budget in queue.budgets)})
+
+
 def classes_are_metered(inputs: Inputs) -> Denial | None:
     """Refuse claims of a class that no meter counts, unless the queue allows them."""
     if inputs.queue.unmetered is UnmeteredClasses.ALLOW:
@@ -298,6 +328,12 @@ def quota_may_suffice(inputs: Inputs) -> Hold | None:
     return None if shortage is None else Hold(HoldReason.QUOTA_EXCEEDED, shortage.message, shortage.details)
 
 
+def budget_may_suffice(inputs: Inputs) -> Hold | None:
+    """Hold the gang when a budget cannot pay even for the least that it can cost, for as long as it may run."""
+    shortage = _unpaid(inputs, _at_least(inputs))
+    return None if shortage is None else paying.hold(shortage)
+
+
 CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
     queue_is_active,
     queue_is_not_stopped,
@@ -306,10 +342,12 @@ CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
     gang_is_complete,
     claims_exist,
     backoff_is_over,
+    meters_are_known,
     classes_are_metered,
     scheduler_is_known,
     order_is_kept,
     quota_may_suffice,
+    budget_may_suffice,
 )
 """Cheap before dear, and what its owner can mend before what only time mends."""
 
@@ -328,32 +366,60 @@ def _planned(inputs: Inputs) -> Grant | Hold:
     known = inputs.rules.recall.of(inputs.group.uid, inputs.demands)
     if known is not None:
         return known
-    answer = _asked(inputs)
-    if isinstance(answer, Hold):
+    unpaid: dict[str, BudgetShortage] = {}
+    answer = _asked(inputs, unpaid)
+    # What a budget cannot pay for now it may pay for later, though nothing else changes: time alone is enough.
+    if isinstance(answer, Hold) and not unpaid:
         inputs.rules.recall.keep(inputs.group.uid, inputs.demands, answer)
     return answer
 
 
-def _asked(inputs: Inputs) -> Grant | Hold:
+def _asked(inputs: Inputs, unpaid: dict[str, BudgetShortage]) -> Grant | Hold:
+    """Ask the planner. unpaid: gets what alternatives were passed over for, by the sentence that says so."""
     rules = inputs.rules
+
+    def shortage(charge: Charge) -> Shortage | BudgetShortage | None:
+        found = _shortage(inputs, charge) or _unpaid(inputs, charge)
+        if isinstance(found, BudgetShortage):
+            unpaid[found.message] = found
+        return found
+
     answer = planning.plan(
         inputs.demands,
         inputs.world,
         meters=rules.meters,
         selectors=rules.selectors,
         steps=rules.steps,
-        affordable=lambda charge: _shortage(inputs, charge),
+        affordable=shortage,
     )
     if isinstance(answer, NoPlan):
         answer = planning.diagnose(
             answer, inputs.demands, inputs.world, meters=rules.meters, selectors=rules.selectors, steps=rules.steps
         )
+        if answer.kind is plans.Kind.OVER_QUOTA and answer.message in unpaid:
+            return paying.hold(unpaid[answer.message])
         return Hold(HOLDS[answer.kind], answer.message, answer.details)
-    return Grant(plan=answer, claims={d.pod.meta.uid: tuple(c.meta.uid for c in d.claims) for d in inputs.demands})
+    claims = {d.pod.meta.uid: tuple(c.meta.uid for c in d.claims) for d in inputs.demands}
+    return Grant(plan=answer, claims=claims, warnings=_warnings(inputs, answer.charge))
 
 
 def _shortage(inputs: Inputs, charge: Charge) -> Shortage | None:
     return inputs.standing.charge_fits(inputs.queue.name, charge)
+
+
+def _unpaid(inputs: Inputs, charge: Charge) -> BudgetShortage | None:
+    balances = inputs.rules.balances
+    if balances is None:
+        return None
+    return balances.shortage(inputs.queue.name, charge, paying.runtime_of(inputs.group))
+
+
+def _warnings(inputs: Inputs, charge: Charge) -> tuple[str, ...]:
+    balances = inputs.rules.balances
+    if balances is None:
+        return ()
+    found = balances.warnings(inputs.queue.name, charge, paying.runtime_of(inputs.group))
+    return tuple(shortage.message for shortage in found)
 
 
 def _at_least(inputs: Inputs) -> Charge:

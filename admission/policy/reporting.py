@@ -1,6 +1,8 @@
-"""What people are told: the status of every gang, queue and meter, from one snapshot and what was decided on it."""
+"""What people are told: the status of every gang and meter, from one snapshot and what was decided on it.
 
-from collections import Counter
+That of queues is made in `entitlements`, from the same facts.
+"""
+
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -8,17 +10,15 @@ from admission.api.entries import Placement
 from admission.api.gangs import Charge, Gang, GangReport, Phase, PlannedClaim, PlannedPod
 from admission.api.meta import Condition, ConditionStatus
 from admission.api.names import GangUid, MeterName, QueueName
-from admission.api.queues import Queue
 from admission.api.reasons import Denial, Hold, HoldReason
-from admission.api.reports import ConditionReport, MeterUse, QueueReport
+from admission.api.reports import BudgetUse, ConditionReport
 from admission.api.snapshot import Snapshot
 from admission.dra import appraising
 from admission.dra.appraising import Appraisal
 from admission.dra.metering import Meters
 from admission.policy.deciding import Backoff, Decision, Grant
 from admission.policy.recognition import Group
-from admission.quota.available import Loans
-from admission.quota.books import Book, Use
+from admission.quota.books import Book
 from admission.quota.tree import Tree
 
 PIN = "Pin"
@@ -44,6 +44,8 @@ class Facts:
     appraisal: Appraisal = appraising.NOTHING
     decisions: Mapping[GangUid, Decision] = field(default_factory=dict)
     backoffs: Mapping[GangUid, Backoff] = field(default_factory=dict)
+    budgets: Mapping[QueueName, tuple[BudgetUse, ...]] = field(default_factory=dict)
+    """How the budgets of each queue stand."""
 
 
 def gang(group: Group, facts: Facts) -> GangReport:
@@ -96,26 +98,6 @@ def charge_of(placement: Placement | None) -> Charge:
     return total
 
 
-def queues(groups: Iterable[Group], reports: Iterable[GangReport], facts: Facts) -> list[QueueReport]:
-    """Return the status of every queue."""
-    phases: dict[QueueName, Counter[Phase]] = {}
-    for report in reports:
-        phases.setdefault(report.queue, Counter())[report.phase] += 1
-    pending = _pending(groups, facts)
-    usage = facts.book.usage()
-    loans = _loans(facts, usage, pending)
-    return [
-        QueueReport(
-            name=name,
-            generation=queue.meta.generation,
-            conditions=(_active(queue, facts.tree),),
-            meters=_uses(queue, pending.get(name, {}), usage.get(name, {}), loans),
-            gangs=dict(phases.get(name, {})),
-        )
-        for name, queue in sorted(facts.snapshot.queues.items())
-    ]
-
-
 def conditions(facts: Facts) -> list[ConditionReport]:
     """Return the conditions of every meter and claim policy."""
     meters = [
@@ -132,7 +114,7 @@ def conditions(facts: Facts) -> list[ConditionReport]:
             plural="meters",
             name=name,
             generation=0,
-            conditions=(_condition("Ready", "Malformed", str(error), holds=False),),
+            conditions=(condition("Ready", "Malformed", str(error), holds=False),),
         )
         for (kind, name), error in sorted(facts.snapshot.malformed.items())
         if kind == "Meter"
@@ -142,6 +124,12 @@ def conditions(facts: Facts) -> list[ConditionReport]:
         for name, meta in sorted(facts.snapshot.policies.items())
     ]
     return [*meters, *policies]
+
+
+def condition(kind: str, reason: str, message: str, *, holds: bool) -> Condition:
+    """Return a condition that holds or does not."""
+    status = ConditionStatus.TRUE if holds else ConditionStatus.FALSE
+    return Condition(type=kind, status=status, reason=reason, message=message)
 
 
 def idle(record: Gang, backoffs: Mapping[GangUid, Backoff]) -> GangReport:
@@ -167,11 +155,6 @@ def idle(record: Gang, backoffs: Mapping[GangUid, Backoff]) -> GangReport:
     )
 
 
-def malformed_queue(name: str, message: str) -> QueueReport:
-    """Return the status of a Queue that cannot be read."""
-    return QueueReport(name=QueueName(name), conditions=(_condition("Active", "Malformed", message, holds=False),))
-
-
 def _hold(decision: Decision | None) -> Hold | Denial | None:
     return None if decision is None or isinstance(decision.outcome, Grant) else decision.outcome
 
@@ -194,69 +177,15 @@ def _plan(placement: Placement | None) -> tuple[PlannedPod, ...]:
     )
 
 
-def _pending(groups: Iterable[Group], facts: Facts) -> dict[QueueName, dict[MeterName, int]]:
-    pending: dict[QueueName, dict[MeterName, int]] = {}
-    for group in groups:
-        decision = facts.decisions.get(group.uid)
-        if decision is None or isinstance(decision.outcome, Grant):
-            continue
-        amounts = pending.setdefault(group.queue, {})
-        for meter, amount in decision.needed.items():
-            amounts[meter] = amounts.get(meter, 0) + amount
-    return pending
-
-
-def _loans(
-    facts: Facts,
-    usage: Mapping[QueueName, Mapping[MeterName, Use]],
-    pending: Mapping[QueueName, Mapping[MeterName, int]],
-) -> dict[MeterName, Loans]:
-    """Return the loans of every meter that some queue has, uses or waits for."""
-    totals = {name: {meter: sum(use) for meter, use in meters.items()} for name, meters in usage.items()}
-    quotas = (quota.meter for queue in facts.snapshot.queues.values() for quota in queue.quotas)
-    meters = {*quotas, *(meter for part in (*usage.values(), *pending.values()) for meter in part)}
-    return {meter: Loans(facts.tree, totals, meter) for meter in meters}
-
-
-def _uses(
-    queue: Queue, pending: Mapping[MeterName, int], own: Mapping[MeterName, Use], loans: Mapping[MeterName, Loans]
-) -> dict[MeterName, MeterUse]:
-    quotas = {quota.meter: quota.nominal for quota in queue.quotas}
-    found: dict[MeterName, MeterUse] = {}
-    for meter in sorted({*quotas, *own, *pending}):
-        reserved, used = own.get(meter, (0, 0))
-        found[meter] = MeterUse(
-            nominal=quotas.get(meter, 0),
-            reserved=reserved,
-            used=used,
-            borrowed=loans[meter].borrowed(queue.name),
-            lent=loans[meter].lent(queue.name),
-            pending=pending.get(meter, 0),
-        )
-    return found
-
-
-def _active(queue: Queue, tree: Tree) -> Condition:
-    flaw = tree.flaws.get(queue.name)
-    if flaw is not None:
-        return _condition("Active", flaw.reason, flaw.message, holds=False)
-    return _condition("Active", "Ready", "the queue admits gangs", holds=True)
-
-
 def _ready(name: MeterName, classes: Iterable[str], facts: Facts) -> Condition:
     flaws = facts.meters.flaws.get(name)
     if flaws:
-        return _condition("Ready", "Malformed", f"meter {name}: {'; '.join(map(str, flaws))}", holds=False)
+        return condition("Ready", "Malformed", f"meter {name}: {'; '.join(map(str, flaws))}", holds=False)
     failure = facts.appraisal.failures.get(name)
     if failure is not None:
-        return _condition("Ready", "FailsOnDevices", failure.message, holds=False)
+        return condition("Ready", "FailsOnDevices", failure.message, holds=False)
     missing = sorted(set(classes) - set(facts.snapshot.classes))
     if missing:
         message = f"counts; no DeviceClass is called {', '.join(missing)} yet"
-        return _condition("Ready", "ClassMissing", message, holds=True)
-    return _condition("Ready", "Counting", "every source is understood", holds=True)
-
-
-def _condition(kind: str, reason: str, message: str, *, holds: bool) -> Condition:
-    status = ConditionStatus.TRUE if holds else ConditionStatus.FALSE
-    return Condition(type=kind, status=status, reason=reason, message=message)
+        return condition("Ready", "ClassMissing", message, holds=True)
+    return condition("Ready", "Counting", "every source is understood", holds=True)

@@ -8,6 +8,8 @@ ends, so that what a period has used is a sum of whole marks.
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
+from admission.api.queues import Budget, Queue
+from admission.quota import periods
 from admission.quota.books import Book
 
 HOUR = timedelta(hours=1)
@@ -27,22 +29,28 @@ def behind(now: datetime, time: datetime) -> timedelta:
     return late if late >= NOTABLE else timedelta(0)
 
 
-def marks(book: Book, now: datetime, edges: Iterable[datetime]) -> list[datetime]:
+def marks(book: Book, budgets: Iterable[Budget], now: datetime) -> list[datetime]:
     """Return the times at which the books have to be marked before anything of `now` is written, in order.
 
-    edges: where periods of budgets begin and end. Of full hours only the latest counts: after a long pause the books
-    are not filled with empty marks. A time before the latest entry is left out, since time never goes back; the
-    lines themselves tell what was used around it.
+    Of full hours only the latest counts: after a long pause the books are not filled with empty marks. A time before
+    the latest entry is left out, since time never goes back; the lines themselves tell what was used around it.
     """
     since = book.marked or book.at
     if since is None or book.at is None:
         return []
+    edges = periods.boundaries(budgets, after=since, until=now)
     return sorted(time for time in {*edges, _hour(now)} if since < time <= now and time >= book.at)
 
 
-def next_mark(now: datetime, edges: Iterable[datetime]) -> datetime:
-    """Return the next time at which a mark is due. edges: where periods of budgets end."""
-    return min((time for time in (*edges, _hour(now) + HOUR) if time > now), default=_hour(now) + HOUR)
+def next_mark(budgets: Iterable[Budget], now: datetime) -> datetime:
+    """Return the next time at which a mark is due."""
+    hour = _hour(now) + HOUR
+    return min((*periods.boundaries(budgets, after=now, until=hour), hour))
+
+
+def budgets_of(queues: Iterable[Queue]) -> frozenset[Budget]:
+    """Return the budgets that queues have, each once."""
+    return frozenset(budget for queue in queues for budget in queue.budgets)
 
 
 def _hour(now: datetime) -> datetime:

@@ -336,7 +336,9 @@ def _status() -> Schema:
             "observedGeneration": kubernetes.generation(),
             "conditions": kubernetes.conditions(
                 "Active: gangs can be admitted; when False, the reason says whether the queue is stopped, its parent "
-                "is missing, or the tree has a cycle or is too deep."
+                "is missing, or the tree has a cycle or is too deep. QuotaWithin: no more is used than the quotas "
+                "allow. MetersKnown: every meter that the queue names exists. BudgetLeft: something is left of every "
+                "budget."
             ),
             "meters": fields.sequence("Use against quota, one entry per meter.", _use(), most=128, keys=("meter",)),
             "budgets": fields.sequence("The budgets and what was spent of them.", _spent(), most=16),
@@ -379,7 +381,8 @@ def _spent() -> Schema:
             "hours": fields.hours_seen("The whole budget."),
             "spent": fields.hours_seen("What was used since start."),
             "promised": fields.hours_seen("What the gangs that were let in may still use before end."),
-            "left": fields.hours_seen("What hours has left over spent and promised; negative when it is overspent."),
+            "elsewhere": fields.hours_seen("What other clusters have spent and promised of a Global budget."),
+            "left": fields.hours_seen("What hours has left over all of these; negative when it is overspent."),
             "period": fields.text("The kind of period; absent for a fixed start and end.", maxLength=16),
             "start": fields.time("When the present period began."),
             "end": fields.time("When it ends."),

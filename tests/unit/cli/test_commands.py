@@ -131,6 +131,7 @@ def test_the_json_of_simulate_has_the_documented_fields(run: Run, hardware: str)
             "demo-claims": {"nominal": "10", "used": "4", "borrowed": "0", "lent": "0", "pending": "0"},
             "demo-gpus": {"nominal": "16", "used": "16", "borrowed": "0", "lent": "0", "pending": "0"},
         },
+        "budgets": [],
     }
 
 

@@ -11,11 +11,12 @@ from admission.api.gangs import GangReport, Phase, PlannedClaim, PlannedPod
 from admission.api.meta import Condition, ConditionStatus, Owner
 from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.api.reasons import Denial, DenyReason, Hold, HoldReason
-from admission.api.reports import MeterUse, QueueReport
+from admission.api.reports import BudgetUse, MeterUse, QueueReport
 from admission.cli import advising, statuses
 from admission.cluster import statuses as written
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+NOON = datetime(2026, 4, 1, 12, tzinfo=UTC)
 JOB = Owner(api_version="batch/v1", kind="Job", name="train", uid=Uid("u-1"), controller=True)
 DEVICE = RequestDevice(request="gpu", device=DeviceId("gpu.example.com", "one", "gpu-0"))
 
@@ -68,6 +69,10 @@ def test_a_queue_is_read_back_as_it_was_written() -> None:
         generation=4,
         conditions=(Condition(type="Active", status=ConditionStatus.TRUE, reason="Ready", message="it admits"),),
         meters={MeterName("gpus"): MeterUse(nominal=8, reserved=1, used=2, borrowed=3, lent=4, pending=5)},
+        budgets=(
+            BudgetUse(meter=MeterName("gpus"), limit=36_000, spent=1, promised=2, start=NOON, end=NOW, period="Day"),
+            BudgetUse(meter=MeterName("gpus"), limit=1, spent=3_601, elsewhere=7, start=NOON, end=NOW, scope="Global"),
+        ),
         gangs={phase: 1 for phase in Phase if phase is not Phase.FINISHED},
     )
     obj = {"metadata": {"name": "team", "generation": 4}, "status": written.queue_status(report, {}, now=NOW)}

@@ -70,8 +70,9 @@ class Ledger(memory.Ledger):
         return await super().post_all(entries, **options)
 
 
-def a_desk(cluster: Cluster, ledger: Ledger, **options: Any) -> Desk:
-    ledger.cluster = cluster
+def a_desk(cluster: Cluster, ledger: memory.Ledger, **options: Any) -> Desk:
+    if isinstance(ledger, Ledger):
+        ledger.cluster = cluster
     ports = Ports(view=cluster, pods=cluster, workloads=cluster, reports=cluster, ledger=ledger)
     return Desk(ports=ports, actor="test", epoch=1, **options)
 

@@ -1,0 +1,108 @@
+"""Committing what was decided: the rows of all grants first, then the gates of those that the ledger has taken."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from admission.api.entries import BudgetShare, Entry, Seat
+from admission.api.names import GangUid
+from admission.api.reasons import Hold, HoldReason
+from admission.errors import BudgetTakenError, LedgerAwayError, Share
+from admission.flow import bookkeeping, notices, writing
+from admission.flow.desks import Desk, Facts
+from admission.policy import paying
+from admission.policy.deciding import Decision, Grant
+from admission.policy.recognition import Group
+from admission.quota import books
+from admission.quota.budgets import Balances
+
+Granted = Mapping[GangUid, tuple[Group, Grant]]
+
+AWAY = Hold(
+    HoldReason.LEDGER_UNAVAILABLE,
+    "it could start, but the ledger's database does not answer and nothing is granted without a row",
+)
+STILL_BOOKED = Hold(
+    HoldReason.WAITING_FOR_CLAIMS,
+    "one of its pods or claims is still booked for another gang; it waits until that one has given it back",
+)
+
+
+async def grant(desk: Desk, facts: Facts, decisions: Sequence[Decision], balances: Balances | None) -> list[Decision]:
+    """Commit all grants, then place them in order. What the ledger does not take becomes a hold.
+
+    balances: with the grants promised.
+    """
+    granted = {d.group.uid: (d.group, d.outcome) for d in decisions if isinstance(d.outcome, Grant)}
+    holds = await _committed(desk, facts, granted, balances)
+
+    placed = [pair for uid, pair in granted.items() if uid not in holds]
+    waiting = {pod.meta.uid: pod for group, _ in placed for pod in group.waiting}
+    await writing.open_gates(desk, [(waiting[pod.uid], pod.node) for _, grant in placed for pod in grant.plan.pods])
+    for group, given in placed:
+        await notices.admitted(desk.ports.reports, group, given)
+    return [replace(d, outcome=holds[d.group.uid]) if d.group.uid in holds else d for d in decisions]
+
+
+async def _committed(desk: Desk, facts: Facts, granted: Granted, balances: Balances | None) -> Mapping[GangUid, Hold]:
+    """Post the reservations; return what holds those that the ledger has not taken."""
+    if desk.away or balances is None:
+        return dict.fromkeys(granted, AWAY)
+    holds: dict[GangUid, Hold] = {}
+    left = dict(granted)
+    while left:
+        entries = [_reservation(group, grant, desk.actor, facts.now) for group, grant in left.values()]
+        try:
+            refused = await bookkeeping.reserve(desk, entries, _shares(facts, left, balances))
+        except LedgerAwayError:
+            return dict.fromkeys(granted, AWAY)
+        except BudgetTakenError as error:
+            # Another cluster was quicker. Those who have nothing to do with that budget need not wait for it.
+            desk.overtaken = True
+            for uid in _drawing_on(facts, left, error.share):
+                group, given = left.pop(uid)
+                balances.give_back(group.queue, given.plan.charge, paying.runtime_of(group))
+                holds[uid] = _taken(error.share)
+        else:
+            return holds | {entry.gang_uid: STILL_BOOKED for entry in refused}
+    return holds
+
+
+def _shares(facts: Facts, granted: Granted, balances: Balances) -> tuple[BudgetShare, ...]:
+    """Return what this cluster will have taken of the shared budgets that the grants draw on."""
+    return tuple(share for share in balances.shares() if _drawing_on(facts, granted, share))
+
+
+def _drawing_on(facts: Facts, granted: Granted, share: Share) -> list[GangUid]:
+    return [
+        uid
+        for uid, (group, given) in granted.items()
+        if paying.draws_on(facts.tree, share, group.queue, given.plan.charge)
+    ]
+
+
+def _taken(share: Share) -> Hold:
+    message = (
+        f"other clusters have just taken what was left of the budget of {share.meter} of queue {share.queue};"
+        " it is tried again at once"
+    )
+    return Hold(HoldReason.BUDGET_EXHAUSTED, message, {"queue": share.queue, "meter": share.meter})
+
+
+def _reservation(group: Group, grant: Grant, actor: str, now: datetime) -> Entry:
+    size = len(grant.plan.pods)
+    workload = group.identity.workload
+    return books.reserve(
+        gang_uid=group.uid,
+        gang=group.key,
+        queue=group.queue,
+        seats=[
+            Seat(pod_uid=pod.uid, pod=pod.pod, node=pod.node, claims=grant.claims[pod.uid]) for pod in grant.plan.pods
+        ],
+        holdings=grant.plan.holdings,
+        at=now,
+        actor=actor,
+        reason=f"{size} {'pod' if size == 1 else 'pods'} can be placed together within quota",
+        on_behalf_of=f"{workload.kind} {group.identity.namespace}/{workload.name}" if workload else group.key,
+        user=group.user,
+    )

@@ -1,0 +1,159 @@
+"""The status of every queue: use against quota, budgets, what waits, and what is wrong with its entitlement.
+
+One standing of all queues answers for all of them. What is wrong is a condition with the mend: `Active`, and for queues
+with quotas or budgets `QuotaWithin`, `MetersKnown` and `BudgetLeft`.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from admission.api import quantities
+from admission.api.gangs import GangReport, Phase
+from admission.api.meta import Condition
+from admission.api.names import MeterName, QueueName
+from admission.api.queues import OnExhausted, Queue
+from admission.api.reports import BudgetUse, MeterUse, QueueReport
+from admission.policy import reporting
+from admission.policy.deciding import Grant
+from admission.policy.recognition import Group
+from admission.policy.reporting import Facts
+from admission.quota import budgets as budgets_
+from admission.quota.books import Use
+from admission.quota.standing import Standing
+
+Amounts = Mapping[QueueName, Mapping[MeterName, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sums:
+    """What all queues' statuses are made of."""
+
+    facts: Facts
+    uses: Mapping[QueueName, Mapping[MeterName, Use]]
+    pending: Amounts
+    standing: Standing
+
+
+def queues(groups: Iterable[Group], reports: Iterable[GangReport], facts: Facts) -> list[QueueReport]:
+    """Return the status of every queue."""
+    phases: dict[QueueName, Counter[Phase]] = {}
+    for report in reports:
+        phases.setdefault(report.queue, Counter())[report.phase] += 1
+    uses = facts.book.usage()
+    totals = {name: {meter: sum(use) for meter, use in meters.items()} for name, meters in uses.items()}
+    sums = _Sums(facts=facts, uses=uses, pending=_pending(groups, facts), standing=Standing(facts.tree, totals))
+    return [
+        QueueReport(
+            name=name,
+            generation=queue.meta.generation,
+            conditions=tuple(_conditions(queue, sums)),
+            meters=_uses(queue, sums),
+            budgets=facts.budgets.get(name, ()),
+            gangs=dict(phases.get(name, {})),
+        )
+        for name, queue in sorted(facts.snapshot.queues.items())
+    ]
+
+
+def malformed(name: str, message: str) -> QueueReport:
+    """Return the status of a Queue that cannot be read."""
+    active = reporting.condition("Active", "Malformed", message, holds=False)
+    return QueueReport(name=QueueName(name), conditions=(active,))
+
+
+def _pending(groups: Iterable[Group], facts: Facts) -> Amounts:
+    pending: dict[QueueName, dict[MeterName, int]] = {}
+    for group in groups:
+        decision = facts.decisions.get(group.uid)
+        if decision is None or isinstance(decision.outcome, Grant):
+            continue
+        amounts = pending.setdefault(group.queue, {})
+        for meter, amount in decision.needed.items():
+            amounts[meter] = amounts.get(meter, 0) + amount
+    return pending
+
+
+def _uses(queue: Queue, sums: _Sums) -> dict[MeterName, MeterUse]:
+    quotas = {quota.meter: quota.nominal for quota in queue.quotas}
+    own, pending = sums.uses.get(queue.name, {}), sums.pending.get(queue.name, {})
+    found: dict[MeterName, MeterUse] = {}
+    for meter in sorted({*quotas, *own, *pending}):
+        reserved, used = own.get(meter, (0, 0))
+        found[meter] = MeterUse(
+            nominal=quotas.get(meter, 0),
+            reserved=reserved,
+            used=used,
+            borrowed=sums.standing.borrowed(queue.name, meter),
+            lent=sums.standing.lent(queue.name, meter),
+            pending=pending.get(meter, 0),
+        )
+    return found
+
+
+def _conditions(queue: Queue, sums: _Sums) -> Iterator[Condition]:
+    flaw = sums.facts.tree.flaws.get(queue.name)
+    if flaw is not None:
+        yield reporting.condition("Active", flaw.reason, flaw.message, holds=False)
+    else:
+        yield reporting.condition("Active", "Ready", "the queue admits gangs", holds=True)
+    if queue.quotas:
+        yield _quota_within(queue, sums)
+    if queue.quotas or queue.budgets:
+        yield _meters_known(queue, sums)
+    if queue.budgets:
+        yield _budget_left(queue, sums.facts.budgets.get(queue.name, ()))
+
+
+def _quota_within(queue: Queue, sums: _Sums) -> Condition:
+    """Say whether more is used under the queue than it could ever take, as after a quota was lowered."""
+    over = [quota.meter for quota in queue.quotas if _is_over(queue.name, quota.meter, sums)]
+    if not over:
+        return reporting.condition("QuotaWithin", "Within", "no more is used than the quotas allow", holds=True)
+    meter = min(over)
+    used, most = sums.standing.usage(queue.name, meter), sums.standing.potential(queue.name, meter)
+    message = (
+        f"{quantities.render(used)} {meter} are used, more than the {quantities.render(most)} that the queue can have;"
+        " nothing is evicted for it, and nothing that needs more starts until enough has ended or the quota is raised"
+    )
+    return reporting.condition("QuotaWithin", "OverNominal", message, holds=False)
+
+
+def _is_over(name: QueueName, meter: MeterName, sums: _Sums) -> bool:
+    return sums.standing.usage(name, meter) > sums.standing.potential(name, meter) and sums.facts.tree.active(name)
+
+
+def _meters_known(queue: Queue, sums: _Sums) -> Condition:
+    named = {quota.meter: "quotas" for quota in queue.quotas} | {b.meter: "budgets" for b in queue.budgets}
+    missing = sorted(meter for meter in named if meter not in sums.facts.snapshot.meters)
+    if not missing:
+        return reporting.condition("MetersKnown", "Known", "every meter that the queue names exists", holds=True)
+    meter = missing[0]
+    charged = sum(sums.uses.get(queue.name, {}).get(meter, Use(0, 0)))
+    stays = (
+        f"; the {quantities.render(charged)} that are charged stay so until their claims are gone" if charged else ""
+    )
+    unread = sums.facts.snapshot.malformed.get(("Meter", meter))
+    why = f"Meter {meter} cannot be read ({unread})" if unread else f"there is no Meter {', '.join(missing)}"
+    message = (
+        f"{why}: create it, or take it from spec.{named[meter]}; no gang that needs devices starts here before{stays}"
+    )
+    return reporting.condition("MetersKnown", "MeterMissing", message, holds=False)
+
+
+def _budget_left(queue: Queue, budgets: Iterable[BudgetUse]) -> Condition:
+    """Say whether something is left of every budget of the queue."""
+    spent = [budget for budget in budgets if budget.start is not None and budget.left <= 0]
+    if not spent:
+        return reporting.condition("BudgetLeft", "Left", "something is left of every budget", holds=True)
+    # One that holds gangs back tells more than one that only warns.
+    budget = min(spent, key=lambda budget: (budget.on_exhausted != OnExhausted.HOLD, budget.meter))
+    then = (
+        "gangs are admitted nevertheless" if budget.on_exhausted == OnExhausted.WARN else "nothing that needs it starts"
+    )
+    end = budget.end.isoformat().replace("+00:00", "Z") if budget.end else ""
+    message = (
+        f"the {budgets_.hours(budget.limit)} {budget.meter}-hours of queue {queue.name} until {end} are spent or"
+        f" promised to gangs that run; {then}; wait for the end of the period, or raise spec.budgets"
+    )
+    return reporting.condition("BudgetLeft", "BudgetExhausted", message, holds=False)

@@ -1,0 +1,73 @@
+"""What gangs are paid for, and how the budgets of the queues stand: between `quota.budgets` and the rest.
+
+A gang is paid for as long as it says that it runs: `spec.runtime` of a Gang that a user wrote, else the longest
+`muster.dev/runtime` of its pods.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+
+from admission.api import durations, names
+from admission.api.gangs import Charge
+from admission.api.names import GangUid, MeterName, QueueName
+from admission.api.pods import Pod
+from admission.api.reasons import Hold, HoldReason
+from admission.api.reports import BudgetUse
+from admission.errors import Share
+from admission.policy import recognition
+from admission.policy.recognition import Group
+from admission.quota.budgets import Balance, Balances, BudgetShortage
+from admission.quota.tree import Tree
+
+
+def runtime_of(group: Group) -> timedelta | None:
+    """Return how long a gang says that it runs; None when it does not."""
+    record = group.record
+    if record is not None and record.written_by_user and record.runtime is not None:
+        return record.runtime
+    return max((stated for pod in group.pods if (stated := _stated(pod)) is not None), default=None)
+
+
+def runtimes(groups: Iterable[Group]) -> dict[GangUid, timedelta]:
+    """Return the runtimes of the gangs that state one."""
+    return {group.uid: stated for group in groups if (stated := runtime_of(group)) is not None}
+
+
+def hold(shortage: BudgetShortage) -> Hold:
+    """Return why a gang waits that a budget cannot pay for."""
+    return Hold(HoldReason.BUDGET_EXHAUSTED, shortage.message, shortage.details)
+
+
+def draws_on(tree: Tree, share: Share, queue: QueueName, charge: Charge) -> bool:
+    """Return whether a gang of a queue is paid from a shared budget."""
+    return bool(charge.get(MeterName(share.meter))) and share.queue in tree.path(queue)
+
+
+def uses(tree: Tree, balances: Balances) -> Mapping[QueueName, tuple[BudgetUse, ...]]:
+    """Return how the budgets stand, for the status of their queues; without windows that are not open."""
+    return {name: tuple(map(_use, balances.of(name))) for name, queue in tree.queues.items() if queue.budgets}
+
+
+def _use(balance: Balance) -> BudgetUse:
+    budget = balance.budget
+    return BudgetUse(
+        meter=budget.meter,
+        limit=budget.seconds,
+        spent=balance.spent,
+        promised=balance.promised,
+        elsewhere=balance.elsewhere,
+        period=budget.period or "",
+        start=balance.span.start,
+        end=balance.span.end,
+        scope=budget.scope,
+        on_exhausted=budget.on_exhausted,
+    )
+
+
+def _stated(pod: Pod) -> timedelta | None:
+    """Return `muster.dev/runtime`; None when it is absent or no duration (the webhook has refused that)."""
+    text = recognition.setting(pod, names.RUNTIME)
+    try:
+        return durations.parse_positive(text) if text else None
+    except ValueError:
+        return None
