@@ -20,9 +20,10 @@ module `encoding`, as canonical JSON in ASCII with sorted keys.
 """
 
 import hashlib
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -85,36 +86,43 @@ def instant(at: datetime) -> str:
 
 
 def chained(  # noqa: PLR0913, PLR0917 - by position, since verification computes many
-    cluster: str, epoch: int, sequence: int, previous: str, said: Sequence[str], lines: Sequence[Line]
+    cluster: str, epoch: int, sequence: int, previous: str, said: Sequence[str], lines: Sequence[Sequence[str]]
 ) -> str:
     """Return the digest of columns at their place in the chain of a cluster, in format 2."""
-    return hashlib.sha256(_encode((FORMAT, cluster, epoch, sequence, previous, *said, lines))).hexdigest()
+    return hashlib.sha256(document(cluster, epoch, sequence, previous, said, lines)).hexdigest()
+
+
+def document(  # noqa: PLR0913, PLR0917 - the same
+    cluster: str, epoch: int, sequence: int, previous: str, said: Sequence[str], lines: Sequence[Sequence[str]]
+) -> bytes:
+    """Return what is hashed in format 2."""
+    return _encode((FORMAT, cluster, epoch, sequence, previous, *said, lines))
+
+
+def chained_before(  # noqa: PLR0913, PLR0917 - the same
+    cluster: str, epoch: int, sequence: int, previous: str, said: Sequence[str], lines: Sequence[Sequence[str]]
+) -> str:
+    """Return the same in format 1. Raises ValueError when a column that holds JSON does not."""
+    fields: dict[str, Any] = {
+        **dict(zip(Said._fields, said, strict=True)),
+        "cluster": cluster,
+        "epoch": epoch,
+        "sequence": sequence,
+        "previous": previous,
+        "postings": lines,
+    }
+    for name in ("seats", "holdings", "closes"):
+        fields[name] = json.loads(fields[name])
+    if not fields["user"]:
+        del fields["user"]
+    return hashlib.sha256(encoding.text(fields).encode()).hexdigest()
+
+
+CHAINED = {1: chained_before, FORMAT: chained}
 
 
 def digest(  # noqa: PLR0913 - a place in a chain is all of this, by name
     entry: Entry, *, cluster: str, epoch: int, sequence: int, previous: str, form: int = FORMAT
 ) -> str:
     """Return the digest of an entry at its place in the chain of a cluster, in one of the formats."""
-    if form == FORMAT:
-        return chained(cluster, epoch, sequence, previous, said(entry), lines(entry))
-    document = {
-        "cluster": cluster,
-        "epoch": epoch,
-        "sequence": sequence,
-        "previous": previous,
-        "kind": entry.kind,
-        "key": entry.key,
-        "at": instant(entry.at),
-        "actor": entry.actor,
-        "reason": entry.reason,
-        "queue": entry.queue,
-        "on_behalf_of": entry.on_behalf_of,
-        "gang_uid": entry.gang_uid,
-        "gang": entry.gang,
-        "postings": lines(entry),
-        "seats": encoding.of_seats(entry.seats),
-        "holdings": encoding.of_holdings(entry.holdings),
-        "closes": entry.closes,
-        **({"user": entry.user} if entry.user else {}),
-    }
-    return hashlib.sha256(encoding.text(document).encode()).hexdigest()
+    return CHAINED[form](cluster, epoch, sequence, previous, said(entry), lines(entry))

@@ -1,0 +1,347 @@
+"""The books replayed fast, as long as they are right.
+
+A transaction's document (see `documents`) is hashed as it is, and of what it says only that is read which changes the
+books. `Quick` keeps the rules of `quota.forms` and `quota.books.Draft`; where a transaction breaks one of them, it says
+no more than that. `verifying.Replay`, which goes by those modules themselves, then finds out what is wrong.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from admission.api import quantities
+from admission.api.devices import DeviceId
+from admission.api.entries import Bucket, Holding, Kind, Placement, RequestDevice, Seat
+from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.ledger import documents, encoding, hashing
+from admission.ledger.documents import Document
+from admission.quota.accruals import Accrual
+from admission.quota.books import Account, Book
+
+
+class DoubtError(Exception):
+    """A transaction breaks a rule; somebody has to look closer."""
+
+
+class Quick:
+    """The chain and the books, as far as they are right."""
+
+    def __init__(self, cluster: str, *, sequence: int, epoch: int, digest: str, book: Book) -> None:
+        self.cluster = cluster
+        self.sequence = sequence
+        self.epoch = epoch
+        self.digest = digest
+        self.before = ""
+        """The digest before the last one."""
+        self._at = "" if book.at is None else hashing.instant(book.at)
+        self._accounts = _Accounts(book)
+        self._open = _Open(book)
+
+    def take(self, written: Sequence[bytes]) -> bool:
+        """Follow the chain up to the first transaction that does not belong where it stands; return whether none is so.
+
+        Raises DoubtError when what one of them says cannot be; these books are of no use then.
+        """
+        for one in written:
+            document = self._follow(one)
+            if document is None:
+                return False
+            try:
+                self._accounts.post(document)
+                if document.closes != "[]" or document.holdings != "[]" or document.seats != "[]":
+                    self._open.place(document)
+            except ValueError as error:  # of a number or a time
+                raise DoubtError from error
+            self._at = max(self._at, document.at)
+        return True
+
+    def book(self) -> Book:
+        """Return what is open, and every balance."""
+        placements = self._open.placements()
+        return Book(
+            placements=placements,
+            balances=self._accounts.balances(),
+            owners={uid: gang for gang, one in placements.items() for uid in (*one.seats, *one.holdings)},
+            sequence=self.sequence,
+            at=datetime.fromisoformat(self._at) if self._at else None,
+            marked=self._accounts.marked(),
+            accruals=self._accounts.accruals(),
+        )
+
+    def _follow(self, written: bytes) -> Document | None:
+        try:
+            form, digest, text = written.split(b" ", 2)
+            document = documents.read(text)
+        except ValueError:
+            return None
+        computed = hashlib.sha256(text).hexdigest() if form == _FORMAT else _digest(document, form)
+        if (
+            document.cluster != self.cluster
+            or document.sequence != self.sequence + 1
+            or document.epoch < self.epoch
+            or document.previous != self.digest
+            or computed.encode() != digest
+        ):
+            return None
+        self.before, self.digest = self.digest, computed
+        self.sequence, self.epoch = document.sequence, document.epoch
+        return document
+
+
+_FORMAT = b"%d" % hashing.FORMAT
+
+
+def _digest(document: Document, form: bytes) -> str:
+    """Return the digest in another format; nothing where there is no such format."""
+    chained = hashing.CHAINED.get(int(form) if form.isdigit() else 0)
+    if chained is None:
+        return ""
+    _, cluster, epoch, sequence, previous, *said, lines = msgspec.structs.astuple(document)
+    try:
+        return chained(cluster, epoch, sequence, previous, said, lines)
+    except ValueError:
+        return ""
+
+
+class _Accounts:
+    """Balances, and what has accrued. Amounts that are used are kept apart, by queue and meter."""
+
+    def __init__(self, book: Book) -> None:
+        self._used: dict[tuple[str, str], int] = {}
+        self._others: dict[tuple[str, str, str], int] = {}
+        for (queue, meter, bucket), amount in book.balances.items():
+            if bucket is Bucket.USED:
+                self._used[queue, meter] = amount
+            else:
+                self._others[queue, meter, bucket.value] = amount
+        self._marked = None if book.marked is None else int(book.marked.timestamp())
+        self._accrued: dict[tuple[str, str], tuple[int, int]] = {
+            (queue, meter): (int(accrual.since.timestamp()), accrual.seconds)
+            for (queue, meter), accrual in book.accruals.items()
+        }
+
+    def post(self, document: Document) -> None:
+        """Write the lines of a transaction."""
+        if document.kind not in _KINDS or not document.key:
+            raise DoubtError
+        if document.kind == Kind.USAGE:
+            self._mark(document)
+        sums: dict[tuple[str, str], int] = {}
+        for queue, meter, bucket, text, _ in document.lines:
+            amount = int(text)
+            key = queue, meter
+            sums[key] = sums.get(key, 0) + amount
+            if bucket == _USED:
+                self._accrue(key, _second(document.at))
+                self._used[key] = now = self._used.get(key, 0) + amount
+            elif bucket in _BUCKETS:
+                account = queue, meter, bucket
+                self._others[account] = now = self._others.get(account, 0) + amount
+            else:
+                raise DoubtError
+            if not amount or not -_LIMIT <= amount <= _LIMIT or not -_LIMIT <= now <= _LIMIT:
+                raise DoubtError
+        if any(sums.values()):
+            raise DoubtError
+
+    def _accrue(self, key: tuple[str, str], second: int) -> None:
+        since, seconds = self._accrued.get(key, (second, 0))
+        if self._marked is not None and key not in self._accrued:
+            since = max(second, self._marked)
+        end = max(since, second)
+        self._accrued[key] = end, _checked(seconds + self._used.get(key, 0) * (end - since))
+
+    def _mark(self, document: Document) -> None:
+        second = _second(document.at)
+        for key in self._accrued:
+            self._accrue(key, second)
+        due = {key: seconds for key, (_, seconds) in self._accrued.items() if seconds}
+        said = {(queue, meter): int(text) for queue, meter, bucket, text, _ in document.lines if bucket == _SPENT}
+        if said != due:
+            raise DoubtError
+        self._marked = second
+        self._accrued = {key: (second, 0) for key, amount in self._used.items() if amount}
+
+    def balances(self) -> dict[Account, int]:
+        found = {
+            Account(QueueName(queue), MeterName(meter), Bucket(bucket)): amount
+            for (queue, meter, bucket), amount in self._others.items()
+            if amount
+        }
+        for (queue, meter), amount in self._used.items():
+            if amount:
+                found[Account(QueueName(queue), MeterName(meter), Bucket.USED)] = amount
+        return found
+
+    def marked(self) -> datetime | None:
+        return None if self._marked is None else datetime.fromtimestamp(self._marked, UTC)
+
+    def accruals(self) -> dict[tuple[QueueName, MeterName], Accrual]:
+        return {
+            (QueueName(queue), MeterName(meter)): Accrual(datetime.fromtimestamp(since, UTC), seconds)
+            for (queue, meter), (since, seconds) in self._accrued.items()
+        }
+
+
+_KINDS = frozenset(kind.value for kind in Kind)
+_BUCKETS = frozenset(bucket.value for bucket in Bucket)
+_USED, _SPENT = Bucket.USED.value, Bucket.SPENT.value
+_LIMIT = quantities.LIMIT
+
+
+def _second(at: str) -> int:
+    return int(datetime.fromisoformat(at).timestamp())
+
+
+def _checked(amount: int) -> int:
+    if not -_LIMIT <= amount <= _LIMIT:
+        raise DoubtError
+    return amount
+
+
+class _Seat(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    pod_uid: str
+    pod: str
+    node: str
+    claims: tuple[str, ...]
+
+
+class _Holding(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+    claim_uid: str
+    claim: str
+    devices: tuple[tuple[str, str, str, str], ...]
+    charge: dict[str, str]
+    settled: bool
+    classes: dict[str, int] = {}
+
+
+_seats = msgspec.json.Decoder(tuple[_Seat, ...]).decode
+_holdings = msgspec.json.Decoder(tuple[_Holding, ...]).decode
+_uids = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+class _Gang:
+    """A gang that has seats or holdings open; open: how many."""
+
+    __slots__ = ("gang", "open", "queue", "reserved_at", "user")
+
+    def __init__(self, gang: str, queue: str, user: str, reserved_at: str) -> None:
+        self.gang = gang
+        self.queue = queue
+        self.user = user
+        self.reserved_at = reserved_at
+        self.open = 0
+
+
+class _Open:
+    """Gangs, and by UID their seats and holdings with the gang's UID."""
+
+    def __init__(self, book: Book) -> None:
+        self._gangs: dict[str, _Gang] = {}
+        self._seats: dict[str, tuple[str, _Seat]] = {}
+        self._holdings: dict[str, tuple[str, _Holding]] = {}
+        for uid, held in book.placements.items():
+            gang = self._gangs[uid] = _Gang(held.gang, held.queue, held.user, hashing.instant(held.reserved_at))
+            for seat in _seats(encoding.compact(encoding.of_seats(held.seats.values()))):
+                self._seats[seat.pod_uid] = uid, seat
+            for holding in _holdings(encoding.compact(encoding.of_holdings(held.holdings.values()))):
+                self._holdings[holding.claim_uid] = uid, holding
+            gang.open = len(held.seats) + len(held.holdings)
+
+    def place(self, document: Document) -> None:
+        """Close first, then open or settle, as `Draft` does."""
+        if not document.gang_uid:
+            raise DoubtError
+        closes, seats, holdings = _uids(document.closes), _seats(document.seats), _holdings(document.holdings)
+        if closes:
+            self._close(document, closes)
+        if document.kind == Kind.SETTLE and not seats:
+            self._settle(document.gang_uid, holdings)
+        elif seats or holdings:
+            self._begin(document, seats, holdings)
+
+    def _close(self, document: Document, uids: Sequence[str]) -> None:
+        gang = self._gangs.get(document.gang_uid)
+        if gang is None or document.kind not in _CLOSING:
+            raise DoubtError
+        for uid in uids:
+            owner, _ = self._seats.pop(uid, None) or self._holdings.pop(uid, None) or ("", None)
+            if owner != document.gang_uid:
+                raise DoubtError
+        gang.open -= len(uids)
+        if not gang.open:
+            del self._gangs[document.gang_uid]
+
+    def _settle(self, gang: str, holdings: Sequence[_Holding]) -> None:
+        for holding in holdings:
+            owner, planned = self._holdings.get(holding.claim_uid, ("", holding))
+            if owner != gang or planned.settled or not holding.settled or not _is_right(holding):
+                raise DoubtError
+            self._holdings[holding.claim_uid] = gang, holding
+
+    def _begin(self, document: Document, seats: Sequence[_Seat], holdings: Sequence[_Holding]) -> None:
+        uid = document.gang_uid
+        gang = self._gangs.get(uid)
+        if gang is None:
+            gang = self._gangs[uid] = _Gang(document.gang, document.queue, document.user, document.at)
+        if gang.queue != document.queue or document.kind not in _OPENING:
+            raise DoubtError
+        for seat in seats:
+            self._own(seat.pod_uid)
+            self._seats[seat.pod_uid] = uid, seat
+        for holding in holdings:
+            self._own(holding.claim_uid)
+            if (holding.settled and document.kind != Kind.ADJUST) or not _is_right(holding):
+                raise DoubtError
+            self._holdings[holding.claim_uid] = uid, holding
+        gang.open += len(seats) + len(holdings)
+        gang.reserved_at = document.at
+
+    def _own(self, uid: str) -> None:
+        if uid in self._seats or uid in self._holdings:
+            raise DoubtError
+
+    def placements(self) -> dict[GangUid, Placement]:
+        seats: dict[str, dict[Uid, Seat]] = {uid: {} for uid in self._gangs}
+        holdings: dict[str, dict[Uid, Holding]] = {uid: {} for uid in self._gangs}
+        for pod, (gang, seat) in self._seats.items():
+            seats[gang][Uid(pod)] = _seat(seat)
+        for claim, (gang, holding) in self._holdings.items():
+            holdings[gang][Uid(claim)] = _holding(holding)
+        return {
+            GangUid(uid): Placement(
+                gang_uid=GangUid(uid),
+                gang=gang.gang,
+                queue=QueueName(gang.queue),
+                user=gang.user,
+                reserved_at=datetime.fromisoformat(gang.reserved_at),
+                seats=seats[uid],
+                holdings=holdings[uid],
+            )
+            for uid, gang in self._gangs.items()
+        }
+
+
+_OPENING = (Kind.RESERVE.value, Kind.ADJUST.value)
+_CLOSING = (Kind.RELEASE.value, Kind.EVICT.value, Kind.ADJUST.value)
+
+
+def _is_right(holding: _Holding) -> bool:
+    return all(0 <= int(amount) <= _LIMIT for amount in holding.charge.values())
+
+
+def _seat(seat: _Seat) -> Seat:
+    return Seat(pod_uid=Uid(seat.pod_uid), pod=seat.pod, node=NodeName(seat.node), claims=tuple(map(Uid, seat.claims)))
+
+
+def _holding(holding: _Holding) -> Holding:
+    return Holding(
+        claim_uid=Uid(holding.claim_uid),
+        claim=holding.claim,
+        devices=tuple(RequestDevice(request=request, device=DeviceId(*device)) for request, *device in holding.devices),
+        charge={MeterName(meter): int(amount) for meter, amount in holding.charge.items()},
+        settled=holding.settled,
+        classes=dict(holding.classes),
+    )
