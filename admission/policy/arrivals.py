@@ -108,8 +108,8 @@ class MetaHead(TypedDict, total=False):
 class ResourcesHead(TypedDict, total=False):
     """As much of a container's resources."""
 
-    requests: dict[str, str | float] | None
-    limits: dict[str, str | float] | None
+    requests: dict[str, str | int | float] | None
+    limits: dict[str, str | int | float] | None
 
 
 class ContainerHead(TypedDict, total=False):
@@ -128,7 +128,7 @@ class SpecHead(TypedDict, total=False):
     resourceClaims: list[ClaimHead] | None
     containers: list[ContainerHead] | None
     initContainers: list[ContainerHead] | None
-    overhead: dict[str, str | float] | None
+    overhead: dict[str, str | int | float] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

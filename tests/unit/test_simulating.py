@@ -376,3 +376,69 @@ def test_an_object_that_stands_twice_is_noted_and_the_last_one_counts() -> None:
 
     assert world.notes[0] == "Queue team stands more than once; the last one counts"
     assert [quota.nominal for queue in world.snapshot.queues.values() for quota in queue.quotas] == [2]
+
+
+PLUGIN = """
+    apiVersion: v1
+    kind: Node
+    metadata: {name: old}
+    status: {allocatable: {cpu: 8, memory: 8Gi, pods: 110, example.com/gpu: 4}}
+    ---
+    apiVersion: muster.dev/v1alpha1
+    kind: Meter
+    metadata: {name: gpus}
+    spec:
+      sources: [{deviceClasses: [gpu], count: {}}]
+      extendedResources: [example.com/gpu]
+    ---
+    apiVersion: v1
+    kind: Pod
+    metadata: {name: old, labels: {muster.dev/queue: team}}
+    spec:
+      nodeName: old
+      containers: [{name: main, resources: {limits: {example.com/gpu: 2}}}]
+    status: {phase: Running}
+    """
+
+
+def plugged_job(name: str, count: int) -> Objects:
+    return objects(f"""
+        apiVersion: batch/v1
+        kind: Job
+        metadata: {{name: {name}}}
+        spec:
+          template:
+            spec:
+              containers: [{{name: main, resources: {{limits: {{example.com/gpu: {count}}}}}}}]
+        """)
+
+
+def test_what_device_plugins_serve_draws_on_the_quota_of_devices() -> None:
+    world = (teams(quota=5), node("one", 4), objects(PLUGIN), plugged_job("plugged", 2), job("devices"), job("more"))
+    outcome = simulate(*world)
+
+    assert fates(outcome) == {
+        "old": "Admitted",
+        "plugged": "Admitted",
+        "devices": "Admitted",
+        "more": HoldReason.QUOTA_EXCEEDED,
+    }
+    assert {name: of(outcome, name).charges for name in ("old", "plugged", "devices")} == {
+        "old": {"gpus": 2},
+        "plugged": {"gpus": 2},
+        "devices": {"gpus": 1},
+    }
+    assert [pod.node for pod in of(outcome, "plugged").plan] == ["old"]
+    assert use_of(outcome) == 5
+
+
+def test_what_device_plugins_serve_is_given_back_at_its_end() -> None:
+    outcome = simulate(teams(quota=2), objects(PLUGIN), plugged_job("next", 2), until_empty=True)
+
+    assert fates(outcome) == {"old": "Admitted", "next": "Admitted"}
+
+
+def test_more_of_a_device_plugin_than_the_queue_could_ever_have_is_denied() -> None:
+    outcome = simulate(teams(quota=3), objects(PLUGIN), plugged_job("large", 4))
+
+    assert fates(outcome) == {"old": "Admitted", "large": DenyReason.NEVER_FITS}

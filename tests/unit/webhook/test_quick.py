@@ -58,6 +58,13 @@ PLACES = [
     ("request", "object", "spec", "schedulingGates"),
     ("request", "object", "spec", "nodeName"),
     ("request", "object", "spec", "resourceClaims"),
+    ("request", "object", "metadata", "ownerReferences"),
+    ("request", "object", "spec", "containers"),
+    ("request", "object", "spec", "containers", 0, "resources"),
+    ("request", "object", "spec", "containers", 0, "resources", "requests"),
+    ("request", "object", "spec", "containers", 0, "resources", "requests", "example.com/gpu"),
+    ("request", "object", "spec", "initContainers"),
+    ("request", "object", "spec", "overhead"),
 ]
 VALUES: st.SearchStrategy[Any] = st.sampled_from(
     [None, "", "x", 1, True, 1.5, [], ["x"], [None], {}, {"a": "b"}, [{}], [{"name": "x"}]]
