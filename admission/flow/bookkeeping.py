@@ -169,6 +169,7 @@ async def _reload(desk: Desk) -> None:
         _lose(desk)
         raise
     desk.loaded = desk.known = True
+    desk.history = None
     desk.booked.clear()
 
 

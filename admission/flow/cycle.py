@@ -28,6 +28,7 @@ from admission.policy import deciding, entitlements, following, paying, recognit
 from admission.policy.deciding import Decision, Grant
 from admission.policy.following import Sight
 from admission.policy.recalling import Recall
+from admission.quota import sharing
 from admission.quota.budgets import Balances
 from admission.quota.tree import Tree
 
@@ -128,6 +129,8 @@ def _decide(desk: Desk, facts: Facts, balances: Balances | None) -> list[Decisio
         steps=desk.steps,
         profile=facts.profile,
         recall=desk.recall,
+        sharing=sharing.Rules.of(facts.tree),
+        history=spending.history(desk, facts),
         balances=balances,
     )
     placements = desk.book.placements.values()

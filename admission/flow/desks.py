@@ -16,10 +16,12 @@ from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
 from admission.flow import choosing, memory, notices
 from admission.flow.ports import Ledger, Pods, Reports, Scheduler, View, Workloads
-from admission.policy.deciding import Backoff, Decision
+from admission.policy.backoffs import Backoff
+from admission.policy.deciding import Decision
 from admission.policy.following import Sight
 from admission.policy.recalling import Recall
 from admission.policy.recognition import Group
+from admission.quota import sharing
 from admission.quota.accruals import QueueMeter
 from admission.quota.books import Book
 from admission.quota.budgets import Purse
@@ -62,6 +64,8 @@ class Desk:
     """What has happened and the ledger may not have yet, in order; the book has it already."""
     booked: dict[datetime, dict[QueueMeter, int]] = field(default_factory=dict)
     """Meter-seconds in the books from some moments on (where budgets' periods begin) up to their mark."""
+    history: sharing.Memory | None = None
+    """What queues have used before, up to the mark, for fair shares; None where it has to be read."""
     split: set[datetime] = field(default_factory=set)
     """Those of these moments that lay between two marks, so that the ledger has to be asked again."""
     overtaken: bool = False

@@ -17,8 +17,8 @@ from admission.api.workloads import Job
 from admission.errors import GoneError, MendError, RetryError
 from admission.flow import bookkeeping, notices, writing
 from admission.flow.desks import Desk, Facts
-from admission.policy import deciding, following, reporting
-from admission.policy.deciding import Backoff
+from admission.policy import backoffs, following, reporting
+from admission.policy.backoffs import Backoff
 from admission.policy.following import Eviction
 from admission.policy.recognition import Group
 from admission.quota import books
@@ -48,7 +48,7 @@ async def _take_back(desk: Desk, facts: Facts, eviction: Eviction) -> None:
     group, placement = eviction.group, eviction.group.placement
     queue = facts.snapshot.queues.get(group.queue)
     if eviction.timed_out and queue is not None and not _is_under_way(desk, eviction):
-        desk.backoffs[group.uid] = deciding.next_backoff(desk.backoffs.get(group.uid), queue, facts.now)
+        desk.backoffs[group.uid] = backoffs.following(desk.backoffs.get(group.uid), queue, facts.now)
         await _remember(desk, facts, group)
     if placement is None or not await _delete(desk, facts, eviction):
         return

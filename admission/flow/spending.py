@@ -1,16 +1,19 @@
-"""What is spent of the budgets: read from the ledger once for each period, then kept in step with every mark."""
+"""What was used before, for budgets and fair shares: read from the ledger once, then kept in step with every mark."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from admission.api.entries import Bucket, Entry, Kind
+from admission.api.entries import Bucket, Entry, Kind, UsageInterval
 from admission.errors import LedgerAwayError
 from admission.flow.desks import Desk, Facts
 from admission.policy import paying
-from admission.quota import budgets
+from admission.quota import budgets, sharing
 from admission.quota.budgets import Balances, Purse, Sources
 
 MINUTE = timedelta(minutes=1)
+
+LONGEST = timedelta(days=400)
+"""How far back use is read for fair shares, however long the half-lives are."""
 
 
 async def read(desk: Desk, facts: Facts) -> None:
@@ -25,6 +28,9 @@ async def read(desk: Desk, facts: Facts) -> None:
             if start not in desk.booked or start in desk.split:
                 desk.booked[start] = dict(await desk.ports.ledger.spent(start))
                 desk.split.discard(start)
+        rules = sharing.Rules.of(facts.tree)
+        if desk.history is None or not desk.history.serves(rules):
+            desk.history = await _read_history(desk, rules, facts.now)
         await _share(desk, facts)
     except LedgerAwayError:
         desk.away = True
@@ -40,6 +46,8 @@ def mark(desk: Desk, entries: Iterable[Entry]) -> None:
     for entry in entries:
         if entry.kind is not Kind.USAGE:
             continue
+        if desk.history is not None:
+            desk.history = desk.history.after(_intervals(entry, since), entry.at) if since is not None else None
         desk.split |= {start for start in desk.booked if since is None or since < start}
         for line in entry.postings:
             if line.bucket is Bucket.SPENT:
@@ -47,6 +55,34 @@ def mark(desk: Desk, entries: Iterable[Entry]) -> None:
                     key = (line.queue, line.meter)
                     sums[key] = sums.get(key, 0) + line.amount
         since = entry.at
+
+
+def history(desk: Desk, facts: Facts) -> sharing.Memory | None:
+    """Return what every queue has used before now, the older the less."""
+    since = desk.book.marked
+    if desk.history is None or since is None or not sharing.Rules.of(facts.tree).weights:
+        return desk.history
+    accrued = [
+        UsageInterval(queue=queue, meter=meter, start=since, end=facts.now, seconds=seconds)
+        for (queue, meter), seconds in desk.book.accrued(facts.now).items()
+    ]
+    return desk.history.after(accrued, facts.now)
+
+
+async def _read_history(desk: Desk, rules: sharing.Rules, now: datetime) -> sharing.Memory:
+    marked = desk.book.marked or now
+    if not any(rules.half_lives.values()):
+        return sharing.begun(rules, (), marked)
+    since = max(rules.since(now), now - LONGEST)
+    return sharing.begun(rules, await desk.ports.ledger.usage(since), marked)
+
+
+def _intervals(mark: Entry, since: datetime) -> list[UsageInterval]:
+    return [
+        UsageInterval(queue=line.queue, meter=line.meter, start=since, end=mark.at, seconds=line.amount)
+        for line in mark.postings
+        if line.bucket is Bucket.SPENT
+    ]
 
 
 def balances(desk: Desk, facts: Facts) -> Balances | None:

@@ -6,12 +6,11 @@ nothing; `flow.cycle` commits.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from admission.api import names
 from admission.api.claims import Claim
 from admission.api.gangs import Charge
-from admission.api.meta import EPOCH
 from admission.api.names import GangUid, MeterName, QueueName, Uid
 from admission.api.queues import Queue, QueueingStrategy, StopPolicy, UnmeteredClasses
 from admission.api.reasons import Denial, DenyReason, Detail, Hold, HoldReason
@@ -23,25 +22,16 @@ from admission.dra.releases import Profile
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
 from admission.policy import paying, recognition
+from admission.policy.backoffs import Backoff
 from admission.policy.recalling import Basis, Recall
 from admission.policy.recognition import Group
-from admission.quota import ordering
+from admission.quota import sharing as sharing_
 from admission.quota.budgets import Balances, BudgetShortage
+from admission.quota.ordering import Tournament
+from admission.quota.sharing import Shares
 from admission.quota.shortages import Shortage
 from admission.quota.standing import Standing, Usage
 from admission.quota.tree import Tree
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backoff:
-    """What is remembered of a gang that was evicted: how often, and when it may be tried again.
-
-    since: when the last eviction was decided; the beginning of time where an earlier leader decided it.
-    """
-
-    evictions: int
-    next_try: datetime
-    since: datetime = EPOCH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +51,9 @@ class Rules:
     profile: Profile | None = field(default_factory=Profile)
     recall: Recall = field(default_factory=Recall)
     """The planner's holds of earlier cycles that may still stand."""
+    sharing: sharing_.Rules = field(default_factory=lambda: sharing_.Rules(weights={}, half_lives={}, wanted={}))
+    history: sharing_.Memory | None = None
+    """What queues have used before, for fair shares."""
     balances: Balances | None = None
     """How the budgets stand, told of every grant. None where nobody knows; the caller then grants nothing."""
     most_grants: int = 64
@@ -112,6 +105,8 @@ class Decision:
 def decide_all(groups: Sequence[Group], rules: Rules, world: World, usage: Usage) -> list[Decision]:
     """Decide about the gangs that wait, in order; each sees what was granted to those before it.
 
+    Of queues that share fairly, the one with the smallest share is next, by what was granted before, too.
+
     After `most_grants` grants the rest is left out, so that those who may start need not wait for all the others.
     """
     rules.recall.begin(
@@ -122,7 +117,9 @@ def decide_all(groups: Sequence[Group], rules: Rules, world: World, usage: Usage
     positions: dict[QueueName, int] = {}
     blocked: dict[QueueName, str] = {}
     granted = 0
-    for group in ordering.in_order(group for group in groups if group.waiting):
+    shares = Shares(standing, usage, rules.sharing, rules.history)
+    contest = Tournament(shares, [group for group in groups if group.waiting], lambda group: group.queue)
+    for group in contest:
         if granted >= rules.most_grants:
             break
         queue = rules.snapshot.queues.get(group.queue)
@@ -146,6 +143,7 @@ def decide_all(groups: Sequence[Group], rules: Rules, world: World, usage: Usage
                 pods = {pod.meta.uid: pod for pod in group.waiting}
                 world = worlds.granted(world, outcome.plan, pods, group.key, outcome.claims)
                 standing.take(group.queue, outcome.plan.charge)
+                contest.take(group.queue, outcome.plan.charge)
                 if rules.balances is not None:
                     rules.balances.take(group.queue, outcome.plan.charge, paying.runtime_of(group))
                 rules.recall.end()
@@ -488,11 +486,3 @@ def _no_queue(group: Group, snapshot: Snapshot) -> Hold:
         return Hold(HoldReason.QUEUE_INACTIVE, str(malformed), {"queue": group.queue})
     message = f"queue {group.queue} does not exist any more; create it, or delete the pods and name another"
     return Hold(HoldReason.QUEUE_INACTIVE, message, {"queue": group.queue})
-
-
-def next_backoff(before: Backoff | None, queue: Queue, now: datetime) -> Backoff:
-    """Return when an evicted gang is tried again: base x 2^(n-1) after its n-th eviction, at most the queue's `max`."""
-    evictions = (before.evictions if before else 0) + 1
-    doublings = min(evictions - 1, 62)
-    wait = min(queue.requeue.base.total_seconds() * 2**doublings, queue.requeue.max.total_seconds())
-    return Backoff(evictions=evictions, next_try=now + timedelta(seconds=wait), since=now)

@@ -16,7 +16,8 @@ from admission.api.snapshot import Snapshot
 from admission.dra import appraising
 from admission.dra.appraising import Appraisal
 from admission.dra.metering import Meters
-from admission.policy.deciding import Backoff, Decision, Grant
+from admission.policy.backoffs import Backoff
+from admission.policy.deciding import Decision, Grant
 from admission.policy.recognition import Group
 from admission.quota.books import Book
 from admission.quota.tree import Tree
