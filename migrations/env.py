@@ -3,7 +3,7 @@
 from alembic import context
 from sqlalchemy import text
 
-from admission.ledger import tables
+from admission.ledger import migrating, tables
 
 LOCK = 0x6D757374657200
 """Key of PostgreSQL's advisory lock: "muster"."""
@@ -11,8 +11,10 @@ LOCK = 0x6D757374657200
 connection = context.config.attributes["connection"]
 
 if connection.dialect.name == "postgresql":
-    connection.execute(text("SET LOCAL lock_timeout = '10s'"))
+    connection.execute(text(f"SET LOCAL lock_timeout = '{migrating.LOCK_SECONDS * 1000:.0f}ms'"))
     connection.execute(text("SET LOCAL statement_timeout = '15min'"))
+    # A script may compute for long between two statements.
+    connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK})
 
 context.configure(

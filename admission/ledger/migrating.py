@@ -22,6 +22,10 @@ from admission.ledger.failures import translated
 
 T = TypeVar("T")
 
+LOCK_SECONDS = 10.0
+"""How long a migration waits on PostgreSQL for another one, or for those who use a table, before it gives up for now:
+while it waits, everybody else waits behind it."""
+
 _ALEMBIC = threading.Lock()
 """Held while alembic runs: what its scripts see as `context` and `op` is global to the process."""
 

@@ -1,19 +1,22 @@
 """The schema: up, down and up again, by one process at a time, and equal to the tables."""
 
 import asyncio
+import json
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection, create_engine, inspect
+from sqlalchemy import Connection, inspect, text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 import admission
 from admission import resources
@@ -21,20 +24,67 @@ from admission.errors import LedgerAwayError, LedgerCorruptError, LedgerVersionE
 from admission.ledger import migrating, sessions, tables, urls
 from admission.ledger.ledger import SqlLedger
 from admission.quota.books import Book
-from tests.integration.ledgers import CLUSTER, TRIGGERS, a_history, file_of, rows, tamper, url_of
+from tests.integration.conftest import Fresh
+from tests.integration.ledgers import (
+    CLUSTER,
+    ON_POSTGRESQL,
+    ON_SQLITE,
+    TRIGGERS,
+    a_gang,
+    a_history,
+    database_of,
+    file_of,
+    minutes,
+    rows,
+    run,
+    tamper,
+    url_of,
+)
 
 ROOT = Path(__file__).parents[2]
+FILLED = Path(__file__).parent / "data" / "ledger-0001.json"
+"""The rows of `a_history` as Muster wrote them at revision 0001."""
 
-OBJECTS = "SELECT name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' AND name NOT LIKE 'alembic%'"
+OBJECTS = {
+    "sqlite": "SELECT type, name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' AND name NOT LIKE 'alembic%'",
+    "postgresql": (
+        "SELECT 'table', relname::text FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'"
+        " AND relname <> 'alembic_version'"
+        " UNION ALL SELECT 'index', indexname::text FROM pg_indexes WHERE schemaname = 'public'"
+        " AND tablename <> 'alembic_version'"
+        " UNION ALL SELECT 'trigger', tgname::text FROM pg_trigger WHERE NOT tgisinternal"
+        " UNION ALL SELECT 'function', proname::text FROM pg_proc WHERE pronamespace = 'public'::regnamespace"
+    ),
+}
+"""What lies in a database: kinds and names."""
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    return url_of(tmp_path / "not" / "there yet" / "100%.db")
+def url(new_database: Fresh) -> str:
+    """The URL of a database without tables."""
+    return new_database()
 
 
-async def test_a_new_ledger_gets_its_folder_and_the_newest_revision(url: str) -> None:
+def objects(url: str) -> set[tuple[object, ...]]:
+    return set(rows(url, OBJECTS[database_of(url)]))
+
+
+async def fill(url: str) -> None:
+    async with SqlLedger.open(url, CLUSTER) as ledger:
+        for entry in a_history():
+            await ledger.post(entry, epoch=1)
+
+
+async def test_a_new_ledger_gets_the_newest_revision(url: str) -> None:
     assert await migrating.current_revision(url) is None
+
+    await migrating.migrate(url)
+
+    assert await migrating.current_revision(url) == tables.REVISION
+
+
+async def test_a_new_file_gets_its_folder(tmp_path: Path) -> None:
+    url = url_of(tmp_path / "not" / "there yet" / "100%.db")
 
     await migrating.migrate(url)
 
@@ -47,9 +97,7 @@ async def test_the_revision_in_the_code_is_the_newest_script() -> None:
 
 async def test_migrating_again_changes_nothing(url: str) -> None:
     await migrating.migrate(url)
-    async with SqlLedger.open(url, CLUSTER) as ledger:
-        for entry in a_history():
-            await ledger.post(entry, epoch=1)
+    await fill(url)
 
     await migrating.migrate(url)
 
@@ -58,56 +106,120 @@ async def test_migrating_again_changes_nothing(url: str) -> None:
 
 
 async def test_a_filled_ledger_goes_down_to_nothing_and_up_again(url: str) -> None:
+    found = []
     for _ in range(2):
         await migrating.migrate(url)
+        await fill(url)
         async with SqlLedger.open(url, CLUSTER) as ledger:
-            for entry in a_history():
-                await ledger.post(entry, epoch=1)
             assert (await ledger.verify()).ok
-        assert {name for (name,) in rows(url, OBJECTS)} >= {*tables.metadata.tables, *TRIGGERS["sqlite"]}
+        found.append(objects(url))
 
         await migrating.downgrade(url, revision="base")
 
-        assert list(rows(url, OBJECTS)) == []
+        assert objects(url) == set()
         assert await migrating.current_revision(url) is None
+    assert found[0] == found[1]
+    assert {name for kind, name in found[0] if kind == "table"} == set(tables.metadata.tables)
+    assert {name for kind, name in found[0] if kind == "trigger"} >= set(TRIGGERS[database_of(url)])
 
 
-async def test_the_migrations_make_the_tables_that_the_code_declares(url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("revision", ["0001"])
+async def test_every_revision_goes_down_to_what_it_was_before(url: str, revision: str) -> None:
+    await migrating.migrate(url, revision=revision)
+    before = objects(url)
+
     await migrating.migrate(url)
-    declared = url_of(tmp_path / "declared.db")
+    await migrating.downgrade(url, revision=revision)
 
-    migrated = create_engine(urls.parsed(url).set(drivername="sqlite"))
-    made = create_engine(urls.parsed(declared).set(drivername="sqlite"))
-    try:
-        tables.metadata.create_all(made)
-        with migrated.connect() as left, made.connect() as right:
-            context = MigrationContext.configure(left, opts={"compare_type": True, "compare_server_default": True})
-            assert compare_metadata(context, tables.metadata) == []
-            assert constraints(left) == constraints(right)
-    finally:
-        migrated.dispose()
-        made.dispose()
+    assert objects(url) == before
+    await migrating.migrate(url)
 
 
-def constraints(connection: Connection) -> dict[str, object]:
-    """Return the names and texts that alembic's comparison leaves out."""
+async def an_old_ledger(url: str) -> None:
+    await migrating.migrate(url, revision="0001")
+    for table, lines in json.loads(FILLED.read_text()).items():
+        for line in lines:
+            values = ", ".join("'" + value.replace("'", "''") + "'" for value in line.values())
+            run(url, f"INSERT INTO {table} ({', '.join(line)}) VALUES ({values})")  # noqa: S608 - our own file
+
+
+async def test_a_ledger_of_the_first_revision_keeps_its_books_and_its_proof(url: str) -> None:
+    await an_old_ledger(url)
+
+    await migrating.migrate(url)
+
+    async with SqlLedger.open(url, CLUSTER) as ledger:
+        assert (await ledger.verify()).ok
+        assert (await ledger.load()).balances == Book.replay(a_history()).balances
+        await ledger.post(a_gang("later", at=minutes(9)), epoch=2)
+        verification = await ledger.verify()
+        assert verification.ok, verification.finding
+        assert verification.transactions == 7
+
+
+async def test_what_was_only_upgraded_goes_back_as_it_was(url: str) -> None:
+    await an_old_ledger(url)
+    content = {
+        table: rows(url, f"SELECT * FROM {table} ORDER BY 1, 2, 3, 4") for table in json.loads(FILLED.read_text())
+    }  # noqa: S608, E501
+
+    await migrating.migrate(url)
+    await migrating.downgrade(url, revision="0001")
+
+    for table, lines in content.items():
+        assert rows(url, f"SELECT * FROM {table} ORDER BY 1, 2, 3, 4") == lines  # noqa: S608
+
+
+async def test_the_migrations_make_the_tables_that_the_code_declares(url: str, new_database: Fresh) -> None:
+    await migrating.migrate(url)
+    declared = new_database()
+    async with connected(declared) as other:
+        await other.run_sync(tables.metadata.create_all)
+        right = await other.run_sync(described)
+        await other.commit()
+
+    async with connected(url) as connection:
+        assert await connection.run_sync(differences) == []
+        left = await connection.run_sync(described)
+    assert left == right
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[AsyncConnection]:
+    async with sessions.engine(urls.parsed(url)) as engine, engine.connect() as connection:
+        yield connection
+
+
+def differences(connection: Connection) -> object:
+    context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
+    return compare_metadata(context, tables.metadata)
+
+
+def described(connection: Connection) -> dict[str, object]:
+    """Return what alembic's comparison leaves out: names and texts of constraints, and how columns and tables are."""
     found = inspect(connection)
     return {
         table: (
+            sorted(
+                (column["name"], str(column["type"]), column["nullable"], column["default"])
+                for column in found.get_columns(table)
+            ),
             found.get_pk_constraint(table),
             sorted(found.get_unique_constraints(table), key=str),
             sorted(found.get_foreign_keys(table), key=str),
             sorted(found.get_check_constraints(table), key=str),
             sorted(found.get_indexes(table), key=str),
+            found.get_table_options(table),
         )
         for table in tables.metadata.tables
     }
 
 
+@ON_SQLITE
 async def test_every_constraint_has_a_name(url: str) -> None:
     await migrating.migrate(url)
-    for (text,) in rows(url, "SELECT sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'alembic%'"):
-        keys = [line for line in str(text).splitlines() if "KEY" in line or "UNIQUE" in line or "CHECK" in line]
+    for (said,) in rows(url, "SELECT sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'alembic%'"):
+        keys = [line for line in str(said).splitlines() if "KEY" in line or "UNIQUE" in line or "CHECK" in line]
         assert keys
         assert all(line.strip().startswith("CONSTRAINT ") for line in keys)
 
@@ -118,13 +230,13 @@ async def test_tasks_that_migrate_at_once_wait_for_each_other(url: str) -> None:
     assert await migrating.current_revision(url) == tables.REVISION
 
 
-async def test_tasks_that_migrate_different_ledgers_do_not_disturb_each_other(tmp_path: Path) -> None:
+async def test_tasks_that_migrate_different_ledgers_do_not_disturb_each_other(new_database: Fresh) -> None:
     """Alembic keeps its context in module globals."""
-    urls = [url_of(tmp_path / f"{number}.db") for number in range(4)]
+    different = [new_database() for _ in range(3)]
 
-    await asyncio.gather(*map(migrating.migrate, urls))
+    await asyncio.gather(*map(migrating.migrate, different))
 
-    assert [await migrating.current_revision(url) for url in urls] == [tables.REVISION] * 4
+    assert [await migrating.current_revision(url) for url in different] == [tables.REVISION] * 3
 
 
 async def test_processes_that_migrate_at_once_wait_for_each_other(url: str) -> None:
@@ -135,7 +247,8 @@ async def test_processes_that_migrate_at_once_wait_for_each_other(url: str) -> N
     assert await migrating.current_revision(url) == tables.REVISION
 
 
-async def test_a_ledger_that_is_being_written_is_not_migrated_under_the_writer(
+@ON_SQLITE
+async def test_a_file_that_is_being_written_is_not_migrated_under_the_writer(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await migrating.migrate(url)
@@ -146,13 +259,29 @@ async def test_a_ledger_that_is_being_written_is_not_migrated_under_the_writer(
             await migrating.migrate(url)
 
 
+@ON_POSTGRESQL
+async def test_a_table_that_is_being_written_is_waited_for_and_then_left(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await migrating.migrate(url, revision="0001")
+    monkeypatch.setattr(migrating, "LOCK_SECONDS", 0.2)
+    async with connected(url) as writer:
+        await writer.execute(text("LOCK TABLE transactions IN ROW EXCLUSIVE MODE"))
+        with pytest.raises(LedgerAwayError, match="lock timeout"):
+            await migrating.migrate(url)
+
+    assert await migrating.current_revision(url) == "0001"
+    await migrating.migrate(url)
+
+
 async def test_a_migration_that_fails_leaves_nothing_behind(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "upgrade", broken_after(command.upgrade))
 
     with pytest.raises(RuntimeError, match="half-way"):
         await migrating.migrate(url)
 
-    assert list(rows(url, "SELECT name FROM sqlite_master")) == []
+    assert objects(url) == set()
+    assert await migrating.current_revision(url) is None
 
 
 def broken_after(upgrade: object) -> object:
