@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from admission.api.names import MeterName, QueueName
 from admission.errors import MendError
 from admission.ledger import carrying, reading
-from admission.ledger.tables import balances, clusters, transactions
+from admission.ledger.tables import balances, closings, clusters, transactions
 from admission.quota.accruals import QueueMeter
 from admission.quota.books import Book
 
@@ -27,12 +27,11 @@ class Base:
     """What the oldest row follows.
 
     sequence: of the last transaction that is not among the rows; 0 where all are. at: the time up to which rows were
-    archived, None where none was. book: what was open there, and every balance.
+    archived, None where none was. archive: the name of the file with the latest of them.
     """
 
-    sequence: int
-    at: datetime | None
-    book: Book
+    sequence: int = 0
+    at: datetime | None = None
     archive: str = ""
 
 
@@ -56,11 +55,21 @@ class Span:
 
 
 async def base(connection: AsyncConnection, cluster: str) -> Base:
-    """Return where the rows of a cluster begin. Raises LedgerCorruptError when what was carried cannot be read."""
-    carried = await carrying.latest(connection, cluster)
-    if carried is None:
-        return Base(0, None, Book())
-    return Base(carried.sequence, carried.marked, carried.book, carried.archive)
+    """Return where the rows of a cluster begin."""
+    latest = (
+        select(closings.c.sequence, closings.c.marked, closings.c.archive)
+        .where(closings.c.cluster == cluster)
+        .order_by(closings.c.sequence.desc())
+        .limit(1)
+    )
+    row = (await connection.execute(latest)).one_or_none()
+    return Base() if row is None else Base(row.sequence, row.marked, row.archive)
+
+
+async def carried(connection: AsyncConnection, cluster: str) -> Book:
+    """Return what was open where the rows begin, and every balance. Raises LedgerCorruptError when it is unreadable."""
+    closing = await carrying.latest(connection, cluster)
+    return Book() if closing is None else closing.book
 
 
 async def span(connection: AsyncConnection, cluster: str, window: Window) -> Span:
@@ -83,7 +92,7 @@ async def span(connection: AsyncConnection, cluster: str, window: Window) -> Spa
 
 async def known(connection: AsyncConnection) -> list[str]:
     """Return the clusters that have books here."""
-    return list((await connection.execute(select(clusters.c.cluster).order_by(clusters.c.cluster))).scalars())
+    return sorted((await connection.execute(select(clusters.c.cluster))).scalars())
 
 
 async def accounts(connection: AsyncConnection, names: Sequence[str]) -> set[QueueMeter]:

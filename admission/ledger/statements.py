@@ -97,7 +97,8 @@ async def _opening(
         amounts = await _present(connection, cluster, queue)
         since, sign = Span(sequence, head), -1
     else:
-        amounts = {account: amount for account, amount in base.book.balances.items() if queue in {None, account.queue}}
+        carried = (await bases.carried(connection, cluster)).balances
+        amounts = {account: amount for account, amount in carried.items() if queue in {None, account.queue}}
         since, sign = Span(base.sequence, sequence), 1
     for account, moved in (await _moved(connection, cluster, queue, since)).items():
         amounts[account] = amounts.get(account, 0) + sign * moved

@@ -123,7 +123,8 @@ class Sweep:
     async def begin(self, connection: AsyncConnection, span: Span) -> None:
         """Find what was open before the span."""
         base = await bases.base(connection, self._cluster)
-        carried = [gang for gang in base.book.placements.values() if any(h.settled for h in gang.holdings.values())]
+        open_then = (await bases.carried(connection, self._cluster)).placements.values()
+        carried = [gang for gang in open_then if any(held.settled for held in gang.holdings.values())]
         for some in _sliced(carried):
             self._carry(base, some)
             theirs = transactions.c.gang_uid.in_([gang.gang_uid for gang in some])

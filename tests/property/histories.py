@@ -17,6 +17,9 @@ ACTOR = "muster/0"
 
 amounts = st.integers(0, 4) | st.integers(2**62, 2**66) | st.just(10**30)
 charges = st.dictionaries(st.sampled_from(METERS), amounts)
+users = st.sampled_from(["", "ada@example.org", "system:serviceaccount:ns-1:ci"])
+namespaces = st.sampled_from(["ns-1", "ns-2"])
+classes = st.dictionaries(st.sampled_from(["gpu.example.com", "example.com/fpga"]), st.integers(1, 3))
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
 
 
@@ -40,7 +43,9 @@ def histories(draw: st.DrawFn, *, max_size: int = 12) -> list[Entry]:
 def _next(draw: st.DrawFn, book: Book, number: int) -> Entry | None:
     # The time of the books never goes back, and no two decisions fall into the same microsecond.
     at = (book.at or START) + timedelta(microseconds=draw(st.integers(1, 10**9)))
-    moves = ["grant", "reserve", "usage"] + ["reserve late", "settle", "release", "evict"] * bool(book.placements)
+    moves = ["grant", "reserve", "usage"] + ["reserve late", "settle", "adjust", "release", "evict"] * bool(
+        book.placements
+    )
     move = draw(st.sampled_from(moves))
     if move == "grant":
         return books.grant(
@@ -61,10 +66,11 @@ def _next(draw: st.DrawFn, book: Book, number: int) -> Entry | None:
 @st.composite
 def reservations(draw: st.DrawFn, number: int, at: datetime, placement: Placement | None = None) -> Entry:
     """Return the reservation of a new gang, or of late pods of one that is placed."""
+    namespace = draw(namespaces)
     holdings = [
         Holding(
             claim_uid=Uid(f"claim-{number}-{claim}"),
-            claim=f"ns/claim-{number}-{claim}",
+            claim=f"{namespace}/claim-{number}-{claim}",
             devices=devices(draw(st.integers(0, 2))),
             charge=draw(charges),
         )
@@ -81,7 +87,7 @@ def reservations(draw: st.DrawFn, number: int, at: datetime, placement: Placemen
     ]
     return books.reserve(
         gang_uid=placement.gang_uid if placement else GangUid(f"gang-{number}"),
-        gang=placement.gang if placement else f"ns/gang-{number}",
+        gang=placement.gang if placement else f"{namespace}/gang-{number}",
         queue=placement.queue if placement else draw(st.sampled_from(QUEUES)),
         seats=seats,
         holdings=holdings,
@@ -89,6 +95,7 @@ def reservations(draw: st.DrawFn, number: int, at: datetime, placement: Placemen
         actor=ACTOR,
         reason=draw(texts),
         on_behalf_of=draw(texts),
+        user=draw(users),
     )
 
 
@@ -96,11 +103,19 @@ def reservations(draw: st.DrawFn, number: int, at: datetime, placement: Placemen
 def _movements(draw: st.DrawFn, move: str, placement: Placement, number: int, at: datetime) -> Entry | None:
     claims = [uid for uid in sorted(placement.holdings) if draw(st.booleans())]
     if move == "settle":
-        real = {uid: books.Allocated(devices(draw(st.integers(0, 3))), draw(charges)) for uid in claims}
-        return books.settle(placement, real, at=at, actor=ACTOR)
+        return books.settle(placement, {uid: draw(_allocated()) for uid in claims}, at=at, actor=ACTOR)
+    if move == "adjust":
+        anew = {uid: draw(_allocated()) for uid in claims if placement.holdings[uid].settled}
+        return books.readjust(placement, anew, at=at, actor=ACTOR)
     if move == "release":
         pods = [uid for uid in sorted(placement.seats) if draw(st.booleans())]
         return books.release(placement, pods=pods, claims=claims, at=at, actor=ACTOR, reason=draw(texts))
     if move == "evict":
         return books.evict(placement, at=at, actor=ACTOR, reason=draw(texts))
     return draw(reservations(number, at, placement))
+
+
+@st.composite
+def _allocated(draw: st.DrawFn) -> books.Allocated:
+    """Return what a claim was given; the classes of its devices are not known of allocations from old books."""
+    return books.Allocated(devices(draw(st.integers(0, 3))), draw(charges), draw(st.just({}) | classes))

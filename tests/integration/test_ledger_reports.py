@@ -1,0 +1,232 @@
+"""Reports of use: what the books say, counted in another way; sums of parts; and what old books do not say."""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from admission.api.entries import Bucket, Entry, Holding, Placement
+from admission.api.names import GangUid, MeterName, QueueName
+from admission.errors import LedgerCorruptError
+from admission.ledger import reports, tenures
+from admission.ledger.bases import Window
+from admission.ledger.ledger import SqlLedger
+from admission.ledger.reports import UNKNOWN, Key, Report, Use
+from admission.quota import accruals, books
+from admission.quota.books import Allocated, Book
+from tests.integration.ledgers import AT, CLUSTER, GPU, ON_SQLITE, QUEUE, a_gang, a_grant, minutes, tamper
+from tests.property.histories import START, histories
+
+KEYS = (Key.QUEUE, Key.NAMESPACE, Key.USER, Key.GANG)
+MOST = START + timedelta(hours=4)
+"""After the last entry of any history."""
+
+Group = tuple[str, ...]
+
+
+def unseen(done: int, total: int) -> None:
+    """Watch nothing."""
+
+
+async def report(ledger: SqlLedger, keys: Sequence[Key], window: Window, *, cluster: str = CLUSTER) -> Report:
+    async with ledger.snapshot() as connection:
+        return await reports.report(connection, [cluster], keys, window, unseen)
+
+
+# Another way to count: second by second between entries, from what the pure books hold.
+
+
+def levels(history: Sequence[Entry], window: Window) -> Iterator[tuple[Placement, Holding, int]]:
+    """Yield every settled holding with the seconds that it was held between two entries, within a time."""
+    book = Book()
+    ends = [*(accruals.whole(entry.at) for entry in history[1:]), window.end]
+    for entry, end in zip(history, ends, strict=True) if history else ():
+        book = book.apply(entry)
+        start = max(accruals.whole(entry.at), window.start)
+        seconds = max(0, accruals.between(start, min(end, window.end)))
+        for placement in book.placements.values():
+            for holding in placement.holdings.values():
+                if holding.settled and seconds:
+                    yield placement, holding, seconds
+
+
+def counted(history: Sequence[Entry], window: Window) -> dict[Group, tuple[int, dict[MeterName, int]]]:
+    devices, meters = Counter[Group](), dict[Group, Counter[MeterName]]()
+    for placement, holding, seconds in levels(history, window):
+        namespace = holding.claim.split("/")[0]
+        group = (placement.queue, namespace, placement.user or UNKNOWN, placement.gang)
+        devices[group] += seconds * (sum(holding.classes.values()) if holding.classes else len(holding.devices))
+        for meter, amount in holding.charge.items():
+            meters.setdefault(group, Counter())[meter] += amount * seconds
+    return {
+        group: (devices[group], held)
+        for group in devices
+        if devices[group] + sum((held := {m: a for m, a in meters.get(group, Counter()).items() if a}).values())
+    }
+
+
+def told(rows: Iterable[tuple[Group, Use]]) -> dict[Group, tuple[int, dict[MeterName, int]]]:
+    return {group: (use.devices, {m: a for m, a in use.meters.items() if a}) for group, use in rows}
+
+
+_numbers = itertools.count()
+
+
+async def posted(url: str, history: Sequence[Entry]) -> str:
+    """Post a history for a cluster of its own, beside those of other examples, and return the cluster."""
+    cluster = f"cluster-{next(_numbers)}"
+    async with SqlLedger.open(url, cluster) as ledger:
+        await ledger.post_all(history, epoch=1)
+    return cluster
+
+
+moments = st.integers(0, 4 * 3600).map(lambda seconds: START + timedelta(seconds=seconds))
+HISTORIES = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+
+
+@HISTORIES
+@given(history=histories(), times=st.tuples(moments, moments, moments).map(sorted))
+async def test_a_report_counts_what_the_books_hold_and_its_parts_add_up(
+    url: str, history: list[Entry], times: list[datetime]
+) -> None:
+    cluster = await posted(url, history)
+    start, middle, end = times
+    async with SqlLedger.open(url, cluster) as ledger:
+        whole = await report(ledger, KEYS, Window(start, end), cluster=cluster)
+        halves = Window(start, middle), Window(middle, end)
+        parts = [await report(ledger, KEYS, half, cluster=cluster) for half in halves]
+
+    assert told(whole.rows.items()) == counted(history, Window(start, end))
+    sums = dict[Group, Use]()
+    for part in parts:
+        for group, use in part.rows.items():
+            sums.setdefault(group, Use()).add(1, {}, use.devices)
+            sums[group].add(0, use.meters, 1)
+    assert told(sums.items()) == told(whole.rows.items())
+
+
+@HISTORIES
+@given(history=histories())
+async def test_all_meter_hours_are_what_was_marked_as_spent_and_what_accrued_since(
+    url: str, history: list[Entry]
+) -> None:
+    cluster = await posted(url, history)
+    book = Book.replay(history)
+    due = Counter[tuple[QueueName, MeterName]](book.accrued(MOST))
+    for (queue, meter, bucket), amount in book.balances.items():
+        if bucket is Bucket.SPENT:
+            due[queue, meter] += amount
+
+    async with SqlLedger.open(url, cluster) as ledger:
+        found = await report(ledger, (Key.QUEUE,), Window(START, MOST), cluster=cluster)
+
+    assert {(queue, m): a for (queue,), use in found.rows.items() for m, a in use.meters.items() if a} == dict(due)
+
+
+@HISTORIES
+@given(history=histories(), times=st.tuples(moments, moments).map(sorted))
+async def test_classes_share_the_devices_and_no_meter(url: str, history: list[Entry], times: list[datetime]) -> None:
+    cluster = await posted(url, history)
+    window = Window(*times)
+    due = Counter[Group]()
+    for _, holding, seconds in levels(history, window):
+        for name, number in (holding.classes or {UNKNOWN: len(holding.devices)}).items():
+            due[name,] += number * seconds
+
+    async with SqlLedger.open(url, cluster) as ledger:
+        found = await report(ledger, (Key.CLASS,), window, cluster=cluster)
+
+    assert {group: use.devices for group, use in found.rows.items()} == {group: n for group, n in due.items() if n}
+    assert not any(use.meters for use in found.rows.values())
+    assert found.total.devices == sum(due.values())
+
+
+# Single cases.
+
+
+def settled(gang: str, history: Sequence[Entry], at: datetime) -> Entry:
+    placement = Book.replay(history).placements[GangUid(gang)]
+    given_ = {uid: Allocated(held.devices, held.charge, {"gpu": 2}) for uid, held in placement.holdings.items()}
+    entry = books.settle(placement, given_, at=at, actor="muster")
+    assert entry is not None
+    return entry
+
+
+def released(gang: str, history: Sequence[Entry], at: datetime) -> Entry:
+    placement = Book.replay(history).placements[GangUid(gang)]
+    entry = books.release(
+        placement, pods=list(placement.seats), claims=list(placement.holdings), at=at, actor="muster", reason="done"
+    )
+    assert entry is not None
+    return entry
+
+
+def a_long_life() -> list[Entry]:
+    """Return a gang that runs from the 10th to the 50th minute, among others that come and go around it."""
+    entries = [a_grant(), a_gang("long", at=minutes(1))]
+    entries.append(settled("long", entries, minutes(10)))
+    entries.append(a_gang("early", at=minutes(11)))
+    entries.append(settled("early", entries, minutes(12)))
+    entries.append(released("early", entries, minutes(13)))
+    entries.append(a_gang("late", at=minutes(30)))
+    entries.append(settled("late", entries, minutes(31)))
+    return [*entries, released("long", entries, minutes(50))]
+
+
+WINDOWS = {
+    "before it began": (0, 10, {"ns/long": 0}),
+    "while it runs and others do not": (20, 30, {"ns/long": 1200}),
+    "around its beginning": (5, 11, {"ns/long": 120}),
+    "around its end": (45, 60, {"ns/long": 600, "ns/late": 1800}),
+    "after its end": (50, 51, {"ns/late": 120}),
+    "all of it": (0, 60, {"ns/long": 4800, "ns/early": 120, "ns/late": 3480}),
+}
+
+
+@pytest.mark.parametrize(("start", "end", "due"), WINDOWS.values(), ids=WINDOWS)
+async def test_a_gang_counts_for_the_part_of_its_life_in_the_time(
+    ledger: SqlLedger, start: int, end: int, due: dict[str, int]
+) -> None:
+    await ledger.post_all(a_long_life(), epoch=1)
+
+    found = await report(ledger, (Key.GANG,), Window(minutes(start), minutes(end)))
+
+    assert {gang: use.devices for (gang,), use in found.rows.items()} == {gang: n for gang, n in due.items() if n}
+
+
+async def test_what_was_open_before_is_read_of_the_gangs_that_are_open_or_move_later(ledger: SqlLedger) -> None:
+    await ledger.post_all(a_long_life(), epoch=1)
+    async with ledger.snapshot() as connection:
+        found = [
+            tenure async for tenure in tenures.between(connection, CLUSTER, Window(minutes(20), minutes(40)), unseen)
+        ]
+
+    assert [(one.gang, one.start, one.end) for one in found] == [
+        ("ns/long", minutes(10), None),
+        ("ns/late", minutes(31), None),
+    ]
+
+
+async def test_several_clusters_are_told_apart(url: str) -> None:
+    for cluster in ("east", "west"):
+        async with SqlLedger.open(url, cluster) as ledger:
+            await ledger.post_all(a_long_life(), epoch=1)
+    async with SqlLedger.open(url, "east") as ledger, ledger.snapshot() as connection:
+        window = Window(minutes(20), minutes(30))
+        found = await reports.report(connection, ["east", "west"], (Key.CLUSTER, Key.QUEUE), window, unseen)
+
+    assert {group: use.devices for group, use in found.rows.items()} == {("east", QUEUE): 1200, ("west", QUEUE): 1200}
+    assert (found.total.devices, found.total.meters) == (2400, {GPU: 1200})
+
+
+@ON_SQLITE
+async def test_a_row_that_cannot_be_read_is_named(url: str, ledger: SqlLedger) -> None:
+    await ledger.post_all(a_long_life(), epoch=1)
+    tamper(url, "UPDATE transactions SET holdings = '[{}]' WHERE sequence = 5")
+
+    with pytest.raises(LedgerCorruptError, match=r"transaction 5 of cluster east .* run `muster ledger verify`"):
+        await report(ledger, (Key.QUEUE,), Window(AT, minutes(60)))
