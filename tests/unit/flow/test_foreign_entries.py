@@ -28,7 +28,7 @@ class Counting(Ledger):
 
 async def test_an_idle_leader_sees_that_somebody_else_has_written() -> None:
     ledger = Counting()
-    desk = a_desk(Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).snapshot()), ledger)
+    desk = a_desk(Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4)), ledger)
     await run(desk)
     foreign = books.grant(QueueName("gone"), MeterName("gpus"), 3, at=NOON, actor="an operator")
     await ledger.post_all([foreign], epoch=1)
@@ -42,7 +42,7 @@ async def test_an_idle_leader_sees_that_somebody_else_has_written() -> None:
 
 async def test_the_book_is_not_read_again_while_nobody_writes() -> None:
     ledger = Counting()
-    desk = a_desk(Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("j", queue="q").snapshot()), ledger)
+    desk = a_desk(Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("j", queue="q")), ledger)
     for second in range(5):
         await run(desk, NOON + timedelta(seconds=second))
 
@@ -51,7 +51,7 @@ async def test_the_book_is_not_read_again_while_nobody_writes() -> None:
 
 async def test_a_database_that_is_away_is_noticed_before_anything_is_decided() -> None:
     ledger = Counting()
-    desk = a_desk(Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).snapshot()), ledger)
+    desk = a_desk(Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4)), ledger)
     await run(desk)
     ledger.away = True
 
