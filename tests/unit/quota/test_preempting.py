@@ -212,6 +212,20 @@ def test_when_the_bound_ends_what_was_found_in_order_is_taken() -> None:
     assert [one for at, one in enumerate(found) if not at or one != found[at - 1]] == [found[0], greedy, found[-1]]
 
 
+def test_a_gang_that_only_one_way_to_reclaim_needs_gone_stays_wherever_the_bound_ends() -> None:
+    """Were z evicted, x would have to go as well, for a to take back its own alone; but y frees the devices."""
+    scene = two_teams().gang("x", "a", 2).gang("y", "c", 2).gang("z", "b", 1, priority=9)
+    scene.builder.usage[QueueName("c")][GPU] += 2
+    standing = Standing(scene.builder.tree, scene.builder.usage)
+    incoming = Incoming(queue=QueueName("a"), priority=10, charge={GPU: 1}, preemption=BOTH)
+
+    def answers(sets: int) -> Victims | NoVictims:
+        return preempting.choose(standing, incoming, scene.gangs, lambda gone: "y" in gone, Bounds(sets=sets))
+
+    found = {answers(sets) for sets in range(60)}
+    assert found == {NoVictims(proved=False), replace(victims("y"), fewest=False), victims("y")}
+
+
 def test_without_any_question_nothing_is_known() -> None:
     assert two_queues(b=0).gang("x", "a", 4).answer(4, bounds=Bounds(fits=0)) == NoVictims(proved=False)
 
