@@ -17,6 +17,8 @@ about to take over), rolled back, out of resources, in use, locked, shutting dow
 
 _DAMAGED = ("file is not a database", "malformed", "file is encrypted")
 
+_NO_TLS = "rejected SSL upgrade"
+
 _MENDS = {
     "28": "correct the user or the password in the ledger's URL, or what the server's pg_hba.conf lets in",
     "3D000": "create the database, or correct its name in the ledger's URL",
@@ -41,6 +43,8 @@ def translated(url: URL) -> Iterator[None]:
         ) from error
     except (exc.TimeoutError, OSError) as error:
         cause = str(error) or type(error).__name__
+        if _NO_TLS in cause:
+            raise MendError(f"the ledger {shown(url)} speaks no TLS ({cause}): turn it on, or ask for none") from error
         raise LedgerAwayError(f"the ledger {shown(url)} does not answer: {cause}") from error
 
 

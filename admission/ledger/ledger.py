@@ -44,6 +44,9 @@ PATIENCE = 5.0
 """Seconds for which a call is tried again while the database is away or other writers come first. What takes longer is
 for the caller to wait for."""
 
+_UNDEFINED_TABLE = "42P01"
+"""PostgreSQL's SQLSTATE."""
+
 
 class SqlLedger:
     """The books of one cluster. Made by `open`; safe for concurrent use in one event loop."""
@@ -242,7 +245,7 @@ async def _revision(connection: AsyncConnection) -> str | None:
         async with connection.begin_nested():
             return (await connection.execute(text("SELECT version_num FROM alembic_version"))).scalar_one_or_none()
     except (OperationalError, ProgrammingError) as error:
-        if "alembic_version" in str(error.orig):
+        if getattr(error.orig, "sqlstate", None) == _UNDEFINED_TABLE or "no such table" in str(error.orig):
             return None
         raise
 

@@ -484,22 +484,3 @@ def test_what_postgresql_says_is_translated(state: str, meant: type[Exception]) 
     url = urls.parsed("postgresql://muster@db/muster")
     with pytest.raises(meant, match="as PostgreSQL says"), failures.translated(url):
         raise DBAPIError("SELECT 1", {}, PostgresqlError(state))
-
-
-@pytest.mark.parametrize(
-    ("bad", "said"),
-    [
-        ("ledger.db", "is not a database URL"),
-        ("mysql://host/db", "not in mysql"),
-        ("sqlite://", "needs a file"),
-        ("sqlite:///:memory:", "needs a file"),
-    ],
-)
-async def test_a_url_that_names_no_ledger_is_refused(bad: str, said: str) -> None:
-    with pytest.raises(MendError, match=said):
-        async with SqlLedger.open(bad, CLUSTER):
-            pass
-
-
-async def test_messages_do_not_show_a_password() -> None:
-    assert "secret" not in urls.shown(urls.parsed("postgresql://muster:secret@db/muster"))

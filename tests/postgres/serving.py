@@ -132,6 +132,26 @@ class Server:
         self._process.wait(SECONDS_TO_END)
         leash.end(str(self._data), (signal.SIGKILL,), SECONDS_TO_END)
 
+    def speak_tls(self, certificate: str, key: str) -> None:
+        """Offer TLS to new connections, by a certificate and its key in PEM."""
+        for name, content in {"server.crt": certificate, "server.key": key}.items():
+            path = self._data / name
+            path.write_text(content)
+            path.chmod(0o600)
+            if self._user:
+                shutil.chown(path, self._user)
+        self._set("ssl", "on")
+
+    def speak_plainly(self) -> None:
+        """Offer no TLS any more."""
+        self._set("ssl", "off")
+
+    def _set(self, name: str, value: str) -> None:
+        self.query(f"ALTER SYSTEM SET {name} = {value}")
+        self._process.send_signal(signal.SIGHUP)
+        while self.query(f"SHOW {name}") != [(value,)]:
+            time.sleep(0.02)
+
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """Stop all of its processes where they are: connections stay open, and nobody answers."""
