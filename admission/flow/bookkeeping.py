@@ -9,6 +9,7 @@ An entry that the ledger refuses as made for another book is dropped, and what i
 cycle: nothing that one gang has done keeps the others from being booked.
 """
 
+import asyncio
 from collections.abc import Iterable, Sequence
 
 from admission.api.entries import BudgetShare, Entry, Posted
@@ -22,17 +23,45 @@ from admission.quota.books import Book
 MOST_UNPOSTED = 10_000
 """Entries that wait for the database. With more, all are dropped, and derived from the cluster when it is back."""
 
+GLANCE = 0.5
+"""Seconds that a cycle waits for a database that was away in the cycle before."""
+
 SLICE = 500
 """Entries that are posted together, when many have waited."""
 
 
 async def open_book(desk: Desk) -> None:
     """Begin a cycle: post what waits, and read the book unless it is known to be what the ledger holds."""
-    desk.away = desk.overtaken = False
-    if desk.unposted:
+    desk.overtaken = False
+    desk.away = desk.away and not await _answers(desk)
+    if desk.unposted and not desk.away:
         await _post_waiting(desk)
+    elif desk.loaded:
+        await _notice_others(desk)
     if not desk.loaded and not desk.away:
         await _load(desk)
+
+
+async def _notice_others(desk: Desk) -> None:
+    """See whether somebody else has written: an operator who reconciles or closes, say. Then the book is read anew.
+
+    A leader that posts something sees it by the number of its entry; one for which nothing happens has to ask, or it
+    would hold gangs for quota that was given back.
+    """
+    try:
+        desk.loaded = await desk.ports.ledger.sequence() == desk.book.sequence
+    except LedgerAwayError:
+        _lose(desk)
+
+
+async def _answers(desk: Desk) -> bool:
+    """Return whether a database that was away is back. A glance: what happens meanwhile is to be seen when it does."""
+    try:
+        async with asyncio.timeout(GLANCE):
+            await desk.ports.ledger.fence(desk.epoch)
+    except (LedgerAwayError, TimeoutError):
+        return False
+    return True
 
 
 async def catch_up(desk: Desk, facts: Facts) -> None:

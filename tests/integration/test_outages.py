@@ -1,0 +1,59 @@
+"""The database is really stopped while gangs run: what happens is booked with the time at which it was seen."""
+
+from datetime import timedelta
+
+from admission.api.entries import Entry, Kind
+from admission.api.reasons import HoldReason
+from admission.flow.desks import Desk, Ports
+from admission.ledger import reading
+from admission.ledger.ledger import SqlLedger
+from tests.builders import NOON, a_cluster
+from tests.integration import ledgers
+from tests.postgres import Server
+from tests.unit.flow.test_budgets import add
+from tests.unit.flow.test_cycle import Cluster, gang, run
+
+SECOND = timedelta(seconds=1)
+
+
+async def test_a_release_during_an_outage_is_booked_to_the_second_and_in_order(durable_postgres: Server) -> None:
+    with ledgers.dropped(durable_postgres) as made:
+        url = made(ledgers.template_in(durable_postgres))
+        async with SqlLedger.open(url, ledgers.CLUSTER) as ledger:
+            cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=2))
+            ports = Ports(view=cluster, pods=cluster, workloads=cluster, reports=cluster, ledger=ledger)
+            desk = Desk(ports=ports, actor="test", epoch=1)
+            await run(desk)
+            started = cluster.schedule(desk.book)
+            await run(desk, NOON + 10 * SECOND)
+
+            durable_postgres.stop()
+            try:
+                cluster.finish(started)
+                add(cluster, a_cluster().job("next", queue="q"))
+                result = await run(desk, NOON + 73 * SECOND)
+                hold = gang(result, "next").hold
+                assert hold is not None
+                assert hold.reason == HoldReason.LEDGER_UNAVAILABLE
+                assert result.unposted == 1
+                await run(desk, NOON + 80 * SECOND)
+            finally:
+                durable_postgres.start()
+            result = await run(desk, NOON + 95 * SECOND)
+
+            assert len(result.granted) == 1
+            entries = await _entries(ledger)
+            times = [(entry.kind, entry.at - NOON) for entry in entries if entry.kind is not Kind.GRANT]
+            assert times == [
+                (Kind.RESERVE, 0 * SECOND),
+                (Kind.SETTLE, 10 * SECOND),
+                (Kind.RELEASE, 73 * SECOND),
+                (Kind.RESERVE, 95 * SECOND),
+            ]
+            assert await ledger.load() == desk.book
+            assert (await ledger.verify()).finding is None
+
+
+async def _entries(ledger: SqlLedger) -> list[Entry]:
+    async with ledger.snapshot() as connection:
+        return [record.entry for record in await reading.records(connection, ledgers.CLUSTER, after=0, limit=100)]
