@@ -113,8 +113,8 @@ def begun(rules: Rules, intervals: Iterable[UsageInterval], now: datetime) -> Me
 class Shares:
     """The shares of all queues in one round of decisions, kept up to date with every grant.
 
-    Making it costs a step for every level above whatever is used or remembered; a question costs a step for every meter
-    that the queue uses; a grant a step for every level.
+    Making it costs a step for every level above whatever is used or remembered; a grant a step for every level; the
+    first question after a grant a step for every meter that the queue uses.
     """
 
     def __init__(self, standing: Standing, usage: Usage, rules: Rules, memory: Memory | None = None) -> None:
@@ -126,6 +126,7 @@ class Shares:
         self._decayed: defaultdict[QueueName, defaultdict[MeterName, float]] = defaultdict(lambda: defaultdict(float))
         self._totals: defaultdict[QueueName | None, defaultdict[MeterName, int]] = defaultdict(lambda: defaultdict(int))
         self._capacities: dict[tuple[QueueName | None, MeterName], int] = {}
+        self._shares: dict[QueueName, float] = {}
         if rules.weights:
             self._add(usage, memory)
 
@@ -138,8 +139,10 @@ class Shares:
         weight = self._rules.weights.get(queue)
         if weight is None:
             return 0.0
-        present, decayed = self._present[queue], self._decayed[queue]
-        return max((self._part(queue, meter, weight) for meter in present.keys() | decayed.keys()), default=0.0)
+        if queue not in self._shares:
+            meters = self._present[queue].keys() | self._decayed[queue].keys()
+            self._shares[queue] = max((self._part(queue, meter, weight) for meter in meters), default=0.0)
+        return self._shares[queue]
 
     def take(self, queue: QueueName, charge: Charge) -> None:
         """Count a charge as used."""
@@ -169,6 +172,7 @@ class Shares:
 
     def _move(self, queue: QueueName, charge: Charge, sign: int) -> None:
         for name in self.tree.path(queue) if self._rules.weights and self.tree.active(queue) else ():
+            self._shares.pop(name, None)
             for meter, amount in charge.items():
                 self._present[name][meter] += sign * amount
 
