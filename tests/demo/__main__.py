@@ -4,11 +4,13 @@ import asyncio
 import os
 import signal
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 from admission.errors import ClusterAwayError, MendError, MusterError
 from tests.controlplane import BuildFailed, ControlPlane, StartFailed, ToolMissing
-from tests.demo import offline, places
+from tests.demo import month, offline, places
 from tests.demo.places import RefusedError
 from tests.demo.serving import serving
 from tests.demo.stage import Stage
@@ -45,10 +47,13 @@ async def _main() -> int:
 
 
 async def _tell(teller: Teller) -> None:
-    if os.environ.get("KUBECONFIG"):
-        await _on_theirs(teller)
-    else:
-        await _on_ours(teller)
+    with tempfile.TemporaryDirectory(prefix="muster-demo-") as folder:
+        async with month.written(Path(folder)) as jobs:
+            if os.environ.get("KUBECONFIG"):
+                await _on_theirs(teller)
+            else:
+                await _on_ours(teller)
+            await month.tell(teller, Path(folder), jobs)
 
 
 async def _on_ours(teller: Teller) -> None:

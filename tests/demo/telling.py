@@ -37,12 +37,23 @@ class Teller:
         """Run `muster` with the words of each command, side by side, and show them and their output in order."""
         run = (muster(*command.split(), env={**env, **self._look()}) for command in commands)
         for command, (code, output) in zip(commands, await asyncio.gather(*run), strict=True):
-            self._console.print(Text(f"$ muster {command}", style="bold green"), soft_wrap=True)
-            for line in output.rstrip().splitlines():
-                self._console.print(Text("  ").append_text(Text.from_ansi(line)), soft_wrap=True)
-            self._console.print()
+            self._show(command, output)
             if code not in FINE:
                 raise StoryError(f"`muster {command}` ended with {code}: {output}")
+
+    async def run_wrong(self, command: str, *, code: int, env: Mapping[str, str]) -> str:
+        """Run `muster` where it has to end with an exit code of its own, show it, and return what it wrote."""
+        ended, output = await muster(*command.split(), env={**env, **self._look()})
+        self._show(command, output)
+        if ended != code:
+            raise StoryError(f"`muster {command}` ended with {ended}, not with {code}: {output}")
+        return output
+
+    def _show(self, command: str, output: str) -> None:
+        self._console.print(Text(f"$ muster {command}", style="bold green"), soft_wrap=True)
+        for line in output.rstrip().splitlines():
+            self._console.print(Text("  ").append_text(Text.from_ansi(line)), soft_wrap=True)
+        self._console.print()
 
     def _look(self) -> dict[str, str]:
         """Let commands draw their tables for our terminal, though they write to a pipe."""
