@@ -43,9 +43,11 @@ LOOK_AGAIN = timedelta(seconds=1)
 
 async def run(desk: Desk, now: datetime) -> Result:
     """Run one cycle. Raises DeposedError when another leader has taken over; everything else is tried again later."""
-    # 1. Freeze what is known, and bring the books up to date with what was allocated.
+    # 1. Freeze what is known, and bring the books up to date with what was allocated. What is seen is as of `now`, and
+    # the database may take its time.
+    snapshot = desk.ports.view.snapshot()
     await bookkeeping.open_book(desk)
-    facts = await _gather(desk, times.onward(now, desk.book))
+    facts = await _gather(desk, snapshot, times.onward(now, desk.book))
 
     # 2. Take back gangs that cannot start whole or in time; only then release what is gone, of which they are part.
     if desk.known:
@@ -72,8 +74,7 @@ async def run(desk: Desk, now: datetime) -> Result:
     return replace(result, behind=times.behind(now, facts.now), unposted=len(desk.unposted))
 
 
-async def _gather(desk: Desk, now: datetime) -> Facts:
-    snapshot = desk.ports.view.snapshot()
+async def _gather(desk: Desk, snapshot: Snapshot, now: datetime) -> Facts:
     profile = _profile(desk)
     meters = _compiled(desk, snapshot)
     facts = Facts(
@@ -132,6 +133,7 @@ def _decide(desk: Desk, facts: Facts, balances: Balances | None) -> list[Decisio
         sharing=sharing.Rules.of(facts.tree),
         history=spending.history(desk, facts),
         balances=balances,
+        beyond=granting.UNSEEN if desk.away else None,
     )
     placements = desk.book.placements.values()
     desk.world = worlds.of(facts.snapshot, placements, profile=desk.profile, before=desk.world)

@@ -22,6 +22,10 @@ AWAY = Hold(
     HoldReason.LEDGER_UNAVAILABLE,
     "it could start, but the ledger's database does not answer and nothing is granted without a row",
 )
+UNSEEN = Hold(
+    HoldReason.LEDGER_UNAVAILABLE,
+    "the ledger's database does not answer and nothing is granted without a row; the gang is looked at when it is back",
+)
 STILL_BOOKED = Hold(
     HoldReason.WAITING_FOR_CLAIMS,
     "one of its pods or claims is still booked for another gang; it waits until that one has given it back",

@@ -58,6 +58,8 @@ class Rules:
     """How the budgets stand, told of every grant. None where nobody knows; the caller then grants nothing."""
     most_grants: int = 64
     """Gangs granted before the cycle commits; those behind them are looked at in the next one."""
+    beyond: Hold | None = None
+    """What holds those behind them, where nothing is going to be committed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,10 +122,13 @@ def decide_all(groups: Sequence[Group], rules: Rules, world: World, usage: Usage
     shares = Shares(standing, usage, rules.sharing, rules.history)
     contest = Tournament(shares, [group for group in groups if group.waiting], lambda group: group.queue)
     for group in contest:
-        if granted >= rules.most_grants:
-            break
-        queue = rules.snapshot.queues.get(group.queue)
         positions[group.queue] = positions.get(group.queue, 0) + 1
+        if granted >= rules.most_grants:
+            if rules.beyond is None:
+                break
+            decisions.append(Decision(group=group, outcome=rules.beyond, position=positions[group.queue]))
+            continue
+        queue = rules.snapshot.queues.get(group.queue)
         if queue is None:
             outcome: Outcome = _no_queue(group, rules.snapshot)
             needed: Charge = {}

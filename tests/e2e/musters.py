@@ -28,13 +28,14 @@ SETTINGS: dict[str, Any] = {
 class Muster:
     """One installation: settings, ledger and log in a folder; its process may come and go."""
 
-    def __init__(self, control_plane: ControlPlane) -> None:
+    def __init__(self, control_plane: ControlPlane, *, database: str = "") -> None:
+        """database: the URL of a ledger; without it, a file of its own."""
         self._control_plane = control_plane
         self._folder = Path(tempfile.mkdtemp(prefix="muster-e2e-"))
         self._family = Family(self._folder)
         self._program: Program | None = None
         self._starts = 0
-        self.database = f"sqlite+aiosqlite:///{self._folder / 'data' / 'ledger.sqlite3'}"
+        self.database = database or f"sqlite+aiosqlite:///{self._folder / 'data' / 'ledger.sqlite3'}"
         settings = {
             **SETTINGS,
             "kubeconfig": str(control_plane.kubeconfig_for(USER)),

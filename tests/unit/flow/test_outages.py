@@ -250,5 +250,18 @@ async def test_a_gang_that_could_start_says_that_the_database_is_away() -> None:
     assert hold.reason == HoldReason.LEDGER_UNAVAILABLE
 
 
+async def test_every_gang_that_could_start_says_so_however_many_they_are() -> None:
+    builder = a_cluster().node("a", gpus=100).queue("q", gpus=100)
+    for number in range(70):
+        builder.job(f"job-{number:02}", queue="q")
+    ledger = Ledger()
+    ledger.away = True
+
+    result = await run(a_desk(Cluster(builder), ledger))
+
+    assert {report.hold.reason for report in result.gangs if report.hold} == {HoldReason.LEDGER_UNAVAILABLE}
+    assert [report.position for report in result.gangs] == list(range(1, 71))
+
+
 def _seconds(mark: Entry) -> int:
     return sum(line.amount for line in mark.postings if line.bucket is Bucket.SPENT and line.meter == GPUS)

@@ -1,0 +1,99 @@
+"""Budgets and an outage of the database on a real control plane."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.controlplane import ControlPlane, fleet
+from tests.controlplane.namespaces import Namespace
+from tests.controlplane.observing import eventually, holds_for
+from tests.e2e.musters import Muster
+from tests.e2e.teams import GROUP, Team, found_team
+from tests.e2e.test_muster import _statement, forget
+from tests.postgres import Server
+
+
+@pytest.fixture(scope="module")
+def hardware(control_plane: ControlPlane) -> Iterator[None]:
+    """One node with four free GPUs."""
+    client = control_plane.client()
+    manifests = fleet.demo_fleet([4])
+    fleet.install(client, manifests)
+    yield
+    fleet.remove(client, manifests)
+
+
+@pytest.fixture
+def muster(control_plane: ControlPlane, hardware: None) -> Iterator[Muster]:
+    muster = Muster(control_plane)
+    yield muster.start()
+    muster.clean()
+
+
+@pytest.fixture
+def on_postgres(control_plane: ControlPlane, hardware: None, durable_postgres: Server) -> Iterator[Muster]:
+    url = durable_postgres.database()
+    muster = Muster(control_plane, database=url)
+    yield muster.start()
+    muster.clean()
+    durable_postgres.drop(url)
+
+
+def test_a_gang_that_the_budget_cannot_pay_for_starts_once_it_is_raised(
+    control_plane: ControlPlane, muster: Muster, namespace: Namespace
+) -> None:
+    team = found_team(control_plane, namespace, gpus=4, budgets=[a_budget("1")], maxRuntime="1h")
+    team.submit("pair", pods=2)
+
+    hold = team.wait_held("pair", "BudgetExhausted")
+    assert (hold["details"]["left"], hold["details"]["needed"]) == ("1", "2")
+    holds_for(2, lambda: len(team.gated("pair")) == 2, what="no pod of it starts")
+    assert "the budget of queue" in muster.command("why", f"{namespace.name}/pair")
+    control_plane.client().merge_patch(f"{GROUP}/queues/{team.queue}", {"spec": {"budgets": [a_budget("2.5")]}})
+
+    team.wait_running("pair", 2)
+    eventually(lambda: float(budget_of(team)["promised"]) > 1.9, what="what it may use is promised to it")
+    assert {name: budget_of(team)[name] for name in ("hours", "spent", "period")} == {
+        "hours": "2.5",
+        "spent": "0",
+        "period": "Month",
+    }
+    assert budget_of(team)["left"].startswith("0.5")
+    assert "Month" in muster.command("queue", "list")
+    forget(team)
+
+
+def test_a_job_that_ends_while_the_database_is_down_is_released_with_the_true_time(
+    control_plane: ControlPlane, on_postgres: Muster, durable_postgres: Server, namespace: Namespace
+) -> None:
+    team = found_team(control_plane, namespace, gpus=4)
+    team.submit("train", pods=1)
+    team.wait_running("train", 1)
+    eventually(lambda: team.used("gpus") == (0, 1), what="its GPU is settled as used")
+
+    durable_postgres.stop()
+    team.submit("next", pods=1)
+    team.wait_held("next", "LedgerUnavailable")
+    ended = datetime.now(UTC)
+    team.finish("train")
+    eventually(lambda: team.used("gpus") == (0, 0), what="the book in memory goes on")
+    holds_for(5, lambda: len(team.gated("next")) == 1, what="nothing is granted")
+    durable_postgres.start()
+
+    team.wait_running("next", 1)
+    released = [line for line in _statement(on_postgres, team) if line["kind"] == "release" and line["meter"] == "gpus"]
+    at = datetime.fromisoformat(released[0]["at"])
+    assert timedelta(0) <= at - ended < timedelta(seconds=4), "the controllers of Kubernetes free the claim in between"
+    assert "are right" in on_postgres.ledger("verify")
+    forget(team)
+
+
+def a_budget(hours: str) -> dict[str, Any]:
+    return {"meter": "gpus", "hours": hours, "period": "Month"}
+
+
+def budget_of(team: Team) -> Any:
+    (budget,) = team.control_plane.client().get(f"{GROUP}/queues/{team.queue}")["status"]["budgets"]
+    return budget
