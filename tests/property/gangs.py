@@ -21,6 +21,8 @@ from admission.dra.worlds import World
 
 DRIVERS = ("gpu", "nic")
 KEY = "gpu/numa"
+SLOT = "plugin.test/slot"
+"""A resource of device plugins, which no class offers."""
 CLASSES = {"any": "", "gpu": "device.driver == 'gpu'", "nic": "device.driver == 'nic'"}
 
 Json = dict[str, Any]
@@ -35,7 +37,7 @@ class Gang:
     world: World
     pods: tuple[PodDemand, ...]
     limit: int
-    """How many devices the gang may be charged for."""
+    """How many devices and slots together the gang may be charged for."""
 
 
 @st.composite
@@ -67,7 +69,9 @@ class _Gangs:
         return options[self._integer(0, len(options) - 1)]
 
     def gang(self, release: Release) -> Gang:
-        self._focus = self.pick(("", "counters", "capacity", "taints", "lists", "rules", "all", "shared", "fabric"))
+        self._focus = self.pick(
+            ("", "counters", "capacity", "taints", "lists", "rules", "all", "shared", "fabric", "plugins")
+        )
         named = [f"n-{at}" for at in range(self._integer(1, 3))]
         made = [self.node(name) for name in named]
         slices = [one for name in named for one in self.pools(name)]
@@ -84,6 +88,8 @@ class _Gangs:
 
     def node(self, name: str) -> Json:
         allocatable = {"cpu": str(self._integer(1, 4)), "pods": "10"} if self.chance(20) else None
+        if allocatable and self.chance(50):
+            allocatable[SLOT] = str(self._integer(1, 4))
         status = {"allocatable": allocatable} if allocatable else {}
         return {"metadata": {"name": name, "labels": {"rack": self.pick("ab")}}, "status": status}
 
@@ -164,8 +170,11 @@ class _Gangs:
         if len(wanted) > 1 and self.chance(20):
             wanted = wanted[:-1]
         spec: Json = {"nodeSelector": {"rack": self.pick("ab")}} if self.chance(8) else {}
-        if self.chance(20):
-            spec["containers"] = [{"resources": {"requests": {"cpu": str(self._integer(1, 2))}}}]
+        asked = {"cpu": str(self._integer(1, 2))} if self.chance(20) else {}
+        if self.about("plugins", 5):
+            asked[SLOT] = str(self._integer(1, 3))
+        if asked:
+            spec["containers"] = [{"resources": {"requests": asked}}]
         meta = {"name": name, "namespace": "g", "uid": name}
         return PodDemand(pod=pods.decode({"metadata": meta, "spec": spec}), claims=tuple(wanted))
 

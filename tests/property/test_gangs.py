@@ -25,13 +25,13 @@ from admission.dra.releases import Release
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import Holder, Left, World
 from tests.builders import NOON
-from tests.property.gangs import CLASSES, Gang, gangs
+from tests.property.gangs import CLASSES, SLOT, Gang, gangs
 from tests.unit.dra.clusters import a_meter, a_source
 from tests.unit.dra.test_planning import Upto
 
 STEPS = 20_000
 DEVICES = MeterName("devices")
-METERS = metering.compile_meters([a_meter(DEVICES, a_source("count", None, *CLASSES))])
+METERS = metering.compile_meters([a_meter(DEVICES, a_source("count", None, *CLASSES), extendedResources=[SLOT])])
 
 
 @pytest.mark.parametrize("release", list(Release))
@@ -93,7 +93,10 @@ def replay(plan: Plan, gang: Gang) -> "Scene":
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """Where brute force has come to. usable: where allocated claims may be used. left: resources. paid: for devices."""
+    """Where brute force has come to.
+
+    usable: where allocated claims may be used. left: resources. paid: for devices, and for what device plugins serve.
+    """
 
     world: World
     left: Left
@@ -158,7 +161,9 @@ def _placed(
         world=world,
         left={**scene.left, name: room},
         usable={**scene.usable, **usable},
-        paid=scene.paid + sum(not given.option.admin for one in found.claims for given in one.given),
+        paid=scene.paid
+        + wanted.get(SLOT, 0)
+        + sum(not one.option.admin for part in found.claims for one in part.given),
     )
     return after, fresh, found
 
