@@ -41,7 +41,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The books."""
 
     url: str = "sqlite+aiosqlite:///muster.sqlite3"
-    """SQLAlchemy URL of the database."""
+    """The database: `sqlite:///…`, or `postgresql://…` with the parameters that libpq knows (`sslmode`, …)."""
     cluster: str = "default"
     """The name of this cluster in it; several clusters may share one database."""
     migrate: bool = True

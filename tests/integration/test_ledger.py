@@ -29,6 +29,7 @@ from admission.ledger import ledger as ledgers_
 from admission.ledger.ledger import SqlLedger
 from admission.quota import books
 from admission.quota.books import Allocated, Book
+from tests.integration.conftest import Fresh
 from tests.integration.ledgers import (
     AT,
     CLUSTER,
@@ -449,9 +450,14 @@ async def test_a_row_beyond_the_head_stops_the_posting(url: str) -> None:
             await ledger.post(a_gang("other"), epoch=1)
 
 
-async def test_the_loop_is_never_blocked(tmp_path: Path) -> None:
-    url = url_of(tmp_path / "ledger.db")
-    with blockbuster_ctx("admission"):
+async def test_the_loop_is_never_blocked(new_database: Fresh) -> None:
+    url = new_database()
+    with blockbuster_ctx("admission") as blockbuster:
+        # For each new connection asyncpg looks for ~/.pgpass and ~/.postgresql, as libpq does.
+        for function in blockbuster.functions.values():
+            function.can_block_in("asyncpg/connect_utils.py", "_parse_connect_dsn_and_args")
+            # Migrations run in a thread, in a loop of its own; the frames of a greenlet begin with its work.
+            function.can_block_in("admission/ledger/migrating.py", ("_connected", "on"))
         await migrating.migrate(url)
         async with SqlLedger.open(url, CLUSTER) as ledger:
             for entry in a_history():

@@ -301,6 +301,28 @@ async def test_a_newer_ledger_is_not_migrated(url: str) -> None:
         await migrating.migrate(url)
 
 
+COMMANDS = {
+    "migrate": ("ledger", "migrate"),
+    "statement": ("ledger", "statement"),
+    "verify": ("ledger", "verify"),
+}
+
+
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
+async def test_a_newer_ledger_is_refused_by_every_command(url: str, words: tuple[str, ...]) -> None:
+    await migrating.migrate(url)
+    tamper(url, "UPDATE alembic_version SET version_num = '9999'")
+
+    process = await asyncio.create_subprocess_exec(
+        Path(sys.executable).with_name("muster"), *words, "--database", url, stderr=asyncio.subprocess.PIPE
+    )
+    _, said = await process.communicate()
+
+    assert process.returncode == 2
+    assert "at revision 9999" in " ".join(said.decode().split())
+    assert "run the Muster that upgraded it, or a later one" in " ".join(said.decode().split())
+
+
 async def test_a_file_that_is_no_database_is_not_migrated(tmp_path: Path) -> None:
     path = tmp_path / "garbage.db"
     path.write_bytes(b"garbage" * 1000)
