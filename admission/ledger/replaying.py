@@ -106,16 +106,12 @@ def _digest(document: Document, form: bytes) -> str:
 
 
 class _Accounts:
-    """Balances, and what has accrued. Amounts that are used are kept apart, by queue and meter."""
+    """Balances, and what has accrued."""
 
     def __init__(self, book: Book) -> None:
-        self._used: dict[tuple[str, str], int] = {}
-        self._others: dict[tuple[str, str, str], int] = {}
-        for (queue, meter, bucket), amount in book.balances.items():
-            if bucket is Bucket.USED:
-                self._used[queue, meter] = amount
-            else:
-                self._others[queue, meter, bucket.value] = amount
+        self._amounts: dict[tuple[str, str, str], int] = {
+            (of.queue, of.meter, of.bucket.value): amount for of, amount in book.balances.items()
+        }
         self._marked = None if book.marked is None else int(book.marked.timestamp())
         self._accrued: dict[tuple[str, str], tuple[int, int]] = {
             (queue, meter): (int(accrual.since.timestamp()), accrual.seconds)
@@ -129,29 +125,35 @@ class _Accounts:
         if document.kind == Kind.USAGE:
             self._mark(document)
         sums: dict[tuple[str, str], int] = {}
+        second = 0
         for queue, meter, bucket, text, _ in document.lines:
             amount = int(text)
             key = queue, meter
             sums[key] = sums.get(key, 0) + amount
             if bucket == _USED:
-                self._accrue(key, _second(document.at))
-                self._used[key] = now = self._used.get(key, 0) + amount
-            elif bucket in _BUCKETS:
-                account = queue, meter, bucket
-                self._others[account] = now = self._others.get(account, 0) + amount
-            else:
+                second = second or _second(document.at)
+                self._accrue(key, second)
+            account = queue, meter, bucket
+            before = self._amounts.get(account)
+            if before is None and bucket not in _BUCKETS:
                 raise DoubtError
+            self._amounts[account] = now = (before or 0) + amount
             if not amount or not -_LIMIT <= amount <= _LIMIT or not -_LIMIT <= now <= _LIMIT:
                 raise DoubtError
         if any(sums.values()):
             raise DoubtError
 
     def _accrue(self, key: tuple[str, str], second: int) -> None:
-        since, seconds = self._accrued.get(key, (second, 0))
-        if self._marked is not None and key not in self._accrued:
-            since = max(second, self._marked)
+        accrued = self._accrued.get(key)
+        if accrued is None:
+            self._accrued[key] = max(second, self._marked or second), 0
+            return
+        since, seconds = accrued
         end = max(since, second)
-        self._accrued[key] = end, _checked(seconds + self._used.get(key, 0) * (end - since))
+        seconds += self._amounts.get((*key, _USED), 0) * (end - since)
+        if not -_LIMIT <= seconds <= _LIMIT:
+            raise DoubtError
+        self._accrued[key] = end, seconds
 
     def _mark(self, document: Document) -> None:
         second = _second(document.at)
@@ -162,18 +164,18 @@ class _Accounts:
         if said != due:
             raise DoubtError
         self._marked = second
-        self._accrued = {key: (second, 0) for key, amount in self._used.items() if amount}
+        self._accrued = {
+            (queue, meter): (second, 0)
+            for (queue, meter, bucket), amount in self._amounts.items()
+            if bucket == _USED and amount
+        }
 
     def balances(self) -> dict[Account, int]:
-        found = {
+        return {
             Account(QueueName(queue), MeterName(meter), Bucket(bucket)): amount
-            for (queue, meter, bucket), amount in self._others.items()
+            for (queue, meter, bucket), amount in self._amounts.items()
             if amount
         }
-        for (queue, meter), amount in self._used.items():
-            if amount:
-                found[Account(QueueName(queue), MeterName(meter), Bucket.USED)] = amount
-        return found
 
     def marked(self) -> datetime | None:
         return None if self._marked is None else datetime.fromtimestamp(self._marked, UTC)
@@ -193,12 +195,6 @@ _LIMIT = quantities.LIMIT
 
 def _second(at: str) -> int:
     return int(datetime.fromisoformat(at).timestamp())
-
-
-def _checked(amount: int) -> int:
-    if not -_LIMIT <= amount <= _LIMIT:
-        raise DoubtError
-    return amount
 
 
 class _Seat(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):

@@ -1,0 +1,145 @@
+"""Budgets that clusters share: together they never take more than the limit, however they race."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from admission.api.entries import BudgetShare
+from admission.api.names import QueueName
+from admission.errors import BudgetTakenError, DeposedError
+from admission.ledger.ledger import SqlLedger
+from tests.integration.ledgers import AT, GPU, QUEUE, a_gang, a_grant, minutes, rows
+
+LIMIT = 10**30
+
+
+def a_share(seconds: int, *, queue: QueueName = QUEUE, days: int = 30, limit: int = LIMIT) -> BudgetShare:
+    end = AT + timedelta(days=days)
+    return BudgetShare(queue=queue, meter=GPU, start=AT, end=end, limit=limit, seconds=seconds)
+
+
+@pytest.fixture
+async def clusters(url: str) -> AsyncIterator[tuple[SqlLedger, SqlLedger]]:
+    async with SqlLedger.open(url, "east") as east, SqlLedger.open(url, "west") as west:
+        yield east, west
+
+
+async def taken(ledger: SqlLedger, share: BudgetShare) -> int:
+    """Return what all clusters have taken of a budget, by stating a share once more."""
+    (total,) = await ledger.state_shares([share], epoch=1)
+    return total.seconds
+
+
+async def test_what_one_cluster_takes_is_gone_for_the_other(clusters: tuple[SqlLedger, SqlLedger]) -> None:
+    east, west = clusters
+    await east.post_all([a_gang()], epoch=1, shares=[a_share(LIMIT - 5)])
+
+    with pytest.raises(BudgetTakenError, match="budget of gpu of queue team-a") as raised:
+        await west.post_all([a_gang("two")], epoch=1, shares=[a_share(6)])
+
+    assert raised.value.share == a_share(6)
+    assert (await west.load()).placements == {}
+    await west.post_all([a_gang("two")], epoch=1, shares=[a_share(5)])
+    assert await taken(west, a_share(5)) == LIMIT
+
+
+async def test_a_share_that_shrinks_is_never_refused(clusters: tuple[SqlLedger, SqlLedger]) -> None:
+    east, west = clusters
+    await east.state_shares([a_share(2 * LIMIT)], epoch=1)
+
+    await east.post_all([], epoch=1, shares=[a_share(LIMIT)])
+
+    assert await taken(west, a_share(0)) == LIMIT
+
+
+async def test_a_share_is_the_whole_of_what_a_cluster_has_taken(clusters: tuple[SqlLedger, SqlLedger]) -> None:
+    east, _ = clusters
+    for seconds in (3, 7, 7, 2):
+        await east.post_all([], epoch=1, shares=[a_share(seconds)])
+
+    assert await taken(east, a_share(2)) == 2
+
+
+async def test_stated_shares_may_exceed_the_limit_and_say_what_all_have_taken(
+    clusters: tuple[SqlLedger, SqlLedger],
+) -> None:
+    east, west = clusters
+    month, other = a_share(LIMIT), a_share(3, queue=QueueName("team-b"))
+    await east.state_shares([other, month], epoch=1)
+
+    stated = await west.state_shares([month, other], epoch=1)
+
+    assert stated == [replace(month, seconds=2 * LIMIT), replace(other, seconds=6)]
+
+
+async def test_budgets_that_begin_together_are_two(clusters: tuple[SqlLedger, SqlLedger]) -> None:
+    east, _ = clusters
+    month, quarter = a_share(5), a_share(7, days=90)
+
+    assert await east.state_shares([month, quarter], epoch=1) == [month, quarter]
+
+
+async def test_a_limit_that_was_lowered_binds_who_takes_next(clusters: tuple[SqlLedger, SqlLedger]) -> None:
+    east, west = clusters
+    await east.post_all([], epoch=1, shares=[a_share(8, limit=10)])
+
+    with pytest.raises(BudgetTakenError):
+        await west.post_all([], epoch=1, shares=[a_share(1, limit=8)])
+
+
+async def test_a_deposed_leader_takes_nothing(clusters: tuple[SqlLedger, SqlLedger]) -> None:
+    east, _ = clusters
+    await east.fence(2)
+
+    with pytest.raises(DeposedError):
+        await east.post_all([], epoch=1, shares=[a_share(1)])
+    with pytest.raises(DeposedError):
+        await east.state_shares([a_share(1)], epoch=1)
+
+    assert await east.state_shares([a_share(0)], epoch=2) == [a_share(0)]
+
+
+async def test_the_first_to_refuse_keeps_nothing_of_the_others(clusters: tuple[SqlLedger, SqlLedger]) -> None:
+    east, _ = clusters
+    small = a_share(2, queue=QueueName("team-b"), limit=1)
+
+    with pytest.raises(BudgetTakenError) as raised:
+        await east.post_all([a_grant()], epoch=1, shares=[a_share(1), small])
+
+    assert raised.value.share == small
+    assert await taken(east, a_share(0)) == 0
+    assert (await east.verify()).transactions == 0
+
+
+@pytest.mark.timeout(60)
+async def test_clusters_that_race_never_take_more_than_the_limit(url: str) -> None:
+    """Each takes one more in every round, until it is refused; in the end the budget is spent to the last second."""
+    limit, names = 30, ("east", "west", "north")
+    async with AsyncExitStack() as stack:
+        ledgers = [await stack.enter_async_context(SqlLedger.open(url, name)) for name in names]
+
+        got = await asyncio.gather(*(race(ledger, limit) for ledger in ledgers))
+
+        assert sum(got) == limit
+        assert await taken(ledgers[0], a_share(got[0], limit=limit)) == limit
+        for ledger, mine in zip(ledgers, got, strict=True):
+            verification = await ledger.verify()
+            assert verification.ok, verification.finding
+            assert verification.transactions == mine
+    shares = rows(url, "SELECT cluster, seconds FROM budget_shares")
+    lucky = {name: mine for name, mine in zip(names, got, strict=True) if mine}
+    assert {str(name): int(str(seconds)) for name, seconds in shares} == lucky
+
+
+async def race(ledger: SqlLedger, limit: int) -> int:
+    for mine in range(limit + 1):
+        try:
+            gang = a_gang(f"gang-{mine}", at=minutes(mine))
+            await ledger.post_all([gang], epoch=1, shares=[a_share(mine + 1, limit=limit)])
+        except BudgetTakenError:
+            return mine
+    raise AssertionError("more than the limit")
