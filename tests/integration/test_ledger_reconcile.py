@@ -1,0 +1,107 @@
+"""Writing beside a leader, and making projections anew, on both databases."""
+
+import asyncio
+import itertools
+
+import pytest
+
+from admission.api.entries import Entry, Kind
+from admission.api.names import QueueName
+from admission.errors import ConflictError, LedgerCorruptError
+from admission.ledger.ledger import SqlLedger
+from admission.quota.books import Book
+from tests.integration.ledgers import CLUSTER, a_gang, a_grant, a_history, minutes, run, tamper
+
+NOTE = Entry(
+    kind=Kind.ADJUST,
+    key="adjust:anew:1",
+    at=minutes(600),
+    actor="root@host",
+    reason="ticket 4711",
+    queue=QueueName(""),
+)
+
+
+async def test_an_amendment_does_not_depose_the_leader(ledger: SqlLedger) -> None:
+    await ledger.fence(7)
+    await ledger.post_all([a_grant()], epoch=7)
+
+    (amended,) = await ledger.amend([a_gang(at=minutes(1))], known=await ledger.load())
+    (posted,) = await ledger.post_all([a_grant(1, at=minutes(2))], epoch=7)
+
+    assert (amended.sequence, posted.sequence) == (2, 3)
+    assert await ledger.sequence() == 3
+    assert (await ledger.verify()).ok
+
+
+async def test_an_amendment_for_a_book_that_has_gone_on_is_refused(ledger: SqlLedger) -> None:
+    await ledger.post_all([a_grant()], epoch=1)
+    known = await ledger.load()
+    await ledger.post_all([a_grant(1, at=minutes(1))], epoch=1)
+
+    with pytest.raises(ConflictError, match="gone on from transaction 1 to 2"):
+        await ledger.amend([a_gang(at=minutes(2))], known=known)
+
+    assert (await ledger.load()).placements == {}
+
+
+async def test_the_first_entry_of_all_may_be_an_amendment(ledger: SqlLedger) -> None:
+    assert await ledger.sequence() == 0
+
+    await ledger.amend([a_grant()], known=await ledger.load())
+    await ledger.fence(1)
+
+    assert (await ledger.verify()).ok
+
+
+async def test_amendments_and_a_leader_that_writes_all_the_time_do_not_disturb_each_other(url: str) -> None:
+    """Everything is written once, by either; who was late is told, and tries again."""
+
+    async def lead(ledger: SqlLedger) -> None:
+        for _ in range(15):
+            await ledger.post_all([a_grant(1, at=(await ledger.load()).at or minutes(0), queue=next(queues))], epoch=1)
+
+    async def operate(ledger: SqlLedger) -> None:
+        done = 0
+        while done < 5:
+            known = await ledger.load()
+            try:
+                await ledger.amend([a_grant(1, at=known.at or minutes(0), queue=next(queues))], known=known)
+                done += 1
+            except ConflictError:
+                continue
+
+    queues = (QueueName(f"queue-{number}") for number in itertools.count())
+    async with SqlLedger.open(url, CLUSTER) as leader, SqlLedger.open(url, CLUSTER) as operator:
+        await asyncio.gather(lead(leader), operate(operator))
+        assert await leader.sequence() == 20
+        assert (await leader.verify()).ok
+
+
+TAMPERED = {
+    "a balance": ["UPDATE balances SET amount = '77' WHERE bucket = 'used'"],
+    "a balance that is gone": ["DELETE FROM balances WHERE bucket = 'used'"],
+    "a holding that is gone": ["DELETE FROM open_holdings"],
+    "a gang that is gone": ["DELETE FROM open_holdings", "DELETE FROM open_seats", "DELETE FROM open_gangs"],
+    "a node": ["UPDATE open_seats SET node = 'other'"],
+}
+
+
+@pytest.mark.parametrize("statements", TAMPERED.values(), ids=TAMPERED)
+async def test_projections_that_were_changed_are_made_anew(ledger: SqlLedger, url: str, statements: list[str]) -> None:
+    await ledger.post_all(a_history(), epoch=1)
+    run(url, *statements)
+    assert not (await ledger.verify()).ok
+
+    await ledger.rebuild(NOTE)
+
+    assert (await ledger.verify()).ok
+    assert await ledger.load() == Book.replay([*a_history(), NOTE])
+
+
+async def test_nothing_is_made_anew_from_a_chain_that_is_wrong(ledger: SqlLedger, url: str) -> None:
+    await ledger.post_all(a_history(), epoch=1)
+    tamper(url, "UPDATE transactions SET reason = 'another' WHERE sequence = 3", "DELETE FROM open_holdings")
+
+    with pytest.raises(LedgerCorruptError, match="wrong at transaction 3"):
+        await ledger.rebuild(NOTE)
