@@ -5,6 +5,7 @@ difference, and keeps the row until its SQL transaction ends; who comes meanwhil
 lock their budgets in the same order.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.api.entries import BudgetShare
 from admission.errors import BudgetTakenError
+from admission.ledger import reading
 from admission.ledger.posting import OvertakenError
 from admission.ledger.tables import budget_shares, shared_budgets
 
@@ -88,3 +90,16 @@ def _name(share: BudgetShare) -> tuple[Any, ...]:
 
 def _of(table: Table, share: BudgetShare) -> ColumnElement[bool]:
     return and_(*(table.c[name] == value for name, value in _columns(share).items()))
+
+
+async def flaw(connection: AsyncConnection) -> str | None:
+    """Return the first shared budget whose sum is not that of all clusters' shares, in words."""
+    sums: defaultdict[tuple[Any, ...], int] = defaultdict(int)
+    async for row in reading.streamed(connection, select(budget_shares)):
+        sums[row.queue, row.meter, row.start, row.until] += row.seconds
+    async for row in reading.streamed(connection, select(shared_budgets).order_by(*shared_budgets.primary_key)):
+        due = sums[row.queue, row.meter, row.start, row.until]
+        if row.taken != due:
+            name = f"the shared budget of {row.meter} of queue {row.queue} from {row.start:%Y-%m-%d}"
+            return f"{name} says that {row.taken} meter-seconds are taken, the clusters' shares sum to {due}"
+    return None

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.api.names import GangUid
 from admission.errors import AmountError, ConflictError, LedgerCorruptError, PageError
-from admission.ledger import archives, carrying, documents, hashing, reading
+from admission.ledger import archives, carrying, documents, hashing, reading, shares
 from admission.ledger.carrying import Carried
 from admission.ledger.reading import Head, Record
 from admission.ledger.replaying import DoubtError, Quick
@@ -86,7 +86,7 @@ async def verify(connection: AsyncConnection, cluster: str, *, archive: Path | N
     if finding is None:
         finding = _end(await reading.head(connection, cluster), replay) or await _astray(connection, replay, carried)
     if finding is None:
-        finding = await _projection(connection, replay)
+        finding = await _projection(connection, replay) or await _shared(connection, replay)
     return Verification(
         cluster=cluster,
         transactions=replay.sequence,
@@ -263,6 +263,11 @@ async def _projection(connection: AsyncConnection, replay: Replay) -> Finding | 
     for gang, _, _ in _differences(stored.placements, due.placements):
         return Finding(sequence=replay.sequence, what=What.PROJECTION, detail=_of_gang(gang, stored, due))
     return None
+
+
+async def _shared(connection: AsyncConnection, replay: Replay) -> Finding | None:
+    detail = await shares.flaw(connection)
+    return None if detail is None else Finding(sequence=replay.sequence, what=What.BALANCE, detail=detail)
 
 
 def _differences(stored: Mapping[Any, Any], due: Mapping[Any, Any]) -> Iterator[tuple[Any, Any, Any]]:

@@ -12,7 +12,8 @@ from admission.api.entries import BudgetShare
 from admission.api.names import QueueName
 from admission.errors import BudgetTakenError, DeposedError
 from admission.ledger.ledger import SqlLedger
-from tests.integration.ledgers import AT, GPU, QUEUE, a_gang, a_grant, minutes, rows
+from admission.ledger.verifying import What
+from tests.integration.ledgers import AT, GPU, QUEUE, a_gang, a_grant, minutes, rows, run
 
 LIMIT = 10**30
 
@@ -143,3 +144,15 @@ async def race(ledger: SqlLedger, limit: int) -> int:
         except BudgetTakenError:
             return mine
     raise AssertionError("more than the limit")
+
+
+async def test_a_sum_that_is_not_that_of_the_shares_is_found(url: str) -> None:
+    async with SqlLedger.open(url, "east") as east:
+        await east.state_shares([a_share(7)], epoch=1)
+        run(url, "UPDATE shared_budgets SET taken = '6'")
+
+        finding = (await east.verify()).finding
+
+    assert finding is not None
+    assert finding.what is What.BALANCE
+    assert "6 meter-seconds are taken, the clusters' shares sum to 7" in finding.detail
