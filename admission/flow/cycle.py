@@ -179,9 +179,24 @@ async def _report(desk: Desk, facts: Facts, decisions: Sequence[Decision]) -> Re
 
 def _keep_decisions(desk: Desk, facts: Facts, decisions: Iterable[Decision]) -> None:
     """Keep the last decision of every gang that waits: a cycle may not have come to all of them."""
-    known = {**desk.decisions, **{decision.group.uid: decision for decision in decisions}}
+    known = {**desk.decisions, **{decision.group.uid: _steady(desk, facts, decision) for decision in decisions}}
     waiting = {group.uid for group in facts.groups if group.waiting}
     desk.decisions = {uid: decision for uid, decision in known.items() if uid in waiting}
+    desk.fresh = {uid: until for uid, until in desk.fresh.items() if uid in waiting}
+
+
+def _steady(desk: Desk, facts: Facts, decision: Decision) -> Decision:
+    """Return a decision with the numbers that were told before, where a budget's have moved within a minute.
+
+    They move every second that anything runs; nobody wants a status written, or an Event, for each of them.
+    """
+    uid = decision.group.uid
+    before = desk.decisions.get(uid)
+    is_fresh = facts.now < desk.fresh.get(uid, facts.now)
+    if is_fresh and before is not None and paying.tells_the_same(before.outcome, decision.outcome):
+        return replace(decision, outcome=before.outcome)
+    desk.fresh[uid] = facts.now + spending.MINUTE
+    return decision
 
 
 def _to_tell(desk: Desk, gangs: Sequence[GangReport]) -> Iterable[GangReport]:

@@ -85,6 +85,8 @@ class Desk:
     """The planner's holds that may still stand."""
     decisions: dict[GangUid, Decision] = field(default_factory=dict)
     """What was last decided of each gang that waits."""
+    fresh: dict[GangUid, datetime] = field(default_factory=dict)
+    """Until when the numbers need not be told anew of gangs that a budget cannot pay for."""
     backoffs: dict[GangUid, Backoff] = field(default_factory=dict)
     opened: set[Uid] = field(default_factory=set)
     """Pods whose gate this leader has opened, though the view may not show it yet."""

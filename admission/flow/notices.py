@@ -42,7 +42,9 @@ async def held(
         if report.hold is None or report.uid not in by_uid:
             told.pop(report.uid, None)
             continue
-        said = (str(report.hold.reason), report.hold.message)
+        # The numbers of a budget move all the time; the gang's status has them.
+        moving = report.hold.reason is HoldReason.BUDGET_EXHAUSTED
+        said = (str(report.hold.reason), "" if moving else report.hold.message)
         if told.get(report.uid) == said:
             continue
         told[report.uid] = said

@@ -38,6 +38,16 @@ def hold(shortage: BudgetShortage) -> Hold:
     return Hold(HoldReason.BUDGET_EXHAUSTED, shortage.message, shortage.details)
 
 
+def tells_the_same(before: object, now: object) -> bool:
+    """Return whether two outcomes are holds for want of the same budget, which differ in numbers at most."""
+    holds = [one for one in (before, now) if isinstance(one, Hold) and one.reason is HoldReason.BUDGET_EXHAUSTED]
+    return len(holds) == len((before, now)) and len({_budget_in(hold) for hold in holds}) == 1
+
+
+def _budget_in(hold: Hold) -> tuple[str, ...]:
+    return tuple(str(hold.details.get(name)) for name in ("queue", "meter", "hours", "start", "end"))
+
+
 def draws_on(tree: Tree, share: Share, queue: QueueName, charge: Charge) -> bool:
     """Return whether a gang of a queue is paid from a shared budget."""
     return bool(charge.get(MeterName(share.meter))) and share.queue in tree.path(queue)

@@ -17,6 +17,7 @@ from tests.unit.flow.test_cycle import Cluster, Ledger, a_desk, gang, kinds, run
 
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
+SECOND = timedelta(seconds=1)
 MIDNIGHT = NOON + 12 * HOUR
 
 
@@ -120,6 +121,21 @@ async def test_an_alternative_that_is_over_budget_holds_gangs_only_as_far_as_the
     assert hold_of(result, "two").reason is HoldReason.BUDGET_EXHAUSTED
     assert len(result.granted) == 2
     assert use_of(result).left == 0
+
+
+async def test_the_numbers_of_a_budget_are_told_once_a_minute_and_in_one_event() -> None:
+    cluster = Cluster(a_queue(a_budget("3")).job("first", queue="q", pods=2).job("then", queue="q", pods=2))
+    desk = a_desk(cluster, Ledger())
+    await run(desk)
+    cluster.schedule(desk.book)
+    told = [gang(await run(desk, NOON + seconds * SECOND), "then") for seconds in (10, 20, 50, 100)]
+
+    assert told[0] == told[1] == told[2] != told[3]
+    hold = told[3].hold
+    assert hold is not None
+    assert hold.details["spent"] == "0.05"
+    events = [notice.name for notice in cluster.notices if notice.reason == HoldReason.BUDGET_EXHAUSTED]
+    assert sorted(events) == ["then-0", "then-1"]
 
 
 async def test_a_budget_of_a_parent_binds_the_queues_below_it() -> None:
