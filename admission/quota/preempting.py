@@ -10,15 +10,16 @@ victims are gangs of queues that borrow, then those of lower priority, then the 
 `pkg/scheduler/preemption/common/ordering.go` (2026).
 
 Kueue removes candidates in that order until the gang fits, and puts back what it can. That is done here first, with
-bisection, as `fits` is dear; then smaller sets are tried, and better ones of its size, until none is left or the
-questions are used up. Gangs go by their rank in the order of preference and sets are integers with a bit for each, so
-that of two sets of one size the smaller integer is the better one.
+bisection, as `fits` is dear, and once more with the largest gangs first; then smaller sets are tried, and better ones
+of the same size, until none is left or the questions are used up. Gangs go by their rank in the order of preference and
+sets are integers with a bit for each, so that of two sets of one size the smaller integer is the better one.
 """
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from fractions import Fraction
+from itertools import accumulate, product
 
 from admission.api.names import GangUid, MeterName
 from admission.quota.reclaiming import Candidate, Incoming, Rules
@@ -141,19 +142,23 @@ class _Search:
         self._rules = rules
         self._ranked = ranked
         self._levels = [rules.level(candidate) for candidate in ranked]
-        self._most = {meter: _growing(ranked, meter) for meter in rules.missing}
+        self._mosts: dict[tuple[MeterName, int], list[int]] = {}
 
     def gangs(self, victims: int) -> tuple[GangUid, ...]:
         return tuple(self._ranked[rank].uid for rank in _ranks(victims))
 
     def greedy(self) -> Iterator[int]:
-        """Yield sets that help and of which none can stay, found in the order of preference.
+        """Yield sets that help and of which none can stay.
 
-        One for every level from which on quota may be taken back, and one of the own queue's gangs alone.
+        One for every level from which on quota may be taken back, and one of the own queue's gangs alone; each in the
+        order of preference, and by who gives back most of what is short, as many small gangs are more than a large one.
         """
+        orders: list[Sequence[int]] = [range(len(self._ranked))]
+        if self._rules.missing:
+            orders.append(sorted(orders[0], key=self._given, reverse=True))
         levels = sorted({level for level in self._levels if level is not None})
-        for level in [*levels, None]:
-            ranks = [rank for rank, at in enumerate(self._levels) if at is None or (level is not None and at >= level)]
+        for level, order in product([*levels, None], orders):
+            ranks = [rank for rank in order if self._is_within(rank, level)]
             found = self._least(self._loans(ranks), level)
             if found is not None:
                 yield self._without_the_needless(found)
@@ -169,8 +174,17 @@ class _Search:
                     return victims
         return best
 
+    def _is_within(self, rank: int, level: int | None) -> bool:
+        own = self._levels[rank]
+        return own is None or (level is not None and own >= level)
+
+    def _given(self, rank: int) -> Fraction:
+        """Return how much of what is short the gang gives back, its parts of all meters together."""
+        charge, missing = self._ranked[rank].charge, self._rules.missing
+        return sum((Fraction(min(charge.get(meter, 0), most), most) for meter, most in missing.items()), Fraction())
+
     def _loans(self, ranks: Sequence[int]) -> list[int]:
-        """Return those that, taken in order, make no queue fall below its own quota; nor do any of them."""
+        """Return those that, taken in order, let no queue fall below its own quota; nor does any part of them."""
         known = {self._ranked[rank].uid: rank for rank in ranks}
         return [known[candidate.uid] for candidate in self._rules.loans(self._ranked[rank] for rank in ranks)]
 
@@ -189,8 +203,8 @@ class _Search:
 
         if not enough(count):
             return None
-        while not enough(0):
-            count = _last_needed(count, reaches, enough)
+        while count := _least_enough(count, reaches, enough):
+            count -= 1
             chosen |= 1 << ranks[count]
         return chosen
 
@@ -220,11 +234,19 @@ class _Search:
         candidates = self._candidates(victims)
         for meter, missing in self._rules.missing.items():
             given = sum(candidate.charge.get(meter, 0) for candidate in candidates)
-            if given + more * self._most[meter][below] < missing:
+            if given + self._most(meter, below)[more] < missing:
                 return False
         if self.oracle.fails(victims | ((1 << below) - 1 if more else 0)):
             return False
         return self._rules.takes_only_loans(candidates)
+
+    def _most(self, meter: MeterName, below: int) -> list[int]:
+        """Return what none, one, two … of the gangs that rank below a number give back at most."""
+        key = meter, below
+        if key not in self._mosts:
+            given = sorted((candidate.charge.get(meter, 0) for candidate in self._ranked[:below]), reverse=True)
+            self._mosts[key] = list(accumulate(given, initial=0))
+        return self._mosts[key]
 
     def _helps(self, victims: int) -> bool:
         self.oracle.judge()
@@ -238,17 +260,17 @@ class _Search:
         return [self._ranked[rank] for rank in _ranks(victims)]
 
 
-def _last_needed(count: int, reaches: Callable[[int], bool], enough: Callable[[int], bool]) -> int:
-    """Return the largest number below count that is not enough; count is, 0 is not.
+def _least_enough(count: int, reaches: Callable[[int], bool], enough: Callable[[int], bool]) -> int:
+    """Return the smallest number that is enough, at most count, which is.
 
     Few questions: those that are needed often stand together, and often what reaches by quota is enough.
     """
-    if not enough(count - 1):
-        return count - 1
+    if not count or not enough(count - 1):
+        return count
     least = bisect_left(range(count), True, key=reaches)  # noqa: FBT003 - the value that is looked for
     if enough(least):
-        return least - 1
-    return least + bisect_left(range(least + 1, count - 1), True, key=enough)  # noqa: FBT003 - as above
+        return least
+    return least + 1 + bisect_left(range(least + 1, count - 1), True, key=enough)  # noqa: FBT003 - as above
 
 
 def _ranks(victims: int) -> Iterator[int]:
@@ -257,8 +279,3 @@ def _ranks(victims: int) -> Iterator[int]:
         lowest = victims & -victims
         yield lowest.bit_length() - 1
         victims ^= lowest
-
-
-def _growing(ranked: Sequence[Candidate], meter: MeterName) -> list[int]:
-    """Return the largest charge of a meter among the first none, one, two … candidates."""
-    return list(accumulate((candidate.charge.get(meter, 0) for candidate in ranked), max, initial=0))

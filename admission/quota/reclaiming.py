@@ -54,9 +54,9 @@ class Rules:
         self._path = standing.tree.path(incoming.queue)
         self._places: dict[QueueName, _Place | None] = {}
         wanted = {meter: amount for meter, amount in incoming.charge.items() if amount}
-        left = {meter: standing.available(incoming.queue, meter) for meter in wanted}
+        left = {meter: standing.margin(incoming.queue, meter) for meter in wanted}
         self.missing = {meter: amount - left[meter] for meter, amount in wanted.items() if amount > left[meter]}
-        """By how much meters are short."""
+        """How much must at least be given back of every meter that is short: nothing given back frees more than it."""
         self._charge = {meter: amount for meter, amount in wanted.items() if meter in self.missing or not self.missing}
 
     def level(self, candidate: Candidate) -> int | None:

@@ -52,8 +52,12 @@ class Standing:
 
     def available(self, queue: QueueName, meter: MeterName) -> int:
         """Return what the queue may still take; 0 when it is inactive, or when more is used than there is."""
+        return max(0, self.margin(queue, meter))
+
+    def margin(self, queue: QueueName, meter: MeterName) -> int:
+        """Return what is available, below 0 by what must at least be given back before anything is."""
         number = self._numbers.get(queue)
-        return 0 if number is None else max(0, self._column(meter).available(number))
+        return 0 if number is None else self._column(meter).available(number)
 
     def potential(self, queue: QueueName, meter: MeterName) -> int:
         """Return what the queue could take if nobody used anything; 0 when it is inactive."""

@@ -62,6 +62,7 @@ def test_a_standing_says_what_the_rules_say(history: tuple[Tree, Usage, list[Mov
     for meter in METERS:
         model = Model(tree, added(usage, moves), meter)
         for queue in tree.order:
+            assert standing.margin(queue, meter) == model.available(queue)
             assert standing.available(queue, meter) == max(0, model.available(queue))
             assert standing.potential(queue, meter) == model.potential(queue)
             assert standing.own(queue, meter) == model.own(queue)
