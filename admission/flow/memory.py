@@ -268,6 +268,9 @@ class Ledger:
     async def load(self) -> Book:
         return self.book
 
+    async def sequence(self) -> int:
+        return self.book.sequence
+
     async def fence(self, epoch: int) -> None:
         self._check(epoch)
         self._epoch = epoch
@@ -305,16 +308,16 @@ class Ledger:
         start = accruals.whole(since)
         early: Mapping[QueueMeter, int] | None = None
         """What was used in the first interval before the question begins."""
-        book = Book()
+        marked: datetime | None = None
         found: list[UsageInterval] = []
-        for entry in self.entries:
+        for at, entry in enumerate(self.entries):
             if early is None and entry.at > start:
-                early = book.accrued(start)
-            if entry.kind is Kind.USAGE and early is not None:
-                begin = max(start, book.marked or accruals.whole(self.entries[0].at))
-                found += _intervals(entry, begin, early)
-                early = {}
-            book = book.apply(entry)
+                early = Book.replay(self.entries[:at]).accrued(start)
+            if entry.kind is Kind.USAGE:
+                if early is not None:
+                    found += _intervals(entry, max(start, marked or accruals.whole(self.entries[0].at)), early)
+                    early = {}
+                marked = entry.at
         return found
 
     async def state_shares(self, shares: Sequence[BudgetShare], *, epoch: int) -> list[BudgetShare]:

@@ -100,6 +100,10 @@ class Ledger(Protocol):
         """Return what is open, and every balance."""
         ...
 
+    async def sequence(self) -> int:
+        """Return the number of the latest entry, whoever wrote it; 0 before the first. Raises LedgerAwayError."""
+        ...
+
     async def fence(self, epoch: int) -> None:
         """Refuse all writers of an earlier epoch from now on. Raises DeposedError when a later one has written."""
         ...

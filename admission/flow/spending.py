@@ -97,19 +97,19 @@ def reported(desk: Desk, facts: Facts) -> Balances | None:
 
 
 def _balances(desk: Desk, facts: Facts, now: datetime) -> Balances | None:
-    starts = budgets.starts(facts.tree, now)
-    if not set(starts) <= set(desk.booked):
+    if not any(queue.budgets for queue in facts.tree.queues.values()):
+        return Balances(facts.tree, now, Sources(booked={}))
+    sources = Sources(
+        booked=desk.booked,
+        accrued=desk.book.accrued(now),
+        placements=desk.book.placements.values(),
+        runtimes=paying.runtimes(group for group in facts.groups if group.placement is not None),
+        elsewhere=desk.elsewhere,
+    )
+    try:
+        return Balances(facts.tree, now, sources)
+    except KeyError:
         return None
-    sources = Sources(booked=desk.booked)
-    if starts:
-        sources = Sources(
-            booked=desk.booked,
-            accrued=desk.book.accrued(now),
-            placements=desk.book.placements.values(),
-            runtimes=paying.runtimes(group for group in facts.groups if group.placement is not None),
-            elsewhere=desk.elsewhere,
-        )
-    return Balances(facts.tree, now, sources)
 
 
 async def _share(desk: Desk, facts: Facts) -> None:

@@ -83,6 +83,16 @@ class SqlLedger:
 
         return await self._persist(once)
 
+    async def sequence(self) -> int:
+        """Return the number of the latest entry, whoever wrote it; 0 before the first."""
+
+        async def once() -> int:
+            async with sessions.reading(self._engine) as connection:
+                head = await reading.head(connection, self._cluster)
+                return 0 if head is None else head.sequence
+
+        return await self._persist(once)
+
     async def post(self, entry: Entry, *, epoch: int) -> Posted:
         """Record one entry, as `post_all` does."""
         (posted,) = await self.post_all((entry,), epoch=epoch)
