@@ -105,3 +105,17 @@ def test_a_queue_that_admits_nothing_is_noted(capsys: pytest.CaptureFixture[str]
         *("LENT", "PENDING", "WAITING", "RUNNING"),
     ]
     assert written.err == "note: queue team is not active: its parents go in a circle\n"
+
+
+def test_budgets_stand_in_a_table_of_their_own_and_what_is_exhausted_is_noted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    budget = {"meter": "gpus", "hours": "10", "spent": "9.5", "promised": "1", "left": "-0.5", "period": "Day"}
+    condition = {"type": "BudgetLeft", "status": "False", "reason": "BudgetExhausted", "message": "nothing is left"}
+    obj = {"metadata": {"name": "team"}, "status": {"conditions": [condition], "budgets": [budget]}}
+
+    queues.show([statuses.queue(obj)])
+
+    written = capsys.readouterr()
+    assert ["team", "gpus", "Day", "10", "9.5", "1", "0", "-0.5", "-", "-"] in map(str.split, written.out.splitlines())
+    assert "queue team: nothing is left" in written.err

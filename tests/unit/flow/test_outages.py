@@ -215,6 +215,18 @@ async def test_what_another_writer_has_posted_is_noticed_and_the_book_is_read_ag
     assert desk.book == ledger.book == Book.replay(ledger.entries)
 
 
+async def test_an_idle_leader_notices_what_an_operator_has_given_back() -> None:
+    cluster, ledger = a_town(), Ledger()
+    desk = a_desk(cluster, ledger)
+    await run(desk)
+    (placement,) = ledger.book.placements.values()
+    await ledger.post_all([books.evict(placement, at=NOON, actor="muster ledger reconcile", reason="by hand")], epoch=1)
+
+    await run(desk, NOON)
+
+    assert desk.book == ledger.book
+
+
 async def test_a_clock_that_goes_back_is_not_followed() -> None:
     cluster, ledger = a_town(), Ledger()
     desk = a_desk(cluster, ledger)
