@@ -10,15 +10,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from admission.api.entries import Bucket, Entry, Holding, Placement
-from admission.api.names import GangUid, MeterName, QueueName
+from admission.api.names import MeterName, QueueName
 from admission.errors import LedgerCorruptError
 from admission.ledger import reports, tenures
 from admission.ledger.bases import Window
 from admission.ledger.ledger import SqlLedger
 from admission.ledger.reports import UNKNOWN, Key, Report, Use
-from admission.quota import accruals, books
-from admission.quota.books import Allocated, Book
-from tests.integration.ledgers import AT, CLUSTER, GPU, ON_SQLITE, QUEUE, a_gang, a_grant, minutes, tamper
+from admission.quota import accruals
+from admission.quota.books import Book
+from tests.integration.ledgers import AT, CLUSTER, GPU, ON_SQLITE, QUEUE, minutes, tamper
+from tests.integration.lives import a_long_life
 from tests.property.histories import START, histories
 
 KEYS = (Key.QUEUE, Key.NAMESPACE, Key.USER, Key.GANG)
@@ -146,35 +147,6 @@ async def test_classes_share_the_devices_and_no_meter(url: str, history: list[En
 
 
 # Single cases.
-
-
-def settled(gang: str, history: Sequence[Entry], at: datetime) -> Entry:
-    placement = Book.replay(history).placements[GangUid(gang)]
-    given_ = {uid: Allocated(held.devices, held.charge, {"gpu": 2}) for uid, held in placement.holdings.items()}
-    entry = books.settle(placement, given_, at=at, actor="muster")
-    assert entry is not None
-    return entry
-
-
-def released(gang: str, history: Sequence[Entry], at: datetime) -> Entry:
-    placement = Book.replay(history).placements[GangUid(gang)]
-    entry = books.release(
-        placement, pods=list(placement.seats), claims=list(placement.holdings), at=at, actor="muster", reason="done"
-    )
-    assert entry is not None
-    return entry
-
-
-def a_long_life() -> list[Entry]:
-    """Return a gang that runs from the 10th to the 50th minute, among others that come and go around it."""
-    entries = [a_grant(), a_gang("long", at=minutes(1))]
-    entries.append(settled("long", entries, minutes(10)))
-    entries.append(a_gang("early", at=minutes(11)))
-    entries.append(settled("early", entries, minutes(12)))
-    entries.append(released("early", entries, minutes(13)))
-    entries.append(a_gang("late", at=minutes(30)))
-    entries.append(settled("late", entries, minutes(31)))
-    return [*entries, released("long", entries, minutes(50))]
 
 
 WINDOWS = {

@@ -2,10 +2,9 @@
 
 import json
 import socket
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import structlog
@@ -15,6 +14,7 @@ from admission import cli
 from admission.cluster import connecting
 from admission.telemetry import logs
 from tests.controlplane import fleet
+from tests.unit.cli.conftest import Muster
 
 MANIFESTS = Path(__file__).parents[2] / "demo" / "manifests"
 
@@ -149,30 +149,6 @@ BAD = {
     "a time that is none": (["--now", "soon"], "--now: 'soon' is not a time"),
     "a file that is not there": (["gone.yaml"], "gone.yaml: No such file or directory"),
 }
-
-
-class Ended(NamedTuple):
-    """How a command ended, and what it wrote."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-Muster = Callable[..., Ended]
-
-
-@pytest.fixture
-def muster(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Muster:
-    """The whole program, as its script starts it."""
-
-    def start(*words: str) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["muster", *words])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return Ended(int(ended.value.code or 0), *capsys.readouterr())
-
-    return start
 
 
 @pytest.mark.parametrize(("words", "message"), BAD.values(), ids=BAD)

@@ -1,0 +1,40 @@
+"""Short lives of gangs: what is reserved, settled and released at which minute."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from admission.api.entries import Entry
+from admission.api.names import GangUid
+from admission.quota import books
+from admission.quota.books import Allocated, Book
+from tests.integration.ledgers import a_gang, a_grant, minutes
+
+
+def settled(gang: str, history: Sequence[Entry], at: datetime) -> Entry:
+    """Return the settlement of all claims of a gang, each of which holds two devices of class `gpu`."""
+    placement = Book.replay(history).placements[GangUid(gang)]
+    real = {uid: Allocated(held.devices, held.charge, {"gpu": 2}) for uid, held in placement.holdings.items()}
+    entry = books.settle(placement, real, at=at, actor="muster")
+    assert entry is not None
+    return entry
+
+
+def released(gang: str, history: Sequence[Entry], at: datetime) -> Entry:
+    placement = Book.replay(history).placements[GangUid(gang)]
+    entry = books.release(
+        placement, pods=list(placement.seats), claims=list(placement.holdings), at=at, actor="muster", reason="done"
+    )
+    assert entry is not None
+    return entry
+
+
+def a_long_life() -> list[Entry]:
+    """Return a gang that runs from the 10th to the 50th minute, among others that come and go around it."""
+    entries = [a_grant(), a_gang("long", at=minutes(1))]
+    entries.append(settled("long", entries, minutes(10)))
+    entries.append(a_gang("early", at=minutes(11)))
+    entries.append(settled("early", entries, minutes(12)))
+    entries.append(released("early", entries, minutes(13)))
+    entries.append(a_gang("late", at=minutes(30)))
+    entries.append(settled("late", entries, minutes(31)))
+    return [*entries, released("long", entries, minutes(50))]
