@@ -161,7 +161,7 @@ def _json(value: Any, type_: Type) -> Any:
 
 
 def _instant(at: datetime) -> str:
-    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 _OF_JSON: Mapping[Type, Callable[[Any], Any]] = {

@@ -82,7 +82,7 @@ async def span(connection: AsyncConnection, cluster: str, window: Window) -> Spa
         raise MendError(
             f"--from {_shown(window.start)} lies in a period that was closed: the books of cluster {cluster} begin at"
             f" {_shown(begun.at)}, and what was before stands in the archive {begun.archive}; begin at that time or"
-            " later, or read the archive (docs/ledger.md says how)"
+            " later, or read the archive (docs/closing.md says how)"
         )
     return Span(
         max(begun.sequence, await _before(connection, cluster, window.start)),

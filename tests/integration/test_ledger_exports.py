@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal, getcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from admission.ledger.exports import COLUMNS, Row, What
 from admission.ledger.focus import Granularity, Price, Terms
 from admission.ledger.ledger import SqlLedger
 from admission.ledger.reports import Key
+from admission.quota.books import Book
 from tests.integration.ledgers import AT, CLUSTER, GPU, QUEUE, a_gang, a_grant, minutes
 from tests.integration.lives import a_long_life, settled
 from tests.integration.test_ledger_reports import MOST, moments, posted, unseen
@@ -82,7 +84,7 @@ def _text(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, datetime):
-        return value.isoformat().replace("+00:00", "Z")
+        return value.isoformat(timespec="microseconds").replace("+00:00", "Z")
     return json.dumps(value, separators=(",", ":")) if isinstance(value, dict | list) else str(value)
 
 
@@ -124,6 +126,33 @@ async def test_use_says_who_held_what_and_for_how_long(ledger: SqlLedger) -> Non
     assert json.loads(first["classes"]) == {"gpu": 2}
     assert (first["meter"], first["amount"], first["meter_seconds"]) == (GPU, 1, 1200)
     assert [(row[5], row[10]) for row in found] == [("ns/long", 1200), ("ns/late", 540)]
+
+
+async def test_an_auditor_needs_none_of_our_code(ledger: SqlLedger) -> None:
+    """The program in docs/ledger.md finds the balances, and the entry that was changed."""
+    history = [*a_long_life(), a_gang('ü\u2028\n"\\\x7f\x01', at=minutes(51))]
+    await ledger.post_all(history, epoch=1)
+    written_ = [written(sinks.Csv, what, await rows(ledger, what, EVER)).decode() for what in (ENTRIES, POSTINGS)]
+    replay = _documented()
+
+    wrong, balances = replay(*(io.StringIO(text, newline="") for text in written_))
+    assert wrong is None
+    assert {key: amount for key, amount in balances.items() if amount} == dict(Book.replay(history).balances)
+
+    entries, postings = written_
+    for altered in (entries.replace("done", "gone"), entries.replace(",settle,", ",adjust,", 1)):
+        assert replay(io.StringIO(altered, newline=""), io.StringIO(postings, newline=""))[0] in {3, 6}
+    assert replay(io.StringIO(entries, newline=""), io.StringIO(postings.replace(",-8,", ",-9,"), newline=""))[0] == 1
+
+
+ENTRIES, POSTINGS = What.ENTRIES, What.POSTINGS
+
+
+def _documented() -> Any:
+    text = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text()
+    names: dict[str, Any] = {}
+    exec(text.split("```python\n")[1].split("```")[0], names)  # noqa: S102 - our own document
+    return names["replay"]
 
 
 # FOCUS.
