@@ -188,8 +188,10 @@ class ControlPlane:
         return self._programs[name].pid
 
     def logs_tail(self, lines: int = 40) -> dict[str, str]:
-        """Return the last lines of each program's log, for a failure's report."""
-        logs = self._running().folder / "logs"
+        """Return the last lines of each program's log, for a failure's report; nothing once it has stopped."""
+        if self._layout is None:
+            return {}
+        logs = self._layout.folder / "logs"
         return {name: tail(logs / f"{name}.log", lines) for name in FLAGS}
 
     def _running(self) -> flags.Layout:

@@ -38,7 +38,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in ours:
         item.add_marker(pytest.mark.e2e)
         # The first test would otherwise pay for the build of the control plane.
-        item.add_marker(pytest.mark.timeout(SECONDS_PER_TEST, func_only=True))
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SECONDS_PER_TEST, func_only=True))
     if not _asked_for(config):
         config.hook.pytest_deselected(items=ours)
         items[:] = [item for item in items if item not in ours]

@@ -8,7 +8,7 @@ import pytest
 from tests.demo import month
 from tests.demo.telling import Teller, muster
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300, func_only=True)]
 
 
 async def test_a_month_is_reported_by_queue_and_user_and_a_changed_row_is_found(tmp_path: Path) -> None:
