@@ -223,4 +223,4 @@ def _quota_changes(desk: Desk, facts: Facts) -> Iterable[Entry]:
     for queue, meter in sorted({*wanted, *known}):
         delta = wanted.get((queue, meter), 0) - desk.book.nominal(queue, meter)
         if delta and ("Queue", queue) not in facts.snapshot.malformed:
-            yield books.grant(queue, meter, delta, at=facts.now, actor=desk.actor)
+            yield books.grant(queue, meter, delta, at=facts.now, actor=desk.actor, after=desk.book.sequence)

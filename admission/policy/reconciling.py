@@ -124,7 +124,7 @@ def corrections(book: Book, sight: Sight, wanted: Collection[Difference], author
         chosen[one.what].add(one.uid)
     quotas = {(one.queue, one.meter) for one in wanted if one.what is What.QUOTA}
     entries: list[Entry | None] = [
-        books.grant(queue, meter, delta, at=author.at, actor=author.actor)
+        books.grant(queue, meter, delta, at=author.at, actor=author.actor, after=book.sequence)
         for (queue, meter), delta in _quota_changes(book, sight.snapshot).items()
         if (queue, meter) in quotas
     ]

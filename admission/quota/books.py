@@ -49,11 +49,17 @@ class Use(NamedTuple):
 # reserved again under the same UIDs.
 
 
-def grant(queue: QueueName, meter: MeterName, delta: int, *, at: datetime, actor: str) -> Entry:
-    """Change a queue's nominal quota by delta base units."""
+def grant(  # noqa: PLR0913 - a movement says all of this, by name
+    queue: QueueName, meter: MeterName, delta: int, *, at: datetime, actor: str, after: int = 0
+) -> Entry:
+    """Change a queue's nominal quota by delta base units.
+
+    after: `Book.sequence` of the book that it is made for. A quota may change there and back and there again within one
+    moment, for time stands still while a clock is behind the books: these are three movements.
+    """
     return Entry(
         kind=Kind.GRANT,
-        key=_key(Kind.GRANT, queue, meter, delta, _instant(at)),
+        key=_key(Kind.GRANT, queue, meter, delta, _instant(at), after),
         at=at,
         actor=actor,
         reason=f"nominal quota of {meter} changed by {delta:+d}",
@@ -62,7 +68,7 @@ def grant(queue: QueueName, meter: MeterName, delta: int, *, at: datetime, actor
     )
 
 
-def reserve(  # noqa: PLR0913 - a reservation says all of this, by name
+def reserve(  # noqa: PLR0913 - the same
     *,
     gang_uid: GangUid,
     gang: str,

@@ -240,6 +240,18 @@ async def test_a_clock_that_goes_back_is_not_followed() -> None:
     assert (await run(desk, NOON - timedelta(seconds=2))).behind == timedelta(0)
 
 
+async def test_a_quota_that_changes_there_and_back_and_there_again_is_booked_while_time_stands_still() -> None:
+    """The clock is behind the books, so that every change has the same time."""
+    cluster, ledger = a_town(), Ledger()
+    desk = a_desk(cluster, ledger)
+    await run(desk)
+
+    for nominal in (5, 6, 5, 6):
+        cluster._rest = a_cluster().node("a", gpus=4).queue("q", gpus=nominal).snapshot()
+        await run(desk, NOON - MINUTE)
+        assert ledger.book.nominal(QueueName("q"), GPUS) == nominal
+
+
 async def test_an_idle_cluster_is_marked_once_an_hour_however_many_cycles_there_are() -> None:
     ledger = Ledger()
     desk = a_desk(Cluster(a_cluster().queue("q", gpus=4)), ledger)
