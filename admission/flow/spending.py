@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from admission.api.entries import Bucket, Entry, Kind, UsageInterval
 from admission.errors import LedgerAwayError
 from admission.flow.desks import Desk, Facts
-from admission.policy import paying
-from admission.quota import budgets, sharing
+from admission.policy import paying, times
+from admission.quota import budgets, periods, sharing
 from admission.quota.budgets import Balances, Purse, Sources
 
 MINUTE = timedelta(minutes=1)
@@ -54,6 +54,8 @@ def mark(desk: Desk, entries: Iterable[Entry]) -> None:
                 for sums in desk.booked.values():
                     key = (line.queue, line.meter)
                     sums[key] = sums.get(key, 0) + line.amount
+        # Of a period that begins with this mark nothing is booked yet, which is known though the database is away.
+        desk.booked.setdefault(entry.at, {})
         since = entry.at
 
 
@@ -93,7 +95,8 @@ def balances(desk: Desk, facts: Facts) -> Balances | None:
 def reported(desk: Desk, facts: Facts) -> Balances | None:
     """Return how the budgets stood at the last full minute: a status is not worth a write every second."""
     minute = facts.now - (facts.now - datetime.min.replace(tzinfo=facts.now.tzinfo)) % MINUTE
-    return _balances(desk, facts, max(minute, *budgets.starts(facts.tree, facts.now), minute))
+    edges = periods.boundaries(times.budgets_of(facts.tree.queues.values()), after=minute, until=facts.now)
+    return _balances(desk, facts, max(minute, *edges, minute))
 
 
 def _balances(desk: Desk, facts: Facts, now: datetime) -> Balances | None:

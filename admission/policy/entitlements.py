@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from admission.api import quantities
 from admission.api.gangs import GangReport, Phase
-from admission.api.meta import Condition
+from admission.api.meta import Condition, ConditionStatus
 from admission.api.names import MeterName, QueueName
 from admission.api.queues import OnExhausted, Queue
 from admission.api.reports import BudgetUse, MeterUse, QueueReport
@@ -102,7 +102,7 @@ def _conditions(queue: Queue, sums: _Sums) -> Iterator[Condition]:
     if queue.quotas or queue.budgets:
         yield _meters_known(queue, sums)
     if queue.budgets:
-        yield _budget_left(queue, sums.facts.budgets.get(queue.name, ()))
+        yield _budget_left(queue, sums.facts.budgets.get(queue.name))
 
 
 def _quota_within(queue: Queue, sums: _Sums) -> Condition:
@@ -141,8 +141,11 @@ def _meters_known(queue: Queue, sums: _Sums) -> Condition:
     return reporting.condition("MetersKnown", "MeterMissing", message, holds=False)
 
 
-def _budget_left(queue: Queue, budgets: Iterable[BudgetUse]) -> Condition:
-    """Say whether something is left of every budget of the queue."""
+def _budget_left(queue: Queue, budgets: Iterable[BudgetUse] | None) -> Condition:
+    """Say whether something is left of every budget of the queue. budgets: None when nobody knows."""
+    if budgets is None:
+        message = "the ledger's database has not said yet what is spent; nothing starts before it answers"
+        return Condition(type="BudgetLeft", status=ConditionStatus.UNKNOWN, reason="LedgerUnavailable", message=message)
     spent = [budget for budget in budgets if budget.start is not None and budget.left <= 0]
     if not spent:
         return reporting.condition("BudgetLeft", "Left", "something is left of every budget", holds=True)

@@ -46,7 +46,7 @@ class Facts:
     decisions: Mapping[GangUid, Decision] = field(default_factory=dict)
     backoffs: Mapping[GangUid, Backoff] = field(default_factory=dict)
     budgets: Mapping[QueueName, tuple[BudgetUse, ...]] = field(default_factory=dict)
-    """How the budgets of each queue stand."""
+    """How the budgets of each queue that has some stand; none is in it when nobody knows."""
 
 
 def gang(group: Group, facts: Facts) -> GangReport:

@@ -1,7 +1,7 @@
 """Budgets in whole cycles: what is spent is read from the books, and gangs wait for what is not there."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from admission.api.reports import BudgetUse, QueueReport
 from admission.errors import LedgerAwayError
 from admission.flow import memory
 from admission.flow.desks import Result
+from admission.quota.accruals import QueueMeter
 from tests.builders import NOON, ClusterBuilder, a_cluster
 from tests.unit.flow.test_cycle import Cluster, Ledger, a_desk, gang, kinds, run
 
@@ -181,6 +182,67 @@ async def test_what_is_spent_is_known_while_the_database_is_away() -> None:
     result = await run(desk, NOON + 3 * HOUR + MINUTE)
 
     assert use_of(result).spent == 2 * 3 * 3600
+
+
+class Away(Ledger):
+    """Answers nothing at all while it is away."""
+
+    async def spent(self, since: datetime) -> dict[QueueMeter, int]:
+        if self.away:
+            raise LedgerAwayError("away")
+        return await super().spent(since)
+
+    async def sequence(self) -> int:
+        if self.away:
+            raise LedgerAwayError("away")
+        return await super().sequence()
+
+    async def fence(self, epoch: int) -> None:
+        if self.away:
+            raise LedgerAwayError("away")
+        await super().fence(epoch)
+
+
+async def test_a_period_that_begins_while_the_database_is_away_is_told_of() -> None:
+    cluster, ledger = Cluster(a_queue(a_budget("10"), maxRuntime="1h").job("two", queue="q", pods=2)), Away()
+    desk = a_desk(cluster, ledger)
+    await run(desk)
+    cluster.schedule(desk.book)
+    await run(desk, MIDNIGHT - 2 * HOUR)
+    ledger.away = True
+
+    result = await run(desk, MIDNIGHT + 6 * HOUR)
+    assert (use_of(result).start, use_of(result).spent) == (MIDNIGHT, 2 * 6 * 3600)
+    assert exhausted(result) == ("False", "BudgetExhausted")
+
+    ledger.away = False
+    assert use_of(await run(desk, MIDNIGHT + 6 * HOUR)) == use_of(result)
+    successor = a_desk(cluster, ledger)
+    assert use_of(await run(successor, MIDNIGHT + 6 * HOUR)) == use_of(result)
+
+
+async def test_of_a_budget_that_comes_while_the_database_is_away_nobody_knows_what_is_left() -> None:
+    cluster, ledger = Cluster(a_queue()), Away()
+    desk = a_desk(cluster, ledger)
+    await run(desk)
+    ledger.away = True
+    cluster._rest = a_queue(a_budget("1")).snapshot()
+
+    assert exhausted(await run(desk, NOON + MINUTE)) == ("Unknown", "LedgerUnavailable")
+
+
+async def test_a_window_that_ends_within_a_minute_does_not_hide_the_other_budgets() -> None:
+    """What is told is as of the last full minute, when that window was still open."""
+    window = {"meter": "gpus", "hours": "1", "start": "2020-01-01T00:00:00Z", "end": "2026-11-21T12:01:30Z"}
+    assert (NOON + 90 * SECOND).isoformat() == "2026-11-21T12:01:30+00:00"
+    cluster = Cluster(a_queue(a_budget("1"), window))
+    desk = a_desk(cluster, Ledger())
+    assert len(report_of(await run(desk, NOON + 80 * SECOND), "q").budgets) == 2
+
+    result = await run(desk, NOON + 100 * SECOND)
+
+    assert use_of(result).period == "Day"
+    assert exhausted(result) == ("True", "Left")
 
 
 async def test_two_clusters_never_take_more_of_a_shared_budget_than_there_is() -> None:

@@ -60,7 +60,8 @@ def test_of_several_exhausted_budgets_the_one_that_holds_gangs_back_is_told() ->
     assert (told.status, told.reason) == ("False", "BudgetExhausted")
     assert "2 gpus-hours" in told.message
     assert "nothing that needs it starts" in told.message
-    assert condition(facts, "BudgetLeft").status == "True"
+    assert condition(replace(facts, budgets={Q: ()}), "BudgetLeft").status == "True"
+    assert condition(facts, "BudgetLeft").status == "Unknown"
 
 
 def test_a_queue_without_quotas_and_budgets_has_nothing_more_to_say() -> None:
