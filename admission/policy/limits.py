@@ -18,7 +18,7 @@ from admission.api.reasons import Denial, DenyReason
 from admission.dra import holdings, metering
 from admission.dra.metering import Meters
 from admission.policy.doors import NOTHING, Extended, KnownClaim
-from admission.quota import available
+from admission.quota.standing import Standing
 from admission.quota.tree import Tree
 
 MOST_BOUNDS = 10_000
@@ -30,23 +30,24 @@ class Limits:
     """All queues' limits, for as long as queues and meters stay the same; callable as `doors.Limits`.
 
     _potentials and _bounds remember what was asked before, for a door is asked the same few things over and over.
+    standing: of queues that use nothing; made once, as it costs a step for every queue.
     """
 
     meters: Meters
-    tree: Tree
+    standing: Standing
     _potentials: dict[tuple[QueueName, MeterName], int] = field(default_factory=dict)
     _bounds: dict[int, tuple[ClaimSpec, Charge]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, queues: Iterable[Queue], meters: Iterable[Meter]) -> Self:
-        return cls(meters=metering.compile_meters(meters), tree=Tree.of(queues))
+        return cls(meters=metering.compile_meters(meters), standing=Standing(Tree.of(queues), {}))
 
     def __call__(self, queue: Queue, claims: Sequence[KnownClaim], extended: Extended = NOTHING) -> Denial | None:
         """Refuse what together exceeds what the queue could ever take. Inactive queues hold, they refuse nothing.
 
         A claim that is allocated already is charged to whoever took it first.
         """
-        if not (claims or extended.resources) or not self.tree.active(queue.name):
+        if not (claims or extended.resources) or not self.standing.tree.active(queue.name):
             return None
         bounds = [self._bound(claim.spec) for claim in claims if not claim.allocated]
         bounds.append(holdings.least(self.meters, extended.resources, extended.offered, extended.claim))
@@ -73,7 +74,7 @@ class Limits:
     def _potential(self, queue: QueueName, meter: MeterName) -> int:
         key = queue, meter
         if key not in self._potentials:
-            self._potentials[key] = available.potential(self.tree, queue, meter)
+            self._potentials[key] = self.standing.potential(queue, meter)
         return self._potentials[key]
 
 
