@@ -37,8 +37,8 @@ EPILOG = applications.epilog(
     f"focus is CSV in the columns of the FinOps FOCUS specification, version {focus.VERSION}: what each claim used of "
     "each meter in each charge period. Without --price its costs are 0. The same books give the same rows in the same "
     "order. docs/ledger.md says what the columns hold.",
-    "Exit codes: 0 done, 1 the database does not answer or its books are damaged, 2 the ledger, a time or another "
-    "option is wrong, or a Python package is missing.",
+    "Exit codes: 0 done, 1 the database does not answer, its books are damaged, or the reader of the output has gone, "
+    "2 the ledger, a time or another option is wrong, the output cannot be written, or a Python package is missing.",
 )
 
 SLICE = 2000
@@ -112,19 +112,22 @@ def export(
     if format_ is Format.FOCUS or what is What.USAGE:
         asked = Window(*map(accruals.whole, books.past(asked)))
     chosen = books.settings(config, database)
-    with sinks.stream(output, binary_for=format_ if format_ is Format.PARQUET else "") as to:
-        sink = wanted.sink(wanted.columns, to)
+    try:
+        with sinks.stream(output, binary_for=format_ if format_ is Format.PARQUET else "") as to:
+            sink = wanted.sink(wanted.columns, to)
 
-        async def question(ledger: SqlLedger) -> None:
-            async with ledger.snapshot() as connection:
-                names = await books.clusters(connection, cluster or [chosen.cluster], all_of_them=all_clusters)
-                window = await books.opened(connection, names, asked, start=start)
-                with progress.shown("exporting") as watch:
-                    for name in names:
-                        await _written(wanted.rows(connection, name, window, watch), sink)
+            async def question(ledger: SqlLedger) -> None:
+                async with ledger.snapshot() as connection:
+                    names = await books.clusters(connection, cluster or [chosen.cluster], all_of_them=all_clusters)
+                    window = await books.opened(connection, names, asked, start=start)
+                    with progress.shown("exporting") as watch:
+                        for name in names:
+                            await _written(wanted.rows(connection, name, window, watch), sink, output)
 
-        books.ask(chosen, question)
-        sink.close()
+            books.ask(chosen, question)
+            sink.close()
+    except sinks.ReaderGoneError:
+        raise typer.Exit(1) from None
 
 
 def _table(what: What, format_: Format) -> Export:
@@ -190,13 +193,18 @@ def _refuse(format_: Format, options: Mapping[str, object]) -> None:
             raise MendError(f"{name}: belongs to --format focus, not to {format_}")
 
 
-async def _written(rows: AsyncIterator[Row], sink: Sink) -> None:
+async def _written(rows: AsyncIterator[Row], sink: Sink, output: str) -> None:
     """Write the rows slice by slice, in a thread."""
+
+    def write(some: Sequence[Row]) -> None:
+        with sinks.told(output):  # here, since an error of the output is none of the database
+            sink.write(some)
+
     waiting: list[Row] = []
     async for row in rows:
         waiting.append(row)
         if len(waiting) == SLICE:
-            await asyncio.to_thread(sink.write, waiting)
+            await asyncio.to_thread(write, waiting)
             waiting = []
     if waiting:
-        await asyncio.to_thread(sink.write, waiting)
+        await asyncio.to_thread(write, waiting)

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -29,6 +29,10 @@ class Sink(Protocol):
         """Write what remains; the stream is left open."""
 
 
+class ReaderGoneError(Exception):
+    """Whoever read the standard output has closed it, as `head` does."""
+
+
 @contextmanager
 def stream(output: str, *, binary_for: str = "") -> Iterator[IO[bytes]]:
     """Yield what to write to: the standard output for `-`, or a file that replaces one of its name when all went well.
@@ -38,30 +42,36 @@ def stream(output: str, *, binary_for: str = "") -> Iterator[IO[bytes]]:
     if output == "-":
         if binary_for and sys.stdout.isatty():
             raise MendError(f"--output: {binary_for} is not for a terminal; name a file")
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        with told(output):
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
         return
     target = Path(output)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        file = part.open("xb")
-    except (OSError, ValueError) as error:
-        raise MendError(f"--output {output}: cannot be written: {getattr(error, 'strerror', None) or error}") from error
-    try:
-        with file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        _put(part, target)
+        with told(output):
+            with part.open("xb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(target)
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink()
 
 
-def _put(part: Path, target: Path) -> None:
+@contextmanager
+def told(output: str) -> Iterator[None]:
+    """Turn what a failing output raises into a sentence about it. Raises MendError, or ReaderGoneError."""
     try:
-        part.replace(target)
+        yield
+    except BrokenPipeError as error:
+        # What is still buffered must not be written when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise ReaderGoneError from error
     except OSError as error:
-        raise MendError(f"--output {target}: cannot be written: {error.strerror or error}") from error
+        name = "the standard output" if output == "-" else output
+        raise MendError(f"--output: {name} cannot be written: {error.strerror or error}") from error
 
 
 class Csv:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Row, func, select
+from sqlalchemy import Row, Select, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.api.entries import Bucket, Kind
@@ -117,12 +117,7 @@ async def _moved(connection: AsyncConnection, cluster: str, queue: QueueName | N
     The database counts how often each amount occurs, since most are alike; adding is left to Python, which is exact.
     """
     columns = (postings.c.queue, postings.c.meter, postings.c.bucket, postings.c.amount)
-    wanted = (
-        select(*columns, func.count().label("times"))
-        .where(postings.c.cluster == cluster, *([] if queue is None else [postings.c.queue == queue]))
-        .where(postings.c.sequence > span.first, postings.c.sequence <= span.last)
-        .group_by(*columns)
-    )
+    wanted = _of(connection, select(*columns, func.count().label("times")), cluster, queue, span).group_by(*columns)
     moved: dict[Account, int] = {}
     async for row in reading.streamed(connection, wanted):
         account = _account(row)
@@ -137,7 +132,7 @@ def _account(row: Row[Any]) -> Account:
 def _standing(amounts: Iterable[tuple[Account, int]]) -> dict[QueueMeter, Amounts]:
     found: dict[QueueMeter, Amounts] = {}
     for (queue, meter, bucket), amount in sorted(amounts):
-        found[queue, meter] = found.get((queue, meter), _NOTHING).plus(_change(bucket, amount))
+        found[queue, meter] = _plus(found.get((queue, meter), _NOTHING), bucket, amount)
     return {key: standing for key, standing in found.items() if any(standing)}
 
 
@@ -145,17 +140,13 @@ async def _transactions(
     connection: AsyncConnection, cluster: str, queue: QueueName | None, span: Span
 ) -> AsyncIterator[list[Row[Any]]]:
     """Yield the lines of one transaction at a time."""
-    wanted = (
-        select(
-            *(transactions.c[name] for name in ("sequence", "at", "kind", "gang", "on_behalf_of", "user")),
-            *(transactions.c[name] for name in ("actor", "reason")),
-            *(postings.c[name].label(f"line_{name}") for name in ("queue", "meter", "bucket", "amount")),
-        )
-        .join_from(postings, transactions)
-        .where(postings.c.cluster == cluster, *([] if queue is None else [postings.c.queue == queue]))
-        .where(postings.c.sequence > span.first, postings.c.sequence <= span.last)
-        .order_by(postings.c.sequence, postings.c.line)
+    said = ("sequence", "at", "kind", "gang", "on_behalf_of", "user", "actor", "reason")
+    columns = (
+        *(transactions.c[name] for name in said),
+        *(postings.c[name].label(f"line_{name}") for name in ("queue", "meter", "bucket", "amount")),
     )
+    lines = _of(connection, select(*columns).join_from(postings, transactions), cluster, queue, span)
+    wanted = lines.order_by(postings.c.sequence, postings.c.line)
     group: list[Row[Any]] = []
     async for row in reading.streamed(connection, wanted):
         if group and group[0].sequence != row.sequence:
@@ -166,26 +157,47 @@ async def _transactions(
         yield group
 
 
+def _of(
+    connection: AsyncConnection, wanted: Select[Any], cluster: str, queue: QueueName | None, span: Span
+) -> Select[Any]:
+    """Take the lines of a queue, or of all, in a part of the chain; those on accounts that a statement shows."""
+    within = wanted.where(
+        postings.c.cluster == cluster,
+        postings.c.sequence > span.first,
+        postings.c.sequence <= span.last,
+        postings.c.bucket.in_(_SHOWN),
+    )
+    if queue is None:
+        return within
+    mine = postings.c.queue == queue
+    # Without statistics, SQLite would rather read the lines of all queues, in the order in which they are stored.
+    return within.where(func.unlikely(mine) if connection.dialect.name == "sqlite" else mine)
+
+
 def _changes(rows: list[Row[Any]]) -> dict[QueueMeter, Amounts]:
     changes: dict[QueueMeter, Amounts] = {}
     for row in rows:
         key = (QueueName(row.line_queue), MeterName(row.line_meter))
-        changes[key] = changes.get(key, _NOTHING).plus(_change(Bucket(row.line_bucket), row.line_amount))
+        changes[key] = _plus(changes.get(key, _NOTHING), row.line_bucket, row.line_amount)
     return changes
 
 
-def _change(bucket: Bucket, amount: int) -> Amounts:
+def _plus(amounts: Amounts, bucket: str, amount: int) -> Amounts:
+    nominal, reserved, used, spent = amounts
     match bucket:
         case Bucket.ENTITLEMENT:
-            return _NOTHING._replace(nominal=-amount)
+            return Amounts(nominal - amount, reserved, used, spent)
         case Bucket.RESERVED:
-            return _NOTHING._replace(reserved=amount)
+            return Amounts(nominal, reserved + amount, used, spent)
         case Bucket.USED:
-            return _NOTHING._replace(used=amount)
+            return Amounts(nominal, reserved, used + amount, spent)
         case Bucket.SPENT:
-            return _NOTHING._replace(spent=amount)
-        case Bucket.FREE | Bucket.SUPPLY:
-            return _NOTHING
+            return Amounts(nominal, reserved, used, spent + amount)
+        case _:
+            return amounts
+
+
+_SHOWN = [Bucket.ENTITLEMENT.value, Bucket.RESERVED.value, Bucket.USED.value, Bucket.SPENT.value]
 
 
 def _line(row: Row[Any], key: QueueMeter, change: Amounts, balance: Amounts) -> StatementLine:

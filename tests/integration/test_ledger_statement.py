@@ -1,16 +1,21 @@
 """Statements of account."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from admission.api.entries import Bucket, Kind
+from admission.api.entries import Bucket, Entry, Kind
 from admission.api.names import QueueName
 from admission.ledger.ledger import SqlLedger
 from admission.ledger.statements import Amounts
+from admission.quota.accruals import QueueMeter
 from admission.quota.books import Book
 from tests.integration.ledgers import AT, CLUSTER, GPU, QUEUE, a_gang, a_grant, a_history, minutes
+from tests.integration.test_ledger_reports import moments, posted
+from tests.property.histories import histories
 
 EVER = (datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
 OTHER = QueueName("team-b")
@@ -61,6 +66,41 @@ async def test_a_period_includes_its_start_and_not_its_end_and_carries_the_balan
     assert statement.lines[0].balance == Amounts(8, 4, 6)
     assert statement.opening == {(QUEUE, GPU): Amounts(8, 6, 0)}
     assert statement.closing == {(QUEUE, GPU): Amounts(8, 4, 3)}
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(history=histories(), times=st.tuples(moments, moments).map(sorted))
+async def test_a_statement_leads_from_what_stood_at_its_start_to_what_stood_at_its_end(
+    url: str, history: list[Entry], times: list[datetime]
+) -> None:
+    start, end = times
+    cluster = await posted(url, history)
+    async with SqlLedger.open(url, cluster) as ledger:
+        found = await ledger.statement(None, start, end)
+
+    assert found.opening == standing(entry for entry in history if entry.at < start)
+    assert {key: amounts for key, amounts in found.closing.items() if any(amounts)} == standing(
+        entry for entry in history if entry.at < end
+    )
+    running = dict(found.opening)
+    for line in found.lines:
+        key = (line.queue, line.meter)
+        running[key] = running.get(key, Amounts(0, 0, 0)).plus(line.change)
+        assert running[key] == line.balance
+    assert running == found.closing
+
+
+def standing(history: Iterable[Entry]) -> dict[QueueMeter, Amounts]:
+    """Return what the pure books hold after some entries."""
+    book = Book.replay(history)
+    found = {
+        (queue, meter): Amounts(
+            book.nominal(queue, meter),
+            *(book.balance(queue, meter, bucket) for bucket in (Bucket.RESERVED, Bucket.USED, Bucket.SPENT)),
+        )
+        for queue, meter, _ in book.balances
+    }
+    return {key: amounts for key, amounts in found.items() if any(amounts)}
 
 
 async def test_queues_have_statements_of_their_own(ledger: SqlLedger) -> None:

@@ -4,6 +4,8 @@ import asyncio
 import csv
 import io
 import json
+import os
+import subprocess
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -163,6 +165,34 @@ def test_an_export_that_fails_leaves_the_file_as_it_was(
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".entries")] == []
 
 
+def test_an_output_that_fails_is_not_called_a_failing_database(muster: Muster, database: tuple[str, ...]) -> None:
+    done = muster("ledger", "export", *DAY, "--output", "/dev/full/x", *database)
+
+    assert done.returncode == 2
+    assert "--output: /dev/full/x cannot be written: Not a directory" in done.stderr
+
+
+@pytest.mark.parametrize("format_", ["csv", "jsonl"])
+def test_a_full_disk_is_told_as_such(format_: str, database: tuple[str, ...]) -> None:
+    """In a process of its own, whose standard output is a device that is always full."""
+    words = [sys.executable, "-c", "from admission import cli; cli.main()", "ledger", "export", "--format", format_]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([*words, *DAY, *database], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: --output: the standard output cannot be written: No space left on device")
+
+
+def test_a_reader_that_has_gone_ends_the_export_without_a_word(database: tuple[str, ...]) -> None:
+    words = [sys.executable, "-c", "from admission import cli; cli.main()", "ledger", "export", *DAY, *database]
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as gone:
+        done = subprocess.run(words, stdout=gone, stderr=subprocess.PIPE, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (1, "")
+
+
 def test_parquet_keeps_amounts_exactly(muster: Muster, database: tuple[str, ...], tmp_path: Path) -> None:
     file = tmp_path / "postings.parquet"
     words = ("--format", "parquet", "--what", "postings", "--output", str(file))
@@ -243,7 +273,7 @@ BAD = {
     "rows for focus": (["export", "--format", "focus", "--what", "usage"], "--what usage: focus has rows of its own"),
     "a folder that is not there": (
         ["export", "--output", "/nowhere/x.csv"],
-        "--output /nowhere/x.csv: cannot be written",
+        "--output: /nowhere/x.csv cannot be written: No such file or directory",
     ),
 }
 
