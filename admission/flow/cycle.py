@@ -15,7 +15,7 @@ from typing import TypeVar
 from admission.api.entries import Placement
 from admission.api.gangs import GangReport, Phase
 from admission.api.names import QueueName
-from admission.api.reports import QueueReport
+from admission.api.reports import ConditionReport, QueueReport
 from admission.api.snapshot import Snapshot
 from admission.dra import appraising, landing, metering, worlds
 from admission.dra.metering import Meters
@@ -147,19 +147,8 @@ async def _report(desk: Desk, facts: Facts, decisions: Sequence[Decision]) -> Re
     """Write every status, tell what changed, and return it all."""
     facts = _regrouped(desk, facts)
     _keep_decisions(desk, facts, decisions)
-    basis = reporting.Facts(
-        snapshot=facts.snapshot,
-        book=desk.book,
-        tree=facts.tree,
-        meters=facts.meters,
-        decisions=desk.decisions,
-        backoffs=desk.backoffs,
-        appraisal=desk.appraisal,
-        budgets=paying.uses(facts.tree, balances) if (balances := spending.reported(desk, facts)) else {},
-    )
-    gangs = [*(reporting.gang(group, basis) for group in facts.groups), *_idle(desk, facts)]
-    queues = [*entitlements.queues(facts.groups, gangs, basis), *_malformed(facts.snapshot)]
-    conditions = reporting.conditions(basis)
+    # Off the event loop: with a thousand queues it takes a good part of a second.
+    gangs, queues, conditions = await asyncio.to_thread(_statuses, desk, facts)
     granted = [d.group.uid for d in decisions if isinstance(d.outcome, Grant)]
     reports = desk.ports.reports
     async with asyncio.TaskGroup() as tasks:
@@ -175,6 +164,24 @@ async def _report(desk: Desk, facts: Facts, decisions: Sequence[Decision]) -> Re
         granted=tuple(granted),
         next_try=facts.now if (granted and left_out) or desk.appraisal.left else _next_try(desk, facts),
     )
+
+
+def _statuses(desk: Desk, facts: Facts) -> tuple[list[GangReport], list[QueueReport], list[ConditionReport]]:
+    """Return the status of every gang, queue, meter and claim policy."""
+    balances = spending.reported(desk, facts)
+    basis = reporting.Facts(
+        snapshot=facts.snapshot,
+        book=desk.book,
+        tree=facts.tree,
+        meters=facts.meters,
+        decisions=desk.decisions,
+        backoffs=desk.backoffs,
+        appraisal=desk.appraisal,
+        budgets=paying.uses(facts.tree, balances) if balances is not None else {},
+    )
+    gangs = [*(reporting.gang(group, basis) for group in facts.groups), *_idle(desk, facts)]
+    queues = [*entitlements.queues(facts.groups, gangs, basis), *_malformed(facts.snapshot)]
+    return gangs, queues, reporting.conditions(basis)
 
 
 def _keep_decisions(desk: Desk, facts: Facts, decisions: Iterable[Decision]) -> None:

@@ -1,5 +1,6 @@
 """Whole cycles with ports in memory: what is granted, in which order things happen, and what a crash leaves behind."""
 
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -20,6 +21,7 @@ from admission.dra import planning
 from admission.errors import DeposedError, LedgerAwayError, RetryError
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk, Ports, Result
+from admission.policy import entitlements
 from admission.quota.books import Book
 from tests.builders import CLASS, NOON, ClusterBuilder, a_cluster, pod_of
 
@@ -516,3 +518,19 @@ async def test_a_meter_whose_cel_fails_on_a_device_says_so_in_its_condition() ->
     (condition,) = [report.conditions[0] for report in result.conditions if report.name == "cost"]
     assert (condition.status, condition.reason) == ("False", "FailsOnDevices")
     assert "gpu-0" in condition.message
+
+
+async def test_statuses_are_made_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a thousand queues they take a good part of a second, in which probes and the lease would not be served."""
+    made_by: list[threading.Thread] = []
+    made = entitlements.queues
+
+    def noted(*arguments: Any) -> Any:
+        made_by.append(threading.current_thread())
+        return made(*arguments)
+
+    monkeypatch.setattr(entitlements, "queues", noted)
+    await run(a_desk(Cluster(a_cluster().queue("q", gpus=4)), Ledger()))
+
+    assert made_by
+    assert threading.current_thread() not in made_by
