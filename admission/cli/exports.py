@@ -70,7 +70,7 @@ class Export:
 
 def export(
     *,
-    format_: Annotated[Format, typer.Option("--format", "-f", help="What to write.")] = Format.CSV,
+    format_: Annotated[Format, typer.Option("--format", "-o", help="What to write.")] = Format.CSV,
     what: Annotated[
         What | None, typer.Option("--what", help="Which rows, by default entries; focus has its own.")
     ] = None,
@@ -79,7 +79,7 @@ def export(
     time_zone: ZoneOption = "UTC",
     output: Annotated[
         str,
-        typer.Option("--output", "-o", help="A file, replaced when the export is complete; - is the standard output."),
+        typer.Option("--output", help="A file, replaced when the export is complete; - is the standard output."),
     ] = "-",
     granularity: Annotated[
         Granularity | None, typer.Option("--granularity", help="The charge period of focus; by default a day.")

@@ -26,7 +26,7 @@ EPILOG = applications.epilog(
         "muster ledger report --from 2026-09-01 --to 2026-10-01",
         "muster ledger report --by queue,user --from 2026-09-01 --to 2026-10-01 --time-zone Europe/Berlin",
         "muster ledger report --by class --all-clusters --format csv > classes.csv",
-        "muster ledger report --by gang --format json | jq '.rows[] | select(.deviceSeconds == \"0\" | not)'",
+        "muster ledger report --by gang --format json | jq -r '.rows[] | [.gang, .deviceHours] | @tsv'",
     ),
     "A claim counts from the entry that settled it to the one that closed it, in whole seconds; one that is still "
     "allocated counts up to --to, or now. Hours have four decimals, which tell every second from the next; JSON and "

@@ -4,21 +4,24 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
+from blockbuster import blockbuster_ctx
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from admission.api.entries import Bucket, Entry, Holding, Placement
 from admission.api.names import MeterName, QueueName
-from admission.errors import LedgerCorruptError
+from admission.errors import LedgerCorruptError, MendError
 from admission.ledger import reports, tenures
 from admission.ledger.bases import Window
+from admission.ledger.closing import Order
 from admission.ledger.ledger import SqlLedger
 from admission.ledger.reports import UNKNOWN, Key, Report, Use
-from admission.quota import accruals
+from admission.quota import accruals, books
 from admission.quota.books import Book
-from tests.integration.ledgers import AT, CLUSTER, GPU, ON_SQLITE, QUEUE, minutes, tamper
+from tests.integration.ledgers import AT, CLUSTER, GPU, ON_SQLITE, QUEUE, a_sqlite_ledger, minutes, tamper
 from tests.integration.lives import a_long_life
 from tests.property.histories import START, histories
 
@@ -202,3 +205,35 @@ async def test_a_row_that_cannot_be_read_is_named(url: str, ledger: SqlLedger) -
 
     with pytest.raises(LedgerCorruptError, match=r"transaction 5 of cluster east .* run `muster ledger verify`"):
         await report(ledger, (Key.QUEUE,), Window(AT, minutes(60)))
+
+
+async def test_reports_and_statements_are_the_same_after_a_closing(ledger: SqlLedger, tmp_path: Path) -> None:
+    history = a_long_life()
+    early = [entry for entry in history if entry.at < minutes(20)]
+    mark = books.usage(Book.replay(early), at=minutes(20), actor="muster")
+    assert mark is not None
+    await ledger.post_all([*early, mark, *history[len(early) :]], epoch=1)
+    window, after_the_mark = Window(minutes(20), minutes(60)), (minutes(21), minutes(60))
+    before = await report(ledger, KEYS, window), await ledger.statement(QUEUE, *after_the_mark)
+
+    order = Order(before=minutes(25), folder=tmp_path, actor="ada", reason="a month is over", at=minutes(70))
+    closed = await ledger.close_period(order)
+
+    assert closed is not None
+    assert closed.marked == minutes(20)
+    assert (await report(ledger, KEYS, window), await ledger.statement(QUEUE, *after_the_mark)) == before
+    for ask in (
+        report(ledger, KEYS, Window(minutes(19), minutes(60))),
+        ledger.statement(QUEUE, minutes(19), minutes(60)),
+    ):
+        with pytest.raises(MendError, match=f"begin at 2026-03-01T12:20:00Z, .* {closed.archive}; begin at that time"):
+            await ask
+
+
+async def test_the_loop_is_never_blocked(tmp_path: Path) -> None:
+    url = a_sqlite_ledger(tmp_path)
+    async with SqlLedger.open(url, CLUSTER) as ledger:
+        await ledger.post_all(a_long_life(), epoch=1)
+        with blockbuster_ctx("admission"):
+            await report(ledger, KEYS, Window(AT, minutes(60)))
+            await ledger.statement(QUEUE, AT, minutes(60))
