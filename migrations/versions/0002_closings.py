@@ -48,7 +48,15 @@ INDEXES = {
 NEW_INDEXES = (("kind", "sequence"), ("gang_uid", "sequence"))
 """Of transactions."""
 
-APPEND_ONLY = ("transactions", "postings", "closings", "carried_usage")
+KEYS = {
+    "transactions": (("cluster", "sequence"), ("cluster", "key")),
+    "postings": (("cluster", "sequence", "line"),),
+    "closings": (("cluster", "sequence"),),
+    "carried_usage": (("cluster", "queue", "meter", "start"),),
+}
+"""What no two rows share. SQLite's INSERT OR REPLACE removes the row that is there, and tells no trigger on DELETE."""
+
+APPEND_ONLY = tuple(KEYS)
 ARCHIVED = ("transactions", "postings")
 """Those whose rows may be removed, up to where `closings` says that they were archived."""
 
@@ -331,6 +339,12 @@ def _guard_sqlite() -> None:
         _refuse_in_sqlite(table, "UPDATE")
         closed = "coalesce((SELECT max(sequence) FROM closings WHERE cluster = OLD.cluster), 0)"
         _refuse_in_sqlite(table, "DELETE", f" WHEN OLD.sequence > {closed}" if table in ARCHIVED else "")
+        _refuse_in_sqlite(table, "INSERT", f" WHEN {' OR '.join(_there(table, key) for key in KEYS[table])}")
+
+
+def _there(table: str, key: tuple[str, ...]) -> str:
+    same = " AND ".join(f"{column} = NEW.{column}" for column in key)
+    return f"EXISTS (SELECT 1 FROM {table} WHERE {same})"  # noqa: S608 - our own names
 
 
 def _refuse_in_sqlite(table: str, verb: str, when: str = "") -> None:
@@ -366,7 +380,7 @@ def _refuse_in_postgresql(table: str, verbs: str) -> None:
 
 def _unguard() -> None:
     for table in ARCHIVED:
-        for what in ("change", "removal") if _in_postgresql() else ("update", "delete"):
+        for what in ("change", "removal") if _in_postgresql() else ("update", "delete", "insert"):
             op.execute(f"DROP TRIGGER {table}_refuse_{what}" + (f" ON {table}" if _in_postgresql() else ""))
 
 

@@ -25,7 +25,9 @@ GPU = MeterName("gpu")
 CLUSTER = "east"
 
 TRIGGERS = {
-    "sqlite": [f"{table}_refuse_{verb}" for table in ("transactions", "postings") for verb in ("update", "delete")],
+    "sqlite": [
+        f"{table}_refuse_{verb}" for table in ("transactions", "postings") for verb in ("update", "delete", "insert")
+    ],
     "postgresql": [
         f"{table}_refuse_{what}" for table in ("transactions", "postings") for what in ("change", "removal")
     ],

@@ -359,6 +359,27 @@ async def test_the_books_are_append_only(url: str, ledger: SqlLedger, statement:
     assert (await ledger.verify()).ok
 
 
+REPLACED = {
+    "a transaction at its place": "REPLACE INTO transactions SELECT * FROM transactions",
+    "a transaction by its key": (
+        "REPLACE INTO transactions SELECT cluster, 9, format, epoch, key, kind, at, actor, reason, queue, on_behalf_of,"
+        " user, gang_uid, gang, seats, holdings, closes, previous, digest FROM transactions"
+    ),
+    "lines": "INSERT OR REPLACE INTO postings SELECT * FROM postings",
+}
+
+
+@ON_SQLITE
+@pytest.mark.parametrize("statement", REPLACED.values(), ids=REPLACED)
+async def test_the_books_are_not_replaced(url: str, ledger: SqlLedger, statement: str) -> None:
+    """SQLite removes the row that is in the way, and tells no trigger on DELETE."""
+    await ledger.post(a_gang(), epoch=1)
+
+    with pytest.raises(REFUSED, match="are append-only"):
+        run(url, statement)
+    assert (await ledger.verify()).ok
+
+
 @ON_POSTGRESQL
 async def test_the_books_are_not_truncated(url: str, ledger: SqlLedger) -> None:
     await ledger.post(a_gang(), epoch=1)

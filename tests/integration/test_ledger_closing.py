@@ -228,6 +228,7 @@ TAMPERED = {
     "the digest of the archive": "UPDATE closings SET archive_digest = digest WHERE sequence = 10",
     "the digest of the last transaction": "UPDATE closings SET digest = archive_digest WHERE sequence = 10",
     "use that was carried": "UPDATE carried_usage SET seconds = '1' WHERE sequence = 7",
+    "when it was closed": "UPDATE closings SET at = '2026-03-08T10:41:00.000000+00:00' WHERE sequence = 7",
     "use that was removed": "DELETE FROM carried_usage WHERE sequence = 10",
     "the latest closing": "DELETE FROM carried_usage WHERE sequence = 10; DELETE FROM closings WHERE sequence = 10",
     "an earlier closing": "DELETE FROM carried_usage WHERE sequence = 7; DELETE FROM closings WHERE sequence = 7",
@@ -250,13 +251,37 @@ async def test_a_change_of_what_was_carried_is_found(office: Office, statements:
     assert await office.finding() is not None
 
 
+ILLEGIBLE = {
+    "a time of use in another form, which sorts elsewhere": "carried_usage SET until = replace(until, 'T', 't')",
+    "a time of use that is none": "carried_usage SET until = 'noon'",
+    "use that is no number": "carried_usage SET seconds = 'x'",
+    "bytes instead of a queue": "carried_usage SET queue = x'00'",
+    "a meter that is not UTF-8": "carried_usage SET meter = CAST(x'ff' AS TEXT)",
+    "a time that is none": "closings SET at = 'noon'",
+    "bytes instead of what was carried": "closings SET state = x'00'",
+    "what was carried is not UTF-8": "closings SET state = CAST(x'ff' AS TEXT)",
+}
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("change", ILLEGIBLE.values(), ids=ILLEGIBLE)
+async def test_what_cannot_be_read_of_a_closing_is_found(office: Office, change: str) -> None:
+    """SQLite keeps whatever it is given, of any type."""
+    await office.post(a_long_history())
+    await office.closed(minutes(60))
+
+    forge(office.url, "PRAGMA ignore_check_constraints = ON", f"UPDATE {change}")
+
+    assert await office.finding() == (What.CARRIED, 7)
+
+
 def forge(url: str, *statements: str) -> None:
     """Change what triggers keep, closings too, as somebody would who owns the database."""
     tables = ("transactions", "postings", "closings", "carried_usage")
     if database_of(url) == "postgresql":
         run(url, *(f"ALTER TABLE {table} DISABLE TRIGGER USER" for table in tables), *statements)
     else:
-        triggers = (f"{table}_refuse_{verb}" for table in tables for verb in ("update", "delete"))
+        triggers = (f"{table}_refuse_{verb}" for table in tables for verb in ("update", "delete", "insert"))
         run(url, *(f"DROP TRIGGER {name}" for name in triggers), *statements)
 
 
@@ -273,6 +298,10 @@ async def test_triggers_keep_what_is_not_closed_and_the_closings_themselves(offi
     ):
         with pytest.raises(Exception, match="append-only"):
             run(office.url, statement)
+    if database_of(office.url) == "sqlite":
+        for table in ("closings", "carried_usage"):
+            with pytest.raises(Exception, match="append-only"):
+                run(office.url, f"REPLACE INTO {table} SELECT * FROM {table}")  # noqa: S608 - our own names
 
 
 async def test_an_archive_that_was_changed_is_named(office: Office) -> None:
