@@ -14,12 +14,13 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from sqlalchemy import Row, select
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.api.entries import Bucket, Kind, Placement, UsageInterval
 from admission.api.names import GangUid, MeterName, QueueName, Uid
 from admission.errors import LedgerCorruptError
-from admission.ledger import encoding, hashing, reading
+from admission.ledger import encoding, failures, hashing, reading
 from admission.ledger.tables import carried_usage, closings, transactions
 from admission.quota.books import Account, Book
 
@@ -54,7 +55,7 @@ class Carried:
     """SHA-256 of the use that was carried."""
     book: Book
     text: str
-    """The canonical text of all but `at`."""
+    """The canonical text of all this."""
 
     @property
     def key(self) -> str:
@@ -96,16 +97,17 @@ async def flaw(connection: AsyncConnection, cluster: str) -> Flaw | None:
 
     The chain of transactions after the last closing has to be verified beside this; it holds that entry.
     """
-    wanted = select(closings).where(closings.c.cluster == cluster).order_by(closings.c.sequence)
+    wanted = select(closings.c.sequence).where(closings.c.cluster == cluster).order_by(closings.c.sequence)
     before: Carried | None = None
-    for row in await connection.execute(wanted):
+    for sequence in (await connection.execute(wanted)).scalars():
         try:
-            carried = _decoded(row)
-        except LedgerCorruptError as error:
-            return Flaw(row.sequence, str(error))
+            carried = await _carried(connection, cluster, sequence)
+            usage = await _usage_digest(connection, carried)
+        except (LedgerCorruptError, *_MALFORMED, DBAPIError) as error:  # a column of SQLite may hold anything
+            return Flaw(sequence, failures.illegible(error))
         if (carried.previous, carried.before) != _link(before):
             return Flaw(carried.sequence, "it does not follow the closing before it: one was changed, removed or added")
-        if await _usage_digest(connection, carried) != carried.usage:
+        if usage != carried.usage:
             return Flaw(carried.sequence, "the use that it carried forward was changed")
         before = carried
     if before is None:
@@ -114,6 +116,11 @@ async def flaw(connection: AsyncConnection, cluster: str) -> Flaw | None:
     if (await connection.execute(vouching)).scalar_one_or_none() != Kind.CLOSE.value:
         return Flaw(before.sequence, "no transaction vouches for it: it was changed, or it is none of Muster's")
     return None
+
+
+async def _carried(connection: AsyncConnection, cluster: str, sequence: int) -> Carried:
+    wanted = select(closings).where(closings.c.cluster == cluster, closings.c.sequence == sequence)
+    return _decoded((await connection.execute(wanted)).one())
 
 
 def _link(before: Carried | None) -> tuple[int, str]:
@@ -176,6 +183,7 @@ def closing(  # noqa: PLR0913 - a closing is all of this, by name
         "digest": digest,
         "previous": previous,
         "before": before,
+        "at": hashing.instant(at),
         "marked": hashing.instant(book.marked),
         "latest": hashing.instant(book.at),
         "transactions": transactions,
@@ -185,7 +193,7 @@ def closing(  # noqa: PLR0913 - a closing is all of this, by name
         "balances": [[*account, str(amount)] for account, amount in sorted(book.balances.items())],
         "gangs": [_of_gang(placement) for _, placement in sorted(book.placements.items())],
     }
-    return decoded(encoding.compact(said), at=at)
+    return decoded(encoding.compact(said))
 
 
 def row(carried: Carried) -> dict[str, Any]:
@@ -205,7 +213,7 @@ def row(carried: Carried) -> dict[str, Any]:
     }
 
 
-def decoded(text: str, *, at: datetime) -> Carried:
+def decoded(text: str) -> Carried:
     """Return the closing with a text. Raises LedgerCorruptError when it does not have the form of one."""
     try:
         said = json.loads(text)
@@ -221,7 +229,7 @@ def decoded(text: str, *, at: datetime) -> Carried:
         )
         return Carried(
             **{name: said[name] for name in _PLAIN},
-            at=at,
+            at=datetime.fromisoformat(said["at"]),
             marked=datetime.fromisoformat(said["marked"]),
             book=book,
             text=text,
@@ -237,7 +245,7 @@ _PLAIN = (
 
 
 def _decoded(found: Row[Any]) -> Carried:
-    carried = decoded(found.state, at=found.at)
+    carried = decoded(found.state)
     if row(carried) != dict(found._mapping):  # noqa: SLF001 - SQLAlchemy's public name for it
         raise LedgerCorruptError(
             f"the closing through transaction {found.sequence} contradicts what it carried forward"

@@ -28,7 +28,7 @@ class ExactInteger(TypeDecorator[int]):
         return Decimal(value) if dialect.name == "postgresql" else str(value)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> int | None:  # noqa: ARG002 - the signature is given
-        return None if value is None else int(value)
+        return None if value is None else exact(value)
 
 
 class Instant(TypeDecorator[datetime]):
@@ -51,8 +51,24 @@ class Instant(TypeDecorator[datetime]):
 
 
 def moment(value: datetime | str) -> datetime:
-    """Return an instant as a driver gives it, in UTC. Raises ValueError for text that is none."""
-    return (value if isinstance(value, datetime) else datetime.fromisoformat(value)).astimezone(UTC)
+    """Return an instant as a driver gives it, in UTC. Raises ValueError for text that is none.
+
+    Text in another form than ours is none, though it may mean the same: it would sort elsewhere.
+    """
+    if isinstance(value, datetime):
+        return value.astimezone(UTC)
+    found = datetime.fromisoformat(value)
+    if found.tzinfo is not UTC or found.isoformat(timespec="microseconds") != value:
+        raise ValueError(f"{value!r} is not the form of a moment in the ledger")
+    return found
+
+
+def exact(value: Decimal | str) -> int:
+    """Return an amount as a driver gives it. Raises ValueError for text that is not the canonical form of one."""
+    number = int(value)
+    if isinstance(value, str) and str(number) != value:
+        raise ValueError(f"{value!r} is not the form of an amount in the ledger")
+    return number
 
 
 def whole(column: str, *, name: str | None = None) -> CheckConstraint:

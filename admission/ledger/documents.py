@@ -2,7 +2,7 @@
 
 A database does so faster than Python reads their columns, and while Python does something else. What it writes is
 hashed and then read (module `replaying`), so nothing is taken on trust: a database that wrote another form would only
-make verification slow.
+make verification slow. Lines that are not numbered from 1 on are left out, so that the document is not the one hashed.
 """
 
 import msgspec
@@ -20,7 +20,9 @@ FROM (
     SELECT format, digest,
         json_array({hashing.FORMAT}, cluster, epoch, sequence, previous, {_SAID}) AS said,
         coalesce((
-            SELECT group_concat(json_array(queue, meter, bucket, amount, claim)) FROM postings AS p
+            SELECT CASE WHEN min(line) = 1 AND max(line) = count(*)
+                THEN group_concat(json_array(queue, meter, bucket, amount, claim)) END
+            FROM postings AS p
             WHERE p.cluster = t.cluster AND p.sequence = t.sequence ORDER BY line
         ), '') AS lines
     FROM transactions AS t WHERE cluster = :cluster AND sequence > :after ORDER BY sequence LIMIT :limit
@@ -37,9 +39,9 @@ _POSTGRESQL = f"""
 WITH chosen AS (
     SELECT * FROM transactions WHERE cluster = :cluster AND sequence > :after ORDER BY sequence LIMIT :limit
 ), lined AS (
-    SELECT sequence, string_agg(concat(
+    SELECT sequence, CASE WHEN min(line) = 1 AND max(line) = count(*) THEN string_agg(concat(
         '[', to_json(queue), ',', to_json(meter), ',', to_json(bucket), ',"', amount, '",', to_json(claim), ']'
-    ), ',' ORDER BY line) AS lines
+    ), ',' ORDER BY line) END AS lines
     FROM postings WHERE cluster = :cluster AND sequence > :after AND sequence <= (SELECT max(sequence) FROM chosen)
     GROUP BY sequence
 )

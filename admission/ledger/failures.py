@@ -17,6 +17,9 @@ about to take over), rolled back, out of resources, in use, locked, shutting dow
 
 _DAMAGED = ("file is not a database", "malformed", "file is encrypted")
 
+_ILLEGIBLE = ("could not decode to utf-8", "json cannot hold blob")
+"""What SQLite says of a column that holds what its type does not: it keeps whatever it is given."""
+
 _NO_TLS = "rejected SSL upgrade"
 
 _MENDS = {
@@ -57,10 +60,27 @@ def _translation(error: exc.DBAPIError, url: URL) -> Exception:
         return LedgerCorruptError(
             f"the ledger {shown(url)} holds rows that contradict its chain ({cause}): run `muster ledger verify`"
         )
+    if _is_illegible(error):
+        return LedgerCorruptError(
+            f"the ledger {shown(url)} holds a row that cannot be read ({cause}): run `muster ledger verify`"
+        )
     if _passes(error, state):
         return LedgerAwayError(f"the ledger {shown(url)} does not answer: {_plain(error, cause)}")
     mend = next((f": {mend}" for prefix, mend in _MENDS.items() if state.startswith(prefix)), "")
     return MendError(f"the ledger {shown(url)} refuses Muster: {_plain(error, cause)}{mend}")
+
+
+def illegible(error: Exception) -> str:
+    """Return in words that a row cannot be read. Raises the error when it is of the database, and not of a row."""
+    if isinstance(error, exc.DBAPIError) and not _is_illegible(error):
+        raise error
+    if isinstance(error, LedgerCorruptError):
+        return str(error)
+    return f"it cannot be read: {error.orig if isinstance(error, exc.DBAPIError) else error}"
+
+
+def _is_illegible(error: exc.DBAPIError) -> bool:
+    return isinstance(error.orig, sqlite3.Error) and str(error.orig).lower().startswith(_ILLEGIBLE)
 
 
 def _passes(error: exc.DBAPIError, state: str) -> bool:

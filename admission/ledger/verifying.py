@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import ColumnElement, exists, func, select
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.api.names import GangUid
 from admission.errors import AmountError, ConflictError, LedgerCorruptError, PageError
-from admission.ledger import archives, carrying, documents, hashing, reading, shares
+from admission.ledger import archives, carrying, documents, failures, hashing, reading, shares
 from admission.ledger.carrying import Carried
 from admission.ledger.reading import Head, Record
 from admission.ledger.replaying import DoubtError, Quick
@@ -72,9 +73,8 @@ async def verify(connection: AsyncConnection, cluster: str, *, archive: Path | N
 
     archive: the folder of archives, to be replayed from the very first row; None takes the latest closing for right.
     """
-    flaw = await carrying.flaw(connection, cluster)
-    if flaw is not None:
-        forged = Finding(sequence=flaw.sequence, what=What.CARRIED, detail=flaw.detail)
+    forged = await _forged(connection, cluster)
+    if forged is not None:
         return Verification(cluster=cluster, transactions=0, digest=GENESIS, finding=forged)
     if archive is not None:
         past, found = await _archives(connection, cluster, archive)
@@ -82,11 +82,7 @@ async def verify(connection: AsyncConnection, cluster: str, *, archive: Path | N
             return Verification(cluster=cluster, transactions=past.sequence, digest=past.digest, finding=found)
     carried = await carrying.latest(connection, cluster)
     replay = Replay(cluster, carried)
-    finding = await _chain(connection, replay)
-    if finding is None:
-        finding = _end(await reading.head(connection, cluster), replay) or await _astray(connection, replay, carried)
-    if finding is None:
-        finding = await _projection(connection, replay) or await _shared(connection, replay)
+    finding = await _chain(connection, replay) or await _beside(connection, replay, carried)
     return Verification(
         cluster=cluster,
         transactions=replay.sequence,
@@ -94,6 +90,11 @@ async def verify(connection: AsyncConnection, cluster: str, *, archive: Path | N
         closed=carried.sequence if carried and archive is None else 0,
         finding=finding,
     )
+
+
+async def _forged(connection: AsyncConnection, cluster: str) -> Finding | None:
+    flaw = await carrying.flaw(connection, cluster)
+    return flaw and Finding(sequence=flaw.sequence, what=What.CARRIED, detail=flaw.detail)
 
 
 class Replay:
@@ -147,30 +148,47 @@ async def _chain(connection: AsyncConnection, replay: Replay) -> Finding | None:
     replay.draft = Draft(begun)
     quick = Quick(replay.cluster, sequence=replay.sequence, epoch=replay.epoch, digest=replay.digest, book=begun)
     try:
-        right = await _quickly(connection, quick)
+        right = await _legibly(connection, quick)
     except DoubtError:
         return await _closely(connection, replay)
     replay.sequence, replay.epoch = quick.sequence, quick.epoch
     replay.before, replay.digest = quick.before, quick.digest
     replay.draft = Draft(quick.book())
-    return None if right else await _closely(connection, replay)
+    if right:
+        return None
+    due = replay.sequence + 1
+    written = "what its columns hold reads as it was hashed, and is written in another way"
+    return await _closely(connection, replay) or Finding(sequence=due, what=What.CHANGED, detail=written)
 
 
-async def _quickly(connection: AsyncConnection, quick: Quick) -> bool:
+async def _legibly(connection: AsyncConnection, quick: Quick) -> bool:
+    """Return whether all rows can be read and follow each other; stop before the first that does not."""
+    try:
+        return await _quickly(connection, quick, size=BATCH)
+    except DBAPIError as error:
+        failures.illegible(error)
+    try:
+        return await _quickly(connection, quick, size=1)
+    except DBAPIError as error:
+        failures.illegible(error)
+        return False
+
+
+async def _quickly(connection: AsyncConnection, quick: Quick, *, size: int) -> bool:
     """Return whether all rows follow each other. The database writes a batch down while Python takes the one before."""
-    batch = await documents.batch(connection, quick.cluster, after=quick.sequence, limit=BATCH)
+    batch = await documents.batch(connection, quick.cluster, after=quick.sequence, limit=size)
     while batch:
         following, right = await asyncio.gather(
-            documents.batch(connection, quick.cluster, after=quick.sequence + len(batch), limit=BATCH),
+            documents.batch(connection, quick.cluster, after=quick.sequence + len(batch), limit=size),
             asyncio.to_thread(quick.take, batch),
             return_exceptions=True,  # both have to end before the connection is used again
         )
         if isinstance(right, BaseException):
             raise right
-        if isinstance(following, BaseException):
-            raise following
         if not right:
             return False
+        if isinstance(following, BaseException):
+            raise following
         batch = following
     return True
 
@@ -180,9 +198,10 @@ async def _closely(connection: AsyncConnection, replay: Replay) -> Finding | Non
     while True:
         try:
             records = await reading.records(connection, replay.cluster, after=replay.sequence, limit=size)
-        except ValueError as error:
+        except (TypeError, ValueError, DBAPIError) as error:
+            detail = failures.illegible(error)
             if size == 1:
-                return Finding(sequence=replay.sequence + 1, what=What.CHANGED, detail=f"it cannot be read: {error}")
+                return Finding(sequence=replay.sequence + 1, what=What.CHANGED, detail=detail)
             size = 1  # to find which one
             continue
         if not records:
@@ -191,6 +210,8 @@ async def _closely(connection: AsyncConnection, replay: Replay) -> Finding | Non
             stray = await asyncio.to_thread(replay.take, records)
         except (PageError, ConflictError, AmountError) as error:
             return Finding(sequence=replay.sequence + 1, what=What.CHANGED, detail=str(error))
+        except (KeyError, TypeError) as error:  # a column of SQLite holds what its type does not
+            return Finding(sequence=replay.sequence + 1, what=What.CHANGED, detail=failures.illegible(error))
         if stray is not None:
             return await _stray(connection, replay, stray)
 
@@ -224,9 +245,24 @@ async def _some(connection: AsyncConnection, replay: Replay, where: ColumnElemen
     return bool((await connection.execute(found)).scalar_one())
 
 
+async def _beside(connection: AsyncConnection, replay: Replay, carried: Carried | None) -> Finding | None:
+    """Compare what is kept beside the chain with what the chain says."""
+    try:
+        return (
+            _end(await reading.head(connection, replay.cluster), replay)
+            or await _astray(connection, replay, carried)
+            or await _projection(connection, replay)
+            or await _shared(connection, replay)
+        )
+    except DBAPIError as error:
+        return Finding(sequence=replay.sequence, what=What.PROJECTION, detail=failures.illegible(error))
+
+
 def _end(head: Head | None, replay: Replay) -> Finding | None:
     if head is None:
         head = Head(cluster=replay.cluster, epoch=0, sequence=0, digest=GENESIS)
+    if {type(head.sequence), type(head.epoch)} != {int}:
+        return Finding(sequence=replay.sequence, what=What.CHANGED, detail="the head of the chain cannot be read")
     if head.sequence > replay.sequence:
         return Finding(
             sequence=replay.sequence + 1, what=What.REMOVED, detail=f"the head says that {head.sequence} were written"
@@ -271,7 +307,7 @@ async def _shared(connection: AsyncConnection, replay: Replay) -> Finding | None
 
 
 def _differences(stored: Mapping[Any, Any], due: Mapping[Any, Any]) -> Iterator[tuple[Any, Any, Any]]:
-    for key in sorted(stored.keys() | due.keys()):
+    for key in sorted(stored.keys() | due.keys(), key=str):  # SQLite may hold a key that is no text
         if stored.get(key) != due.get(key):
             yield key, stored.get(key), due.get(key)
 

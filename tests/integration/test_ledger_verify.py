@@ -64,6 +64,41 @@ TAMPERING = {
         2,
         What.CHANGED,
     ),
+    "text that reads the same": (
+        ["UPDATE transactions SET holdings = replace(holdings, '[{', '[{\"note\":\"mine\",') WHERE sequence = 2"],
+        2,
+        What.CHANGED,
+    ),
+    "blanks": (["UPDATE transactions SET seats = seats || ' ' WHERE sequence = 3"], 3, What.CHANGED),
+    "a time in another form, which sorts elsewhere": (
+        ["UPDATE transactions SET at = '2026-03-01T13:01:00.000000+01:00' WHERE sequence = 2"],
+        2,
+        What.CHANGED,
+    ),
+    "a line that has another number": (
+        ["UPDATE postings SET line = 7 WHERE sequence = 2 AND line = 2"],
+        2,
+        What.CHANGED,
+    ),
+    "bytes instead of text": (["UPDATE transactions SET reason = x'00' WHERE sequence = 3"], 3, What.CHANGED),
+    "bytes instead of a time": (["UPDATE transactions SET at = x'00' WHERE sequence = 3"], 3, What.CHANGED),
+    "text that is not UTF-8": (
+        ["UPDATE transactions SET reason = CAST(x'ff' AS TEXT) WHERE sequence = 3"],
+        3,
+        What.CHANGED,
+    ),
+    "bytes instead of an amount": (
+        ["PRAGMA ignore_check_constraints = ON", "UPDATE postings SET amount = x'38' WHERE sequence = 1 AND line = 1"],
+        1,
+        What.CHANGED,
+    ),
+    "text instead of an epoch": (["UPDATE transactions SET epoch = 'x' WHERE sequence = 4"], 4, What.CHANGED),
+    "a format that does not exist": (
+        ["PRAGMA ignore_check_constraints = ON", "UPDATE transactions SET format = 7 WHERE sequence = 4"],
+        4,
+        What.CHANGED,
+    ),
+    "a digest with a blank": (["UPDATE transactions SET digest = digest || ' ' WHERE sequence = 4"], 4, What.CHANGED),
     "a key": (["UPDATE transactions SET key = 'other' WHERE sequence = 1"], 1, What.CHANGED),
     "an epoch": (["UPDATE transactions SET epoch = 9 WHERE sequence = 1"], 1, What.CHANGED),
     "a digest": (["UPDATE transactions SET digest = 'd' WHERE sequence = 4"], 4, What.CHANGED),
@@ -101,8 +136,15 @@ TAMPERING = {
     "the head put back": (["UPDATE clusters SET sequence = 5"], 6, What.INSERTED),
     "the head's digest": (["UPDATE clusters SET digest = 'd'"], 6, What.CHANGED),
     "the head's epoch put back": (["UPDATE clusters SET epoch = 0"], 6, What.CHANGED),
+    "a head that is no number": (["UPDATE clusters SET sequence = 'x'"], 6, What.CHANGED),
+    "a head that is not UTF-8": (["UPDATE clusters SET digest = CAST(x'ff' AS TEXT)"], 6, What.PROJECTION),
     "no head": (["DELETE FROM clusters"], 1, What.INSERTED),
     "a balance": (["UPDATE balances SET amount = '0' WHERE bucket = 'used'"], 6, What.BALANCE),
+    "a balance in another form": (
+        ["PRAGMA ignore_check_constraints = ON", "UPDATE balances SET amount = amount || ' ' WHERE bucket = 'used'"],
+        6,
+        What.PROJECTION,
+    ),
     "a balance less": (["DELETE FROM balances WHERE bucket = 'used'"], 6, What.BALANCE),
     "a balance more": (["INSERT INTO balances VALUES ('east', 'team-b', 'gpu', 'free', '100')"], 6, What.BALANCE),
     "a balance that is no number": (
@@ -110,6 +152,8 @@ TAMPERING = {
         6,
         What.PROJECTION,
     ),
+    "bytes instead of a queue": (["UPDATE balances SET queue = x'00' WHERE bucket = 'used'"], 6, What.BALANCE),
+    "a node that is not UTF-8": (["UPDATE open_seats SET node = CAST(x'ff' AS TEXT)"], 6, What.PROJECTION),
     "a seat less": (["DELETE FROM open_seats"], 6, What.PROJECTION),
     "a seat on another node": (["UPDATE open_seats SET node = 'other'"], 6, What.PROJECTION),
     "a holding of other devices": (["UPDATE open_holdings SET devices = '[]'"], 6, What.PROJECTION),
@@ -227,6 +271,15 @@ async def test_a_difference_is_told_in_numbers(tmp_path: Path) -> None:
 
     assert finding is not None
     assert finding.detail == "used gpu of queue team-a is 1, its lines sum to 3"
+
+
+async def test_loading_a_row_that_is_no_text_does_not_wait_for_the_database(tmp_path: Path) -> None:
+    url = await a_filled_ledger(tmp_path)
+    tamper(url, "UPDATE open_seats SET node = CAST(x'ff' AS TEXT)")
+
+    async with SqlLedger.open(url, CLUSTER) as ledger:
+        with pytest.raises(LedgerCorruptError, match="run `muster ledger verify`"):
+            await ledger.load()
 
 
 async def test_loading_refuses_rows_that_do_not_belong_together(tmp_path: Path) -> None:
