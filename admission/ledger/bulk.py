@@ -5,12 +5,16 @@ given the same rows: numbers of sequences and the like as they are, all else as 
 reads that text itself, which is faster than making its types here.
 """
 
-from collections.abc import Iterable, Sequence
+import sqlite3
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any
 
+import aiosqlite
 import msgspec
-from sqlalchemy import Boolean, Column, Integer, Row, Table
+from sqlalchemy import Boolean, Column, Integer, Table
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.ledger.columns import ExactInteger, Instant
@@ -28,36 +32,59 @@ async def put(connection: AsyncConnection, table: Table, rows: Sequence[Sequence
     await _write(connection, _insertion(table, connection.dialect.name) + _replacing(table), rows)
 
 
-async def fetch(connection: AsyncConnection, statement: str, cluster: str, *lists: Iterable[str]) -> Sequence[Row[Any]]:
-    """Return what a statement finds for a cluster and lists of texts, in the types of the driver.
+async def fetch(connection: AsyncConnection, statement: str, cluster: str, *lists: Iterable[str]) -> Sequence[Any]:
+    """Return what a statement finds for a cluster and lists of texts: tuples, in the types of the driver.
 
     In it, `{cluster}` stands for the cluster, and `{0}`, `{1}` … for the conditions that what is before them is in one
     of the lists. However long it is, a list is one parameter.
     """
     text, parameters = _bound(connection, statement, cluster, lists)
-    return (await connection.exec_driver_sql(text, parameters)).all()
+    if _in_postgresql(connection):
+        return (await connection.exec_driver_sql(text, parameters)).all()
+    async with _sqlite(connection, text) as driver:
+        return list(await driver.execute_fetchall(text, parameters))
 
 
-async def execute(connection: AsyncConnection, statement: str, cluster: str, *lists: Iterable[str]) -> int:
-    """Run a statement that is written as for `fetch`; return how many rows it changed."""
+async def execute(connection: AsyncConnection, statement: str, cluster: str, *lists: Iterable[str]) -> None:
+    """Run a statement that is written as for `fetch`."""
     text, parameters = _bound(connection, statement, cluster, lists)
-    return (await connection.exec_driver_sql(text, parameters)).rowcount
+    if _in_postgresql(connection):
+        await connection.exec_driver_sql(text, parameters)
+        return
+    async with _sqlite(connection, text) as driver:
+        await driver.execute(text, parameters)
 
 
 async def _write(connection: AsyncConnection, statement: str, rows: Sequence[Sequence[Any]]) -> None:
     if not rows:
         return
-    if connection.dialect.name == "postgresql":
+    if _in_postgresql(connection):
         await connection.exec_driver_sql(statement, tuple(map(list, zip(*rows, strict=True))))
-    else:
-        await connection.exec_driver_sql(statement, [tuple(row) for row in rows])
+        return
+    async with _sqlite(connection, statement) as driver:
+        await driver.executemany(statement, rows)
+
+
+def _in_postgresql(connection: AsyncConnection) -> bool:
+    return connection.dialect.name == "postgresql"
+
+
+@asynccontextmanager
+async def _sqlite(connection: AsyncConnection, statement: str) -> AsyncIterator[aiosqlite.Connection]:
+    """Yield the driver's connection: it goes to its thread once for a statement, and SQLAlchemy three or four times."""
+    driver = (await connection.get_raw_connection()).driver_connection
+    assert isinstance(driver, aiosqlite.Connection)  # noqa: S101 - see `urls`
+    try:
+        yield driver
+    except sqlite3.Error as error:
+        raise DBAPIError.instance(statement, None, error, sqlite3.Error, dialect=connection.dialect) from error
 
 
 def _bound(
     connection: AsyncConnection, statement: str, cluster: str, lists: Iterable[Iterable[str]]
 ) -> tuple[str, tuple[Any, ...]]:
     values = [list(some) for some in lists]
-    if connection.dialect.name == "postgresql":
+    if _in_postgresql(connection):
         conditions = [f"= ANY (${number}::text[])" for number in range(2, len(values) + 2)]
         return statement.format(*conditions, cluster="$1"), (cluster, *values)
     conditions = [f"IN (SELECT value FROM json_each(?{number}))" for number in range(2, len(values) + 2)]  # noqa: S608

@@ -8,21 +8,22 @@ from typing import Any, NamedTuple
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from admission.api.entries import Entry, Holding, Kind, Placement, Seat
-from admission.api.names import GangUid, Uid
+from admission.api.entries import Bucket, Entry, Holding, Kind, Placement, Seat
+from admission.api.names import GangUid, NodeName, QueueName, Uid
 from admission.ledger import bulk, encoding, hashing, reading
+from admission.ledger.columns import moment
 from admission.ledger.tables import balances, open_gangs, open_holdings, open_seats
 from admission.quota.books import Account, Book
 
-_SEATS = (
-    "SELECT pod_uid, gang_uid, pod, node, claims FROM open_seats"
-    " WHERE cluster = {cluster} AND (gang_uid {0} OR pod_uid {1})"
-)
-_HOLDINGS = (
-    "SELECT claim_uid, gang_uid, claim, devices, charge, classes, settled FROM open_holdings"
-    " WHERE cluster = {cluster} AND (gang_uid {0} OR claim_uid {1})"
-)
-_GANGS = 'SELECT gang_uid, gang, queue, "user", reserved_at FROM open_gangs WHERE cluster = {cluster} AND gang_uid {0}'
+_OPEN = """
+SELECT 'gang' AS what, gang_uid AS uid, gang_uid, gang, queue, "user" AS who, reserved_at, false AS settled
+    FROM open_gangs WHERE cluster = {cluster} AND gang_uid {0}
+UNION ALL SELECT 'seat', pod_uid, gang_uid, '', '', '', NULL, false
+    FROM open_seats WHERE cluster = {cluster} AND (gang_uid {0} OR pod_uid {1})
+UNION ALL SELECT 'holding', claim_uid, gang_uid, '', '', '', NULL, settled
+    FROM open_holdings WHERE cluster = {cluster} AND (gang_uid {0} OR claim_uid {2})
+"""
+
 _BALANCES = "SELECT queue, meter, bucket, amount FROM balances WHERE cluster = {cluster} AND queue {0} AND meter {1}"
 
 
@@ -40,20 +41,38 @@ async def read(connection: AsyncConnection, cluster: str, entries: Sequence[Entr
 async def _placements(
     connection: AsyncConnection, cluster: str, entries: Sequence[Entry]
 ) -> tuple[dict[GangUid, Placement], dict[Uid, GangUid]]:
+    """Return the gangs' placements, and who owns the UIDs that are open.
+
+    What is open stays as it is until it closes, and no rule asks what it is; so seats and holdings are hollow.
+    """
     gangs = sorted({entry.gang_uid for entry in entries if entry.gang_uid})
     if not gangs:
         return {}, {}
     pods = sorted({seat.pod_uid for entry in entries for seat in entry.seats})
     claims = sorted({holding.claim_uid for entry in entries for holding in entry.holdings})
-    seats = await bulk.fetch(connection, _SEATS, cluster, gangs, pods)
-    holdings = await bulk.fetch(connection, _HOLDINGS, cluster, gangs, claims)
-    owners = {Uid(row[0]): GangUid(row.gang_uid) for row in (*seats, *holdings)}
-    theirs = set(gangs)  # what they open may be open for another gang
-    placements = reading.placed(
-        await bulk.fetch(connection, _GANGS, cluster, gangs),
-        (row for row in seats if row.gang_uid in theirs),
-        (row for row in holdings if row.gang_uid in theirs),
-    )
+    rows = await bulk.fetch(connection, _OPEN, cluster, gangs, pods, claims)
+    owners: dict[Uid, GangUid] = {}
+    seats: dict[str, dict[Uid, Seat]] = {gang: {} for gang in gangs}
+    holdings: dict[str, dict[Uid, Holding]] = {gang: {} for gang in gangs}
+    placements = {}
+    for what, name, of, gang, queue, user, reserved_at, settled in rows:
+        uid, gang_uid = Uid(name), GangUid(of)
+        if what == "gang":
+            placements[gang_uid] = Placement(
+                gang_uid=gang_uid,
+                gang=gang,
+                queue=QueueName(queue),
+                user=user,
+                reserved_at=moment(reserved_at),
+                seats=seats[gang_uid],
+                holdings=holdings[gang_uid],
+            )
+            continue
+        owners[uid] = gang_uid
+        if gang_uid in seats and what == "seat":  # what an entry opens may be open for another gang
+            seats[gang_uid][uid] = Seat(pod_uid=uid, pod="", node=NodeName(""))
+        elif gang_uid in seats:
+            holdings[gang_uid][uid] = Holding(claim_uid=uid, claim="", devices=(), charge={}, settled=bool(settled))
     return placements, owners
 
 
@@ -62,7 +81,8 @@ async def _balances(connection: AsyncConnection, cluster: str, entries: Sequence
     if not lines:
         return {}
     queues, meters = {line.queue for line in lines}, {line.meter for line in lines}
-    return dict(map(reading.balance, await bulk.fetch(connection, _BALANCES, cluster, sorted(queues), sorted(meters))))
+    rows = await bulk.fetch(connection, _BALANCES, cluster, sorted(queues), sorted(meters))
+    return {Account(queue, meter, Bucket(bucket)): int(amount) for queue, meter, bucket, amount in rows}
 
 
 async def write(

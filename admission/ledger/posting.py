@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import and_, insert, update
+from sqlalchemy import and_, bindparam, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -50,7 +50,7 @@ async def post_all(connection: AsyncConnection, cluster: str, entries: Sequence[
     Raises DeposedError, ConflictError (made for another book), ClockError (older than the latest), OvertakenError, and
     as `forms.check`.
     """
-    head = await _fenced(connection, cluster, epoch)
+    head, latest = await _fenced(connection, cluster, epoch)
     known = await reading.by_keys(connection, cluster, {entry.key for entry in entries})
 
     new = _new(entries, known)
@@ -59,30 +59,39 @@ async def post_all(connection: AsyncConnection, cluster: str, entries: Sequence[
     if new:
         await _move(connection, head, {"sequence": links[-1].sequence, "digest": links[-1].digest, "epoch": epoch})
         await _project(connection, cluster, new)
+        _check_times(latest, new)
         await _write(connection, cluster, links, epoch=epoch)
     return _posted(entries, known, links)
 
 
 async def fence(connection: AsyncConnection, cluster: str, epoch: int) -> None:
     """Raise the stored epoch. Raises DeposedError when it is higher already."""
-    head = await _fenced(connection, cluster, epoch)
+    head, _ = await _fenced(connection, cluster, epoch)
     if head.epoch < epoch:
         await _move(connection, head, {"epoch": epoch})
 
 
 async def hold(connection: AsyncConnection, cluster: str, epoch: int) -> None:
     """Do the same, and keep other writers of the cluster waiting until the commit."""
-    await _move(connection, await _fenced(connection, cluster, epoch), {"epoch": epoch})
+    head, _ = await _fenced(connection, cluster, epoch)
+    await _move(connection, head, {"epoch": epoch})
 
 
-async def _fenced(connection: AsyncConnection, cluster: str, epoch: int) -> Head:
-    head = await reading.head(connection, cluster)
-    if head is None:
-        head = Head(cluster=cluster, epoch=epoch, sequence=0, digest=GENESIS)
+async def _fenced(connection: AsyncConnection, cluster: str, epoch: int) -> tuple[Head, datetime | None]:
+    """Return the head of the chain, and the time of its latest entry."""
+    row = (await connection.execute(_HEAD, {"cluster": cluster})).one_or_none()
+    if row is None:
+        head, latest = Head(cluster=cluster, epoch=epoch, sequence=0, digest=GENESIS), None
         await _begin_chain(connection, head)
+    else:
+        head, latest = Head(*row[:-1]), row.latest
     if epoch < head.epoch:
         raise DeposedError(f"epoch {epoch} is over in cluster {cluster}: a leader of epoch {head.epoch} has written")
-    return head
+    return head, latest
+
+
+_LATEST = select(func.max(transactions.c.at)).where(transactions.c.cluster == clusters.c.cluster).scalar_subquery()
+_HEAD = select(clusters, _LATEST.label("latest")).where(clusters.c.cluster == bindparam("cluster"))
 
 
 async def _begin_chain(connection: AsyncConnection, head: Head) -> None:
@@ -144,27 +153,24 @@ async def _move(connection: AsyncConnection, head: Head, values: dict[str, Any])
         raise OvertakenError
 
 
+def _check_times(latest: datetime | None, entries: Sequence[Entry]) -> None:
+    """Refuse what is older than the latest entry. A usage entry has the whole second in which it was made."""
+    for entry in entries:
+        if latest is not None and entry.at < (accruals.whole(latest) if entry.kind is Kind.USAGE else latest):
+            raise ClockError(
+                f"entry {entry.key} is of {hashing.instant(entry.at)}, and the ledger has one of"
+                f" {hashing.instant(latest)}: the time of the books does not go back"
+            )
+        latest = entry.at if latest is None else max(latest, entry.at)
+
+
 async def _project(connection: AsyncConnection, cluster: str, entries: Sequence[Entry]) -> None:
     """Write what the entries change of what is open, and of the balances."""
-    latest = await reading.latest(connection, cluster)
     before = await parts.read(connection, cluster, entries)
     draft = Draft(before)
     for entry in entries:
         draft.apply(entry)
-        latest = _later(latest, entry)
     await parts.write(connection, cluster, entries, before=before, after=draft.book())
-
-
-def _later(latest: datetime | None, entry: Entry) -> datetime:
-    """Return the time of the books after an entry. A usage entry has the whole second in which it was made."""
-    if latest is None:
-        return entry.at
-    if entry.at < (accruals.whole(latest) if entry.kind is Kind.USAGE else latest):
-        raise ClockError(
-            f"entry {entry.key} is of {hashing.instant(entry.at)}, and the ledger has one of {hashing.instant(latest)}:"
-            " the time of the books does not go back"
-        )
-    return max(latest, entry.at)
 
 
 async def _write(connection: AsyncConnection, cluster: str, links: Sequence[_Link], *, epoch: int) -> None:

@@ -71,7 +71,7 @@ async def latest(connection: AsyncConnection, cluster: str) -> datetime | None:
 async def by_keys(connection: AsyncConnection, cluster: str, keys: Collection[str]) -> dict[str, Record]:
     """Return the records that have one of these idempotency keys, by their keys."""
     statement = "SELECT sequence FROM transactions WHERE cluster = {cluster} AND key {0}"
-    found = [row.sequence for row in await bulk.fetch(connection, statement, cluster, keys)]
+    found = [number for (number,) in await bulk.fetch(connection, statement, cluster, keys)]
     written = [record for number in found for record in await records(connection, cluster, after=number - 1, limit=1)]
     return {record.entry.key: record for record in written}
 
@@ -140,7 +140,7 @@ def _posting(line: RowMapping) -> Posting:
 async def book(connection: AsyncConnection, cluster: str) -> Book:
     """Return the projection. Raises LedgerCorruptError when its rows do not belong together."""
     try:
-        amounts = dict([balance(row) async for row in streamed(connection, _of(balances, cluster))])
+        amounts = dict([_balance(row) async for row in streamed(connection, _of(balances, cluster))])
         marked = await mark(connection, cluster)
         end = await head(connection, cluster)
         changes = [change async for change in uses(connection, cluster, marked)]
@@ -240,9 +240,8 @@ async def streamed(connection: AsyncConnection, wanted: Select[Any]) -> AsyncIte
             yield row
 
 
-def balance(row: Row[Any]) -> tuple[Account, int]:
-    """Return an account and what stands there, also from a row as the driver gives it."""
-    return Account(QueueName(row.queue), MeterName(row.meter), Bucket(row.bucket)), int(row.amount)
+def _balance(row: Row[Any]) -> tuple[Account, int]:
+    return Account(QueueName(row.queue), MeterName(row.meter), Bucket(row.bucket)), row.amount
 
 
 def _seat(row: Row[Any]) -> Seat:

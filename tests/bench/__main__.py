@@ -8,10 +8,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import admission, allocator, cel, quota, webhook
+from tests.bench import admission, allocator, cel, ledger, quota, webhook
 
 NUMBERS = {"requests_per_second": "requests/s", "p50_ms": "p50 ms", "p99_ms": "p99 ms", "cpu_us": "server CPU µs"}
-BENCHMARKS = ("webhook", "admission", "cel", "allocator", "quota")
+BENCHMARKS = ("webhook", "admission", "cel", "allocator", "quota", "ledger")
 
 
 def main() -> None:
@@ -29,6 +29,9 @@ def main() -> None:
         elif name == "quota":
             result = quota.measure(rounds=given.rounds)
             table = quota.table(result)
+        elif name == "ledger":
+            result = ledger.measure(rounds=given.passes, postings=given.postings)
+            table = ledger.table(result)
         else:
             result = admission.measure(nodes=given.nodes, gangs=given.gangs, rounds=given.passes)
             table = _admission(result)
@@ -48,7 +51,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--clients", type=lambda text: [int(n) for n in text.split(",")], default=[1, 50, 200])
     parser.add_argument("--nodes", type=int, default=25, help="admission: nodes with eight GPUs")
     parser.add_argument("--gangs", type=int, default=50, help="admission: Jobs of four one-GPU pods")
-    parser.add_argument("--passes", type=int, default=3, help="admission: rounds that count, each way")
+    parser.add_argument("--passes", type=int, default=3, help="admission, ledger: rounds that count, each way")
+    parser.add_argument("--postings", type=int, default=5_000_000, help="ledger: in the books that are verified")
     return parser
 
 
