@@ -27,7 +27,7 @@ from admission.quota.books import Account, Book
 FORM = 1
 """Of the text."""
 
-_MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
+_MALFORMED = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

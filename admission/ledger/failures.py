@@ -20,6 +20,13 @@ _DAMAGED = ("file is not a database", "malformed", "file is encrypted")
 _ILLEGIBLE = ("could not decode to utf-8", "json cannot hold blob")
 """What SQLite says of a column that holds what its type does not: it keeps whatever it is given."""
 
+_UNWRITTEN = {
+    "readonly database": "let this user write the file and its folder, which SQLite does even to read, or copy it",
+    "unable to open": "let this user read and write the file and its folder, or correct the ledger's URL",
+    "disk is full": "make room on its disk",
+}
+"""What helps where SQLite cannot write, by its words. The controller waits for it meanwhile."""
+
 _NO_TLS = "rejected SSL upgrade"
 
 _MENDS = {
@@ -64,6 +71,8 @@ def _translation(error: exc.DBAPIError, url: URL) -> Exception:
         return LedgerCorruptError(
             f"the ledger {shown(url)} holds a row that cannot be read ({cause}): run `muster ledger verify`"
         )
+    if mend := _mend_of_file(error, cause):
+        return LedgerAwayError(f"the ledger {shown(url)} cannot be used: {cause}: {mend}")
     if _passes(error, state):
         return LedgerAwayError(f"the ledger {shown(url)} does not answer: {_plain(error, cause)}")
     mend = next((f": {mend}" for prefix, mend in _MENDS.items() if state.startswith(prefix)), "")
@@ -81,6 +90,12 @@ def illegible(error: Exception) -> str:
 
 def _is_illegible(error: exc.DBAPIError) -> bool:
     return isinstance(error.orig, sqlite3.Error) and str(error.orig).lower().startswith(_ILLEGIBLE)
+
+
+def _mend_of_file(error: exc.DBAPIError, cause: str) -> str | None:
+    if not isinstance(error.orig, sqlite3.Error):
+        return None
+    return next((mend for words, mend in _UNWRITTEN.items() if words in cause), None)
 
 
 def _passes(error: exc.DBAPIError, state: str) -> bool:

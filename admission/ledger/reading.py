@@ -29,7 +29,7 @@ from admission.quota.books import Account, Book
 
 _FETCHED = 500
 
-_MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
+_MALFORMED = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
 """What decoding raises where a row does not have the form in which it was written."""
 
 

@@ -98,8 +98,10 @@ async def flaw(connection: AsyncConnection) -> str | None:
     async for row in reading.streamed(connection, select(budget_shares)):
         sums[row.queue, row.meter, row.start, row.until] += row.seconds
     async for row in reading.streamed(connection, select(shared_budgets).order_by(*shared_budgets.primary_key)):
-        due = sums[row.queue, row.meter, row.start, row.until]
+        due = sums.pop((row.queue, row.meter, row.start, row.until), 0)
         if row.taken != due:
             name = f"the shared budget of {row.meter} of queue {row.queue} from {row.start:%Y-%m-%d}"
             return f"{name} says that {row.taken} meter-seconds are taken, the clusters' shares sum to {due}"
+    for queue, meter, start, _ in sums:
+        return f"clusters have shares of a budget of {meter} of queue {queue} from {start:%Y-%m-%d} that is not there"
     return None

@@ -198,7 +198,7 @@ async def _closely(connection: AsyncConnection, replay: Replay) -> Finding | Non
     while True:
         try:
             records = await reading.records(connection, replay.cluster, after=replay.sequence, limit=size)
-        except (TypeError, ValueError, DBAPIError) as error:
+        except (OverflowError, TypeError, ValueError, DBAPIError) as error:
             detail = failures.illegible(error)
             if size == 1:
                 return Finding(sequence=replay.sequence + 1, what=What.CHANGED, detail=detail)

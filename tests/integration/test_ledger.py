@@ -461,6 +461,17 @@ async def test_a_damaged_page_is_reported_with_the_mend(url: str) -> None:
             await ledger.load()
 
 
+@ON_SQLITE
+async def test_a_full_disk_is_told_with_the_mend(ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledgers_, "PATIENCE", 0.0)
+    await ledger.post(a_grant(), epoch=1)
+    async with sessions.reading(ledger._engine) as connection:
+        await connection.exec_driver_sql("PRAGMA max_page_count = 1")
+
+    with pytest.raises(LedgerAwayError, match="disk is full: make room on its disk"):
+        await ledger.post(a_gang(claims=2000), epoch=1)
+
+
 async def test_a_row_beyond_the_head_stops_the_posting(url: str) -> None:
     async with SqlLedger.open(url, CLUSTER) as ledger:
         await ledger.post(a_grant(), epoch=1)

@@ -275,6 +275,16 @@ async def test_what_cannot_be_read_of_a_closing_is_found(office: Office, change:
     assert await office.finding() == (What.CARRIED, 7)
 
 
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("at", ["20000-01-01", "4000-01-01 BC", "infinity"])
+async def test_a_time_that_python_cannot_hold_is_found(office: Office, at: str) -> None:
+    await office.post(a_long_history())
+
+    forge(office.url, f"UPDATE transactions SET at = '{at}' WHERE sequence = 2")  # noqa: S608 - our own text
+
+    assert await office.finding() == (What.CHANGED, 2)
+
+
 def forge(url: str, *statements: str) -> None:
     """Change what triggers keep, closings too, as somebody would who owns the database."""
     tables = ("transactions", "postings", "closings", "carried_usage")

@@ -13,7 +13,7 @@ from admission.api.names import QueueName
 from admission.errors import BudgetTakenError, DeposedError
 from admission.ledger.ledger import SqlLedger
 from admission.ledger.verifying import What
-from tests.integration.ledgers import AT, GPU, QUEUE, a_gang, a_grant, minutes, rows, run
+from tests.integration.ledgers import AT, GPU, ON_SQLITE, QUEUE, a_gang, a_grant, minutes, rows, run
 
 LIMIT = 10**30
 
@@ -143,6 +143,19 @@ async def race(ledger: SqlLedger, limit: int) -> int:
         except BudgetTakenError:
             return mine
     raise AssertionError("more than the limit")
+
+
+@ON_SQLITE
+async def test_a_share_of_a_budget_that_is_not_there_is_found(url: str) -> None:
+    """SQLite heeds a foreign key only where it is asked to."""
+    times = "'2026-03-01T00:00:00.000000+00:00', '2026-04-01T00:00:00.000000+00:00'"
+    run(url, f"INSERT INTO budget_shares VALUES ('east', 'team-a', 'gpu', {times}, '6')")  # noqa: S608 - our own text
+
+    async with SqlLedger.open(url, "east") as ledger:
+        finding = (await ledger.verify()).finding
+
+    assert finding is not None
+    assert "a budget of gpu of queue team-a from 2026-03-01 that is not there" in finding.detail
 
 
 async def test_a_sum_that_is_not_that_of_the_shares_is_found(url: str) -> None:
