@@ -1,4 +1,7 @@
-"""Whatever happens, and wherever the controller dies: the books balance, quota holds, and nothing stays reserved."""
+"""Whatever happens, and wherever the controller dies: the books balance, quota holds, and nothing stays reserved.
+
+Budgets hold too, and what is spent of them is what the lines on use add up to, however often the books were marked.
+"""
 
 import asyncio
 import shutil
@@ -8,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, closing
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +19,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from admission.api.entries import Bucket
+from admission.api.entries import Bucket, Placement
 from admission.api.names import MeterName, QueueName
-from admission.api.queues import Quota
+from admission.api.queues import Budget, Period, Quota
 from admission.errors import DeposedError
 from admission.ledger.ledger import SqlLedger
 from admission.quota.books import Book
@@ -33,6 +36,11 @@ PARENTS = {QueueName("east"): QueueName("region"), QueueName("north"): QueueName
     QueueName("region"): ROOT,
 }
 LIMITS = st.none() | st.integers(0, 4)
+HOURS = st.none() | st.integers(1, 4)
+"""Of a budget for each day, in device-hours."""
+HOUR = timedelta(hours=1)
+"""For which a gang is paid that does not say how long it runs."""
+SECOND = timedelta(seconds=1)
 LONG = timedelta(hours=3)
 """More than any start timeout and back-off of these queues."""
 
@@ -52,9 +60,11 @@ class Fire(RuleBasedStateMachine):
         self.former: Leader | None = None
 
     @initialize(
-        nominals=st.lists(st.integers(0, 4), min_size=5, max_size=5), limits=st.lists(LIMITS, min_size=10, max_size=10)
+        nominals=st.lists(st.integers(0, 4), min_size=5, max_size=5),
+        limits=st.lists(LIMITS, min_size=10, max_size=10),
+        hours=st.lists(HOURS, min_size=5, max_size=5),
     )
-    def found(self, nominals: list[int], limits: list[int | None]) -> None:
+    def found(self, nominals: list[int], limits: list[int | None], hours: list[int | None]) -> None:
         builder = a_cluster()
         for node, gpus in NODES.items():
             builder.node(node, gpus=gpus)
@@ -68,6 +78,8 @@ class Fire(RuleBasedStateMachine):
         self.url = self.runner.run(a_ledger(self.folder))
         self.ledger = self.runner.run(self.stack.enter_async_context(SqlLedger.open(self.url, CLUSTER)))
         self.town = Town(builder, self.ledger)
+        for name, limit in zip((ROOT, QueueName("region"), *TEAMS), hours, strict=True):
+            self.edit_a_budget(name, limit)
         self.leader = self.runner.run(self._a_leader())
 
     async def _a_leader(self) -> Leader:
@@ -80,10 +92,10 @@ class Fire(RuleBasedStateMachine):
 
     # People.
 
-    @rule(queue=st.sampled_from(TEAMS), pods=st.integers(1, 3), gpus=st.integers(0, 3))
-    def submit(self, queue: QueueName, pods: int, gpus: int) -> None:
+    @rule(queue=st.sampled_from(TEAMS), pods=st.integers(1, 3), gpus=st.integers(0, 3), priority=st.integers(0, 1))
+    def submit(self, queue: QueueName, pods: int, gpus: int, priority: int = 0) -> None:
         self.jobs += 1
-        self.town.submit(f"job{self.jobs}", queue, pods=pods, gpus=gpus)
+        self.town.submit(f"job{self.jobs}", queue, pods=pods, gpus=gpus, priority=priority)
 
     @rule(queue=st.sampled_from(TEAMS), pods=st.integers(1, 2), gpus=st.integers(1, 2), ends=st.booleans())
     def an_undisturbed_hour(self, queue: QueueName, pods: int, gpus: int, ends: bool) -> None:
@@ -123,6 +135,19 @@ class Fire(RuleBasedStateMachine):
         others = tuple(quota for quota in queue.quotas if quota.meter != GPUS)
         self.town.edit(replace(queue, quotas=(edited, *others)))
 
+    @rule(name=st.sampled_from([ROOT, *PARENTS]), hours=HOURS)
+    def edit_a_budget(self, name: QueueName, hours: int | None) -> None:
+        daily = () if hours is None else (Budget(meter=GPUS, seconds=hours * 3600, period=Period.DAY),)
+        self.town.edit(replace(self.town.queue_of(name), budgets=daily))
+
+    @rule(cycles=st.integers(1, 3))
+    def the_database_goes_away(self, cycles: int) -> None:
+        self.faults.away = cycles
+
+    @rule(seconds=st.integers(1, 600))
+    def the_clock_goes_back(self, seconds: int) -> None:
+        self.now -= timedelta(seconds=seconds)
+
     # Kubernetes.
 
     @rule(data=st.data(), otherwise=st.booleans())
@@ -142,9 +167,13 @@ class Fire(RuleBasedStateMachine):
         self.now += timedelta(seconds=seconds)
         self.faults.kind, self.faults.after = kind, after
         before = self.book()
+        is_away = bool(self.faults.away)
         result = self.runner.run(self.leader.cycle(self.now))
         self.faults.never()
-        self._check_quota(before, self.book())
+        book = self.book()
+        assert not is_away or book == before
+        self._check_quota(before, book)
+        self._check_budgets(before, book)
         if result is None:
             self.succeed()
 
@@ -191,6 +220,37 @@ class Fire(RuleBasedStateMachine):
             if has[name] > had[name]:
                 _check_path(name, quotas, has)
 
+    def _check_budgets(self, before: Book, after: Book) -> None:
+        """What is spent and what is promised is within every budget of those who were let in in this cycle."""
+        known = {(placement.gang_uid, placement.reserved_at) for placement in before.placements.values()}
+        for new in after.placements.values():
+            if (new.gang_uid, new.reserved_at) not in known and _charge(new):
+                for name in _path(new.queue):
+                    for budget in self.town.queue_of(name).budgets:
+                        taken = self._taken(name, after, new.reserved_at.replace(microsecond=0))
+                        assert taken <= budget.seconds, f"{taken} of the {budget.seconds} of {name} are taken"
+
+    def _taken(self, name: QueueName, book: Book, now: datetime) -> int:
+        """Return what is spent on a day until now, and promised until its end, added up from the lines on use."""
+        midnight = now.replace(hour=0, minute=0, second=0)
+        promised = sum(
+            _charge(placement) * max(0, (min(placement.reserved_at + HOUR, midnight + 24 * HOUR) - now) // SECOND)
+            for placement in book.placements.values()
+            if name in _path(placement.queue)
+        )
+        return promised + sum(self._spent(team, midnight, now) for team in TEAMS if name in _path(team))
+
+    def _spent(self, team: QueueName, start: datetime, end: datetime) -> int:
+        lines = self._read(
+            "SELECT at, p.queue, p.meter, p.amount FROM postings p JOIN transactions USING (cluster, sequence)"
+            " WHERE bucket = 'used'"
+        )
+        return sum(
+            int(amount) * max(0, (end - max(start, datetime.fromisoformat(at).replace(microsecond=0))) // SECOND)
+            for at, queue, meter, amount in lines
+            if (queue, meter) == (team, GPUS)
+        )
+
     def teardown(self) -> None:
         if hasattr(self, "ledger"):
             self._after_all()
@@ -200,8 +260,10 @@ class Fire(RuleBasedStateMachine):
 
     def _after_all(self) -> None:
         """Everybody leaves; what remains is what was granted, and the chain proves it."""
+        self.faults.away = 0
         self.town.delete(self.town.everybody())
-        for _ in range(3):
+        self.now = max(self.now, self.book().at or self.now)
+        for _ in range(4):
             self.now += LONG
             self.runner.run(self.leader.cycle(self.now))
         left = self.book()
@@ -209,6 +271,12 @@ class Fire(RuleBasedStateMachine):
         assert {use for queue in left.usage().values() for use in queue.values()} <= {(0, 0)}
         for name in (ROOT, *PARENTS):
             assert left.balance(name, GPUS, Bucket.FREE) == _quota(self.town, name).nominal
+        noon = self.now.replace(hour=12, minute=0, second=0)
+        booked = self.runner.run(self.ledger.spent(noon - 24 * HOUR))
+        marked = left.marked or self.now
+        for team in TEAMS:
+            assert left.balance(team, GPUS, Bucket.SPENT) == self._spent(team, NOON - 24 * HOUR, marked)
+            assert booked.get((team, GPUS), 0) == self._spent(team, noon - 24 * HOUR, marked)
         found = self.runner.run(self.ledger.verify())
         assert found.ok, found.finding
 
@@ -225,6 +293,14 @@ class Fire(RuleBasedStateMachine):
 
 def _some(things: list[Any]) -> st.SearchStrategy[list[Any]]:
     return st.lists(st.sampled_from(things), unique_by=id, max_size=4) if things else st.just([])
+
+
+def _path(name: QueueName) -> list[QueueName]:
+    return [name, *(_path(PARENTS[name]) if name in PARENTS else ())]
+
+
+def _charge(placement: Placement) -> int:
+    return sum(holding.charge.get(GPUS, 0) for holding in placement.holdings.values())
 
 
 def _taken(book: Book) -> Counter[QueueName]:

@@ -43,10 +43,14 @@ class Fault(Enum):
 
 @dataclass(slots=True)
 class Faults:
-    """The fault that the n-th call from now on meets; none while `after` is negative."""
+    """The fault that the n-th call from now on meets; none while `after` is negative.
+
+    away: for how many cycles more the database does not answer at all.
+    """
 
     kind: Fault = Fault.REFUSED
     after: int = -1
+    away: int = 0
 
     def next(self) -> Fault | None:
         """Count one call."""
@@ -54,7 +58,9 @@ class Faults:
         return self.kind if self.after == -1 else None
 
     def never(self) -> None:
+        """Note that a cycle is over."""
         self.after = -1
+        self.away = max(0, self.away - 1)
 
 
 class Faulty:
@@ -72,6 +78,8 @@ class Faulty:
 
         async def called(*arguments: Any, **named: Any) -> Any:
             fault = self._faults.next()
+            if self._faults.away and self._error is LedgerAwayError:
+                raise self._error("away")
             if fault is Fault.DIES_BEFORE:
                 raise KilledError
             if fault is Fault.REFUSED:
@@ -99,9 +107,9 @@ class Town(memory.Cluster):
         if pod.meta.uid in self._pods:
             await super().open_gate(pod, node)
 
-    def submit(self, name: str, queue: str, *, pods: int, gpus: int) -> None:
+    def submit(self, name: str, queue: str, *, pods: int, gpus: int, priority: int = 0) -> None:
         more = a_cluster().job(name, queue=queue, pods=pods, gpus=gpus).snapshot()
-        self._pods |= more.pods
+        self._pods |= {uid: replace(pod, priority=priority) for uid, pod in more.pods.items()}
         self._claims |= more.claims
         self._jobs |= more.jobs
 
