@@ -24,7 +24,7 @@ from admission.dra.selecting import Selectors
 from admission.errors import GoneError, MendError, RetryError
 from admission.flow import bookkeeping, evicting, granting, notices, spending, writing
 from admission.flow.desks import Desk, Facts, Result
-from admission.policy import deciding, entitlements, following, paying, recognition, reporting, times
+from admission.policy import deciding, entitlements, following, lingering, paying, recognition, reporting, times
 from admission.policy.deciding import Decision, Grant
 from admission.policy.following import Sight
 from admission.policy.recalling import Recall
@@ -77,10 +77,12 @@ async def run(desk: Desk, now: datetime) -> Result:
 async def _gather(desk: Desk, snapshot: Snapshot, now: datetime) -> Facts:
     profile = _profile(desk)
     meters = _compiled(desk, snapshot)
+    desk.gone = lingering.after(snapshot, seen=desk.queues, gone=desk.gone)
+    desk.queues = snapshot.queues
     facts = Facts(
         snapshot=snapshot,
         sight=Sight.of(snapshot, meters),
-        tree=Tree.of(snapshot.queues.values()),
+        tree=Tree.of(lingering.placed(snapshot, desk.gone)),
         meters=meters,
         now=now,
         profile=profile,

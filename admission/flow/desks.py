@@ -1,11 +1,13 @@
 """What a leader works with during its term, and what one cycle gathers and finds."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from admission.api.entries import Entry
 from admission.api.gangs import GangReport
-from admission.api.names import GangUid, Uid
+from admission.api.names import GangUid, QueueName, Uid
+from admission.api.queues import Queue
 from admission.api.reports import ConditionReport, QueueReport
 from admission.api.snapshot import Snapshot
 from admission.dra import appraising
@@ -77,6 +79,10 @@ class Desk:
     selectors: Selectors = field(default_factory=lambda: Selectors(choosing.NEWEST.cel))
     meters: Meters = field(default_factory=Meters)
     """The meters of the last cycle, compiled; made anew only when a Meter has changed."""
+    queues: Mapping[QueueName, Queue] = field(default_factory=dict)
+    """The queues of the last cycle."""
+    gone: Mapping[QueueName, Queue] = field(default_factory=dict)
+    """Queues that this leader has seen go; what they still use counts where they were."""
     world: World | None = None
     """The world of the last cycle; what has not changed since is taken from it."""
     appraisal: Appraisal = appraising.NOTHING
