@@ -12,7 +12,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -22,7 +22,9 @@ from typing import Any, Self
 from admission.api.entries import Bucket, Entry, Kind, Posting
 from admission.api.names import GangUid, MeterName, QueueName, Uid
 from admission.errors import LedgerCorruptError, MendError
-from admission.ledger import encoding, hashing
+from admission.ledger import encoding
+from admission.ledger.documents import Document
+from admission.ledger.hashing import Said
 from admission.ledger.reading import Record
 
 FORM = 1
@@ -79,10 +81,9 @@ class Writer:
         """Write the first line."""
         self._line({"form": FORM, **{name: getattr(header, name) for name in _HEADER}})
 
-    def add(self, records: Iterable[Record]) -> None:
-        """Write transactions."""
-        for record in records:
-            self._line(_of_record(record))
+    def add(self, form: int, digest: str, document: Document) -> None:
+        """Write a transaction."""
+        self._line(_of_document(form, digest, document))
 
     def finish(self, header: Header) -> str:
         """Complete the file under its name; return its SHA-256."""
@@ -152,15 +153,15 @@ class _open:  # noqa: N801 - used as the function that it stands for
             raise LedgerCorruptError(f"archive {self._path}, line {number}, cannot be read: {error}") from error
 
 
-def _of_record(record: Record) -> dict[str, Any]:
+def _of_document(form: int, digest: str, document: Document) -> dict[str, Any]:
     return {
-        "sequence": record.sequence,
-        "format": record.form,
-        "epoch": record.epoch,
-        "previous": record.previous,
-        "digest": record.digest,
-        **hashing.said(record.entry)._asdict(),
-        "postings": hashing.lines(record.entry),
+        "sequence": document.sequence,
+        "format": form,
+        "epoch": document.epoch,
+        "previous": document.previous,
+        "digest": digest,
+        **{name: getattr(document, name) for name in Said._fields},
+        "postings": document.lines,
     }
 
 

@@ -17,15 +17,15 @@ from sqlalchemy import delete, insert, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.api.entries import Bucket, Entry, Kind, UsageInterval
-from admission.api.names import QueueName
-from admission.errors import AmountError, ConflictError, LedgerCorruptError, PageError
-from admission.ledger import amending, carrying, hashing, reading
+from admission.api.names import MeterName, QueueName
+from admission.errors import ConflictError, LedgerCorruptError
+from admission.ledger import amending, carrying, documents, hashing, reading
 from admission.ledger.archives import Header, Writer
 from admission.ledger.carrying import Carried
-from admission.ledger.reading import Record
+from admission.ledger.documents import Document
+from admission.ledger.replaying import DoubtError, Quick
 from admission.ledger.tables import GENESIS, carried_usage, closings, postings, transactions
 from admission.ledger.tallies import Tally
-from admission.ledger.verifying import Replay
 from admission.quota.accruals import QueueMeter
 from admission.quota.books import Book
 
@@ -138,22 +138,29 @@ async def _last(connection: AsyncConnection, cluster: str, after: int, before: d
 async def _archived(connection: AsyncConnection, period: _Period, archive: Writer) -> Prepared:
     """Replay the rows of a period, and write them down as they turn out right."""
     header = period.header
-    replay = Replay(period.cluster, period.after)
     book = period.after.book if period.after else Book()
+    quick = Quick(
+        period.cluster,
+        sequence=header.first - 1,
+        epoch=period.after.epoch if period.after else 0,
+        digest=header.previous,
+        book=book,
+    )
     tally = Tally(book)
     await asyncio.to_thread(archive.begin, header)
-    while replay.sequence < header.last:
-        records = await _records(connection, replay, header.last)
-        await asyncio.to_thread(_take, replay, tally, archive, records)
-    closed = replay.draft.book()
-    if replay.digest != header.digest or closed.marked is None:
+    while quick.sequence < header.last:
+        limit = min(BATCH, header.last - quick.sequence)
+        written = await documents.batch(connection, quick.cluster, after=quick.sequence, limit=limit)
+        await asyncio.to_thread(_take, quick, tally, archive, written)
+    closed = quick.book()
+    if quick.digest != header.digest or closed.marked is None:
         raise _wrong(period.cluster, header.last, "it is not the mark that it was")
     usage = tally.intervals(end=closed.marked)
     _check(period.cluster, header.last, usage, before=book, after=closed)
     carried = carrying.closing(
         cluster=period.cluster,
         sequence=header.last,
-        epoch=replay.epoch,
+        epoch=quick.epoch,
         digest=header.digest,
         at=period.at,
         book=closed,
@@ -166,26 +173,26 @@ async def _archived(connection: AsyncConnection, period: _Period, archive: Write
     return Prepared(carried=carried, usage=usage)
 
 
-async def _records(connection: AsyncConnection, replay: Replay, last: int) -> list[Record]:
-    limit = min(BATCH, last - replay.sequence)
-    try:
-        records = await reading.records(connection, replay.cluster, after=replay.sequence, limit=limit)
-    except ValueError as error:
-        raise _wrong(replay.cluster, replay.sequence + 1, str(error)) from error
-    if not records:
-        raise _wrong(replay.cluster, replay.sequence + 1, "it is not there")
-    return records
+def _take(quick: Quick, tally: Tally, archive: Writer, written: Sequence[bytes]) -> None:
+    def heard(form: int, digest: str, document: Document) -> None:
+        archive.add(form, digest, document)
+        marks = document.kind == Kind.USAGE
+        used = [
+            ((QueueName(queue), MeterName(meter)), int(amount))
+            for queue, meter, bucket, amount, _ in document.lines
+            if bucket == Bucket.USED
+        ]
+        if used or marks:
+            tally.move(datetime.fromisoformat(document.at), used, marks=marks)
 
-
-def _take(replay: Replay, tally: Tally, archive: Writer, records: Sequence[Record]) -> None:
+    if not written:
+        raise _wrong(quick.cluster, quick.sequence + 1, "it is not there")
     try:
-        stray = replay.take(records)
-    except (PageError, ConflictError, AmountError) as error:
-        raise _wrong(replay.cluster, replay.sequence + 1, str(error)) from error
-    if stray is not None:
-        raise _wrong(replay.cluster, replay.sequence + 1, "it does not follow the one before it")
-    tally.add(record.entry for record in records)
-    archive.add(records)
+        right = quick.take(written, heard)
+    except DoubtError as error:
+        raise _wrong(quick.cluster, quick.sequence, "what it says cannot be") from error
+    if not right:
+        raise _wrong(quick.cluster, quick.sequence + 1, "it does not follow the one before it")
 
 
 def _check(cluster: str, last: int, usage: Sequence[UsageInterval], *, before: Book, after: Book) -> None:

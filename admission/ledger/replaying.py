@@ -6,7 +6,7 @@ no more than that. `verifying.Replay`, which goes by those modules themselves, t
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -39,10 +39,11 @@ class Quick:
         self._accounts = _Accounts(book)
         self._open = _Open(book)
 
-    def take(self, written: Sequence[bytes]) -> bool:
+    def take(self, written: Sequence[bytes], heard: Callable[[int, str, Document], None] | None = None) -> bool:
         """Follow the chain up to the first transaction that does not belong where it stands; return whether none is so.
 
-        Raises DoubtError when what one of them says cannot be; these books are of no use then.
+        heard: is told the format, the digest and the document of each transaction that is right. Raises DoubtError when
+        what one of them says cannot be; these books are of no use then.
         """
         for one in written:
             document = self._follow(one)
@@ -55,6 +56,8 @@ class Quick:
             except ValueError as error:  # of a number or a time
                 raise DoubtError from error
             self._at = max(self._at, document.at)
+            if heard is not None:
+                heard(int(one.partition(b" ")[0]), self.digest, document)
         return True
 
     def book(self) -> Book:

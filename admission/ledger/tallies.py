@@ -36,14 +36,17 @@ class Tally:
     def add(self, entries: Iterable[Entry]) -> None:
         """Follow the books; entries as `Draft.apply` takes them."""
         for entry in entries:
-            for line in entry.postings:
-                if line.bucket is Bucket.USED:
-                    key = (line.queue, line.meter)
-                    self._until(key, entry.at)
-                    self._used[key] = self._used.get(key, 0) + line.amount
-            if entry.kind is Kind.USAGE:
-                for key in self._used:
-                    self._until(key, entry.at)
+            used = [((line.queue, line.meter), line.amount) for line in entry.postings if line.bucket is Bucket.USED]
+            self.move(entry.at, used, marks=entry.kind is Kind.USAGE)
+
+    def move(self, at: datetime, used: Iterable[tuple[QueueMeter, int]], *, marks: bool) -> None:
+        """Follow one entry. used: by how much it changed what is used; marks: it is a usage entry."""
+        for key, amount in used:
+            self._until(key, at)
+            self._used[key] = self._used.get(key, 0) + amount
+        if marks:
+            for key in self._used:
+                self._until(key, at)
 
     def intervals(self, *, end: datetime) -> list[UsageInterval]:
         """Return the use up to a mark, the last entry that was added."""
