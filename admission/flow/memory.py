@@ -247,8 +247,8 @@ def _meta_of(report: GangReport) -> Meta:
     )
 
 
-Shares = dict[tuple[QueueName, MeterName, datetime], dict[str, int]]
-"""What each cluster has taken of shared budgets."""
+Shares = dict[tuple[QueueName, MeterName, datetime, datetime], dict[str, int]]
+"""What each cluster has taken of shared budgets, by queue, meter, start and end; a month may begin with a quarter."""
 
 
 class Ledger:
@@ -288,7 +288,9 @@ class Ledger:
                 book = book.apply(entry)
                 posted[entry.key] = Posted(sequence=book.sequence, digest="")
         for share in shares:
-            if self._others(share) + share.seconds > share.limit:
+            taken = self.shares.get(_budget(share), {})
+            mine = taken.get(self._cluster, 0)
+            if share.seconds > mine and sum(taken.values()) - mine + share.seconds > share.limit:
                 raise BudgetTakenError(share)
         await self.state_shares(shares, epoch=epoch)
         self.book = book
@@ -326,17 +328,13 @@ class Ledger:
             self.shares.setdefault(_budget(share), {})[self._cluster] = share.seconds
         return [replace(share, seconds=sum(self.shares[_budget(share)].values())) for share in shares]
 
-    def _others(self, share: BudgetShare) -> int:
-        taken = self.shares.get(_budget(share), {})
-        return sum(seconds for cluster, seconds in taken.items() if cluster != self._cluster)
-
     def _check(self, epoch: int) -> None:
         if epoch < self._epoch:
             raise DeposedError(f"the ledger is at epoch {self._epoch}, this writer has {epoch}")
 
 
-def _budget(share: BudgetShare) -> tuple[QueueName, MeterName, datetime]:
-    return share.queue, share.meter, share.start
+def _budget(share: BudgetShare) -> tuple[QueueName, MeterName, datetime, datetime]:
+    return share.queue, share.meter, share.start, share.end
 
 
 def _intervals(mark: Entry, start: datetime, early: Mapping[QueueMeter, int]) -> Iterator[UsageInterval]:

@@ -5,12 +5,22 @@ from datetime import UTC, datetime
 
 import pytest
 
+from admission.api.entries import BudgetShare
 from admission.api.names import MeterName, QueueName
-from admission.errors import DeposedError
+from admission.errors import BudgetTakenError, DeposedError
 from admission.flow import memory
 from admission.quota import books
 
 GRANT = books.grant(QueueName("team"), MeterName("gpus"), 8, at=datetime(2026, 1, 1, tzinfo=UTC), actor="test")
+
+JANUARY = BudgetShare(
+    queue=GRANT.queue,
+    meter=MeterName("gpus"),
+    start=datetime(2026, 1, 1, tzinfo=UTC),
+    end=datetime(2026, 2, 1, tzinfo=UTC),
+    limit=10,
+    seconds=4,
+)
 
 
 async def test_an_entry_is_recorded_once() -> None:
@@ -30,3 +40,26 @@ async def test_a_deposed_leader_cannot_write() -> None:
         await ledger.post_all([GRANT], epoch=1)
     with pytest.raises(DeposedError):
         await ledger.fence(1)
+
+
+async def test_a_month_and_a_quarter_that_begin_together_are_two_budgets() -> None:
+    quarter = replace(JANUARY, end=datetime(2026, 4, 1, tzinfo=UTC), seconds=7)
+    shares: memory.Shares = {}
+    east, west = (memory.Ledger(cluster=name, shares=shares) for name in ("east", "west"))
+    await east.state_shares([JANUARY, quarter], epoch=0)
+
+    stated = await west.state_shares([replace(JANUARY, seconds=1), replace(quarter, seconds=2)], epoch=0)
+
+    assert [share.seconds for share in stated] == [5, 9]
+
+
+async def test_a_share_that_does_not_grow_is_taken_though_all_together_are_over_the_limit() -> None:
+    """As after the limit was lowered: what is there stays, and only more of it is refused."""
+    share = replace(JANUARY, limit=3)
+    ledger = memory.Ledger()
+    await ledger.state_shares([share], epoch=0)
+
+    await ledger.post_all([GRANT], epoch=0, shares=[share])
+
+    with pytest.raises(BudgetTakenError):
+        await ledger.post_all([GRANT], epoch=0, shares=[replace(share, seconds=5)])

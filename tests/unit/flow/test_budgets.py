@@ -266,7 +266,7 @@ async def test_a_grant_that_another_cluster_has_overtaken_is_held_and_the_others
 
         async def post_all(self, entries: Any, *, shares: Sequence[BudgetShare] = (), **options: Any) -> list[Posted]:
             for share in shares:
-                self.shares[share.queue, share.meter, share.start]["west"] = share.limit
+                self.shares[share.queue, share.meter, share.start, share.end]["west"] = share.limit
             return await super().post_all(entries, shares=shares, **options)
 
     builder = a_queue(a_budget("3", scope="Global")).queue("other", gpus=8)
