@@ -81,10 +81,15 @@ class Csv:
         self._to = to
         self._text = io.StringIO(newline="")
         self._writer = csv.writer(self._text, lineterminator="\n")
+        self._quoting = csv.writer(self._text, lineterminator="\n", quoting=csv.QUOTE_ALL)
         self._writer.writerow([column.name for column in columns])
 
     def write(self, rows: Sequence[Row]) -> None:
-        self._writer.writerows([_text(value) for value in row] for row in rows)
+        for row in rows:
+            values = [_text(value) for value in row]
+            # By itself Python quotes no lone carriage return, at which readers end a row.
+            writer = self._quoting if "\r" in "".join(values) else self._writer
+            writer.writerow(values)
         self._flush()
 
     def close(self) -> None:

@@ -130,7 +130,7 @@ async def test_use_says_who_held_what_and_for_how_long(ledger: SqlLedger) -> Non
 
 async def test_an_auditor_needs_none_of_our_code(ledger: SqlLedger) -> None:
     """The program in docs/ledger.md finds the balances, and the entry that was changed."""
-    history = [*a_long_life(), a_gang('ü\u2028\n"\\\x7f\x01', at=minutes(51))]
+    history = [*a_long_life(), a_gang('ü\u2028\n\r"\\\x7f\x01', at=minutes(51))]
     await ledger.post_all(history, epoch=1)
     written_ = [written(sinks.Csv, what, await rows(ledger, what, EVER)).decode() for what in (ENTRIES, POSTINGS)]
     replay = _documented()
