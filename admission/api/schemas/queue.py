@@ -125,8 +125,8 @@ def _order() -> dict[str, Schema]:
         "fairSharing": _fair_sharing(),
         "preemption": _preemption(),
         "stopPolicy": fields.choice(
-            """Stops the queue and the queues below it. Hold admits nothing more; HoldAndDrain evicts what was admitted
-            as well; None does neither. Default: None.""",
+            """Stops the queue and the queues below it. Hold admits nothing more; HoldAndDrain is to evict what was
+            admitted as well, and in this release holds only; None does neither. Default: None.""",
             *StopPolicy,
             default=StopPolicy.NONE,
         ),
@@ -288,7 +288,7 @@ def _fair_sharing() -> Schema:
 def _preemption() -> Schema:
     return fields.record(
         """Whether gangs that run may be evicted to make room. Only whole gangs are, the fewest and youngest that make
-        the plan feasible, and only after the plan was proved.""",
+        the plan feasible, and only after the plan was proved. In this release nobody is evicted so.""",
         {
             "withinQueue": fields.choice(
                 """Which gangs of this queue may be evicted for a gang of this queue. LowerPriority: those of lower
