@@ -25,7 +25,7 @@ FROM (
             FROM postings AS p
             WHERE p.cluster = t.cluster AND p.sequence = t.sequence ORDER BY line
         ), '') AS lines
-    FROM transactions AS t WHERE cluster = :cluster AND sequence > :after ORDER BY sequence LIMIT :limit
+    FROM transactions AS t WHERE cluster = :cluster AND sequence > :after AND sequence <= :last ORDER BY sequence
 )
 """  # noqa: S608 - our own names
 
@@ -37,12 +37,12 @@ _SAID_IN_POSTGRESQL = ", ',', ".join(
 
 _POSTGRESQL = f"""
 WITH chosen AS (
-    SELECT * FROM transactions WHERE cluster = :cluster AND sequence > :after ORDER BY sequence LIMIT :limit
+    SELECT * FROM transactions WHERE cluster = :cluster AND sequence > :after AND sequence <= :last
 ), lined AS (
     SELECT sequence, CASE WHEN min(line) = 1 AND max(line) = count(*) THEN string_agg(concat(
         '[', to_json(queue), ',', to_json(meter), ',', to_json(bucket), ',"', amount, '",', to_json(claim), ']'
     ), ',' ORDER BY line) END AS lines
-    FROM postings WHERE cluster = :cluster AND sequence > :after AND sequence <= (SELECT max(sequence) FROM chosen)
+    FROM postings WHERE cluster = :cluster AND sequence > :after AND sequence <= :last
     GROUP BY sequence
 )
 SELECT convert_to(string_agg(concat(
@@ -80,15 +80,18 @@ read = msgspec.json.Decoder(Document).decode
 
 
 async def batch(connection: AsyncConnection, cluster: str, *, after: int, limit: int) -> list[bytes]:
-    """Return transactions that follow a sequence, in their order: each as its format, its digest and its document."""
+    """Return transactions after a sequence, in their order: each as its format, its digest and its document.
+
+    limit: how many, where none is missing.
+    """
     statement = _STATEMENTS[connection.dialect.name]
-    found = await connection.execute(statement, {"cluster": cluster, "after": after, "limit": limit})
+    found = await connection.execute(statement, {"cluster": cluster, "after": after, "last": after + limit})
     written: bytes | None = found.scalar_one()
     return [] if written is None else written.split(b"\n")
 
 
 def _bound(statement: str) -> TextClause:
-    return text(statement).bindparams(bindparam("after", type_=BigInteger), bindparam("limit", type_=BigInteger))
+    return text(statement).bindparams(bindparam("after", type_=BigInteger), bindparam("last", type_=BigInteger))
 
 
 _STATEMENTS = {"sqlite": _bound(_SQLITE), "postgresql": _bound(_POSTGRESQL)}

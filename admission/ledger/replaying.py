@@ -128,23 +128,22 @@ class _Accounts:
         """Write the lines of a transaction."""
         if document.kind not in _KINDS or not document.key:
             raise DoubtError
-        if document.kind == Kind.USAGE:
+        if document.kind == _USAGE:
             self._mark(document)
+        amounts, second = self._amounts, 0
         sums: dict[tuple[str, str], int] = {}
-        second = 0
         for queue, meter, bucket, text, _ in document.lines:
             amount = int(text)
-            key = queue, meter
-            sums[key] = sums.get(key, 0) + amount
+            account, key = (queue, meter, bucket), (queue, meter)
             if bucket == _USED:
                 second = second or _second(document.at)
                 self._accrue(key, second)
-            account = queue, meter, bucket
-            before = self._amounts.get(account)
+            before = amounts.get(account)
             if before is None and bucket not in _BUCKETS:
                 raise DoubtError
-            self._amounts[account] = now = (before or 0) + amount
-            if not amount or not -_LIMIT <= amount <= _LIMIT or not -_LIMIT <= now <= _LIMIT:
+            amounts[account] = now = (before or 0) + amount
+            sums[key] = sums.get(key, 0) + amount
+            if not amount or amount > _LIMIT or amount < -_LIMIT or now > _LIMIT or now < -_LIMIT:
                 raise DoubtError
         if any(sums.values()):
             raise DoubtError
@@ -195,6 +194,7 @@ class _Accounts:
 
 _KINDS = frozenset(kind.value for kind in Kind)
 _BUCKETS = frozenset(bucket.value for bucket in Bucket)
+_USAGE, _SETTLE, _ADJUST = Kind.USAGE.value, Kind.SETTLE.value, Kind.ADJUST.value
 _USED, _SPENT = Bucket.USED.value, Bucket.SPENT.value
 _LIMIT = quantities.LIMIT
 
@@ -256,10 +256,11 @@ class _Open:
         """Close first, then open or settle, as `Draft` does."""
         if not document.gang_uid:
             raise DoubtError
-        closes, seats, holdings = _uids(document.closes), _seats(document.seats), _holdings(document.holdings)
-        if closes:
-            self._close(document, closes)
-        if document.kind == Kind.SETTLE and not seats:
+        if document.closes != "[]":
+            self._close(document, _uids(document.closes))
+        seats = _seats(document.seats) if document.seats != "[]" else ()
+        holdings = _holdings(document.holdings) if document.holdings != "[]" else ()
+        if document.kind == _SETTLE and not seats:
             self._settle(document.gang_uid, holdings)
         elif seats or holdings:
             self._begin(document, seats, holdings)
@@ -295,7 +296,7 @@ class _Open:
             self._seats[seat.pod_uid] = uid, seat
         for holding in holdings:
             self._own(holding.claim_uid)
-            if (holding.settled and document.kind != Kind.ADJUST) or not _is_right(holding):
+            if (holding.settled and document.kind != _ADJUST) or not _is_right(holding):
                 raise DoubtError
             self._holdings[holding.claim_uid] = uid, holding
         gang.open += len(seats) + len(holdings)

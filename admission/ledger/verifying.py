@@ -25,7 +25,7 @@ from admission.ledger.replaying import DoubtError, Quick
 from admission.ledger.tables import GENESIS, postings, transactions
 from admission.quota.books import Book, Draft
 
-BATCH = 1000
+BATCH = 2000
 
 
 class What(StrEnum):

@@ -24,6 +24,12 @@ METER = "gpu"
 RUNNING = 200
 """Gangs that run at a time."""
 
+DEVICES = 2
+"""Of a claim."""
+
+MARKED = 1_000
+"""Gangs between two marks."""
+
 LINES_PER_GANG = 10.5
 """Of its reservation, settlement and release, with one or two claims."""
 
@@ -60,7 +66,7 @@ def transactions_of(lines: int) -> Iterator[Transaction]:
         running.append(gang)
         if len(running) > RUNNING:
             yield books.moved(_release(running.pop(0), at := next(clock)), at)
-            if at.date() != books.marked.date():
+            if number % MARKED == 0:
                 yield books.mark(at.replace(microsecond=0))
     for gang in running:
         yield books.moved(_release(gang, at := next(clock)), at)
@@ -224,9 +230,9 @@ def _key(kind: str, gang: _Gang) -> str:
 
 def _holdings(gang: _Gang, amount: int, *, settled: bool) -> str:
     node = f"node-{gang.number % 64}"
-    devices = ",".join(f'["gpus","gpu.example.com","{node}","gpu-{n}"]' for n in range(amount))
+    devices = ",".join(f'["gpus","gpu.example.com","{node}","gpu-{n}"]' for n in range(DEVICES))
     one = (
         f'{{"charge":{{"gpu":"{amount}"}},"claim":"research/train-{gang.number}-%d","claim_uid":"%s",'
-        f'"classes":{{"gpu.example.com":{amount}}},"devices":[{devices}],"settled":{str(settled).lower()}}}'
+        f'"classes":{{"gpu.example.com":{DEVICES}}},"devices":[{devices}],"settled":{str(settled).lower()}}}'
     )
     return "[" + ",".join(one % (n, claim) for n, claim in enumerate(gang.claims)) + "]"
