@@ -4,20 +4,24 @@ Budgets hold too, and what is spent of them is what the lines on use add up to, 
 """
 
 import asyncio
-import shutil
-import sqlite3
-import tempfile
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import datetime, timedelta
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from admission.api.entries import Bucket, Placement
 from admission.api.names import MeterName, QueueName
@@ -26,7 +30,9 @@ from admission.errors import DeposedError
 from admission.ledger.ledger import SqlLedger
 from admission.quota.books import Book
 from tests.builders import NOON, a_cluster
-from tests.integration.ledgers import CLUSTER, a_ledger, file_of
+from tests.integration import ledgers
+from tests.integration.conftest import Fresh
+from tests.integration.ledgers import CLUSTER
 from tests.property.towns import GPUS, NODES, Fault, Faults, Leader, Town
 
 ROOT = QueueName("lab")
@@ -48,10 +54,12 @@ LONG = timedelta(hours=3)
 class Fire(RuleBasedStateMachine):
     """People, kube-scheduler, owners of queues, and controllers that die."""
 
+    databases: ClassVar[list[Fresh]]
+    """What makes a ledger, for this run."""
+
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
-        self.folder = Path(tempfile.mkdtemp(prefix="muster-fire-"))
         self.stack = AsyncExitStack()
         self.now = NOON
         self.jobs = 0
@@ -75,7 +83,8 @@ class Fire(RuleBasedStateMachine):
             quota |= {limit: str(amount) for limit, amount in given if amount is not None and name != ROOT}
             claims = {"meter": "claims", "nominal": "100"}
             builder.queue(name, quotas=[quota, claims], startTimeout="5m", requeue={"max": "30m"}, **spec)
-        self.url = self.runner.run(a_ledger(self.folder))
+        (new_ledger,) = self.databases
+        self.url = new_ledger()
         self.ledger = self.runner.run(self.stack.enter_async_context(SqlLedger.open(self.url, CLUSTER)))
         self.town = Town(builder, self.ledger)
         for name, limit in zip((ROOT, QueueName("region"), *TEAMS), hours, strict=True):
@@ -246,7 +255,7 @@ class Fire(RuleBasedStateMachine):
             " WHERE bucket = 'used'"
         )
         return sum(
-            int(amount) * max(0, (end - max(start, datetime.fromisoformat(at).replace(microsecond=0))) // SECOND)
+            int(amount) * max(0, (end - max(start, _second(at))) // SECOND)
             for at, queue, meter, amount in lines
             if (queue, meter) == (team, GPUS)
         )
@@ -256,7 +265,6 @@ class Fire(RuleBasedStateMachine):
             self._after_all()
         self.runner.run(self.stack.aclose())
         self.runner.close()
-        shutil.rmtree(self.folder)
 
     def _after_all(self) -> None:
         """Everybody leaves; what remains is what was granted, and the chain proves it."""
@@ -287,8 +295,12 @@ class Fire(RuleBasedStateMachine):
         return self._read("SELECT count(*) FROM transactions")
 
     def _read(self, statement: str) -> list[Any]:
-        with closing(sqlite3.connect(file_of(self.url))) as connection:
-            return connection.execute(statement).fetchall()
+        return ledgers.rows(self.url, statement)
+
+
+def _second(at: datetime | str) -> datetime:
+    """Return a time as its database gives it, cut down to the second."""
+    return (datetime.fromisoformat(at) if isinstance(at, str) else at).replace(microsecond=0)
 
 
 def _some(things: list[Any]) -> st.SearchStrategy[list[Any]]:
@@ -344,9 +356,19 @@ def _used(name: QueueName, quotas: Mapping[QueueName, Quota], taken: Mapping[Que
     )
 
 
-TestFire = Fire.TestCase
-TestFire.settings = settings(
-    deadline=None,
-    stateful_step_count=40,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+@pytest.mark.timeout(600)
+def test_the_books_hold_whatever_happens(database: str, new_ledger: Fresh) -> None:
+    class FireHere(Fire):
+        """On a database of this kind."""
+
+        databases: ClassVar[list[Fresh]] = [new_ledger]
+
+    # PostgreSQL answers more slowly, and only the SQL differs.
+    usual = min(settings().max_examples, 60)
+    few = settings(
+        max_examples=usual if database == "sqlite" else usual // 3,
+        deadline=None,
+        stateful_step_count=40,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    )
+    run_state_machine_as_test(FireHere, settings=few)
