@@ -72,6 +72,8 @@ def _in_postgresql(connection: AsyncConnection) -> bool:
 @asynccontextmanager
 async def _sqlite(connection: AsyncConnection, statement: str) -> AsyncIterator[aiosqlite.Connection]:
     """Yield the driver's connection: it goes to its thread once for a statement, and SQLAlchemy three or four times."""
+    if not connection.in_transaction():  # SQLAlchemy begins with the first statement that it sees
+        await connection.begin()
     driver = (await connection.get_raw_connection()).driver_connection
     assert isinstance(driver, aiosqlite.Connection)  # noqa: S101 - see `urls`
     try:

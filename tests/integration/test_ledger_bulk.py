@@ -1,0 +1,75 @@
+"""Many rows in one statement: as one whole, and exactly."""
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from admission.ledger import bulk, sessions, urls
+from admission.ledger.tables import balances, clusters
+from tests.integration.ledgers import rows
+
+EAST = ("east", 1, 0, "")
+LARGE = str(10**38 - 1)
+
+
+async def test_rows_that_are_not_committed_are_gone(url: str) -> None:
+    """Also where they are the first that a SQL transaction writes."""
+    with pytest.raises(RuntimeError, match="half-way"):
+        await fail_after_writing(url)
+
+    assert rows(url, "SELECT * FROM clusters") == []
+
+
+async def fail_after_writing(url: str) -> None:
+    async with sessions.engine(urls.parsed(url)) as engine, sessions.writing(engine) as connection:
+        await bulk.insert(connection, clusters, [EAST])
+        raise RuntimeError("half-way")
+
+
+async def test_what_is_there_is_replaced_or_refused(url: str) -> None:
+    async with sessions.engine(urls.parsed(url)) as engine:
+        async with sessions.writing(engine) as connection:
+            await bulk.insert(connection, clusters, [EAST])
+            await bulk.insert(connection, balances, [("east", "a", "gpu", "free", "1")])
+            await bulk.put(
+                connection, balances, [("east", "a", "gpu", "free", LARGE), ("east", "b", "gpu", "free", "2")]
+            )
+            await bulk.put(connection, balances, [])
+        with pytest.raises(IntegrityError):
+            async with sessions.writing(engine) as connection:
+                await bulk.insert(connection, clusters, [EAST])
+
+    found = rows(url, "SELECT queue, amount FROM balances ORDER BY queue")
+    assert [(queue, int(str(amount))) for queue, amount in found] == [("a", 10**38 - 1), ("b", 2)]
+
+
+async def test_text_that_is_too_long_is_not_cut(url: str) -> None:
+    """PostgreSQL's cast to a type with a length would cut it without a word; SQLite keeps it all."""
+    async with sessions.engine(urls.parsed(url)) as engine:
+        try:
+            async with sessions.writing(engine) as connection:
+                await bulk.insert(connection, clusters, [("e" * 300, 1, 0, "")])
+        except DBAPIError:
+            assert rows(url, "SELECT * FROM clusters") == []
+        else:
+            assert rows(url, "SELECT cluster FROM clusters") == [("e" * 300,)]
+
+
+async def test_lists_may_be_longer_than_a_statement_has_parameters(url: str) -> None:
+    names = [f"queue-{number}" for number in range(40_000)]
+    async with sessions.engine(urls.parsed(url)) as engine:
+        async with sessions.writing(engine) as connection:
+            await bulk.insert(connection, clusters, [EAST])
+            await bulk.insert(connection, balances, [("east", name, "gpu", "free", "1") for name in names[:3]])
+            assert await found(connection, names) == names[:3]
+            statement = "DELETE FROM balances WHERE cluster = {cluster} AND queue {0}"
+            await bulk.execute(connection, statement, "east", names[1:])
+            assert await found(connection, ["queue-0", 'it\'s "none"']) == names[:1]
+        async with sessions.reading(engine) as connection:
+            assert (await connection.execute(text("SELECT count(*) FROM balances"))).scalar_one() == 1
+
+
+async def found(connection: AsyncConnection, names: list[str]) -> list[str]:
+    statement = "SELECT queue FROM balances WHERE cluster = {cluster} AND queue {0} ORDER BY queue"
+    return [name for (name,) in await bulk.fetch(connection, statement, "east", names)]
