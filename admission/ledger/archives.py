@@ -12,17 +12,15 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from admission.api.entries import Bucket, Entry, Kind, Posting
-from admission.api.names import GangUid, MeterName, QueueName, Uid
 from admission.errors import LedgerCorruptError, MendError
-from admission.ledger import encoding
+from admission.ledger import encoding, reading
 from admission.ledger.documents import Document
 from admission.ledger.hashing import Said
 from admission.ledger.reading import Record
@@ -166,40 +164,12 @@ def _of_document(form: int, digest: str, document: Document) -> dict[str, Any]:
 
 
 def _record(said: dict[str, Any]) -> Record:
-    return Record(
-        sequence=said["sequence"],
-        form=said["format"],
-        epoch=said["epoch"],
-        previous=said["previous"],
-        digest=said["digest"],
-        entry=_entry(said),
-    )
+    row = {**said, "at": datetime.fromisoformat(said["at"])}
+    lines = [dict(zip(_LINE, line, strict=True)) for line in said["postings"]]
+    return reading.record(row, [{**line, "amount": int(line["amount"])} for line in lines])
 
 
-def _entry(said: dict[str, Any]) -> Entry:
-    return Entry(
-        kind=Kind(said["kind"]),
-        key=said["key"],
-        at=datetime.fromisoformat(said["at"]),
-        actor=said["actor"],
-        reason=said["reason"],
-        queue=QueueName(said["queue"]),
-        on_behalf_of=said["on_behalf_of"],
-        user=said["user"],
-        gang_uid=GangUid(said["gang_uid"]),
-        gang=said["gang"],
-        postings=tuple(map(_posting, said["postings"])),
-        seats=encoding.seats(said["seats"]),
-        holdings=encoding.holdings(said["holdings"]),
-        closes=encoding.uids(said["closes"]),
-    )
-
-
-def _posting(line: Sequence[str]) -> Posting:
-    queue, meter, bucket, amount, claim = line
-    return Posting(
-        queue=QueueName(queue), meter=MeterName(meter), bucket=Bucket(bucket), amount=int(amount), claim=Uid(claim)
-    )
+_LINE = ("queue", "meter", "bucket", "amount", "claim")
 
 
 def _digest(blocks: Iterator[bytes]) -> str:

@@ -1,12 +1,12 @@
 """From rows to values: the head of a chain, records of the books, and the projection."""
 
 import itertools
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import Row, RowMapping, Select, Table, func, select
+from sqlalchemy import Row, Select, Table, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.api.entries import Bucket, Entry, Holding, Kind, Placement, Posting, Seat
@@ -90,10 +90,11 @@ async def records(connection: AsyncConnection, cluster: str, *, after: int, limi
     )
     found = (await connection.execute(lines)).mappings().all()
     by_sequence = {key: list(group) for key, group in itertools.groupby(found, lambda line: line["sequence"])}
-    return [_record(row, by_sequence.get(row["sequence"], [])) for row in rows]
+    return [record(row, by_sequence.get(row["sequence"], [])) for row in rows]
 
 
-def _record(row: RowMapping, lines: Sequence[RowMapping]) -> Record:
+def record(row: Mapping[Any, Any], lines: Iterable[Mapping[Any, Any]]) -> Record:
+    """Return the record that a row and its lines say, by the names of their columns. Raises ValueError."""
     try:
         entry = _entry(row, lines)
     except _MALFORMED as error:
@@ -108,7 +109,7 @@ def _record(row: RowMapping, lines: Sequence[RowMapping]) -> Record:
     )
 
 
-def _entry(row: RowMapping, lines: Sequence[RowMapping]) -> Entry:
+def _entry(row: Mapping[Any, Any], lines: Iterable[Mapping[Any, Any]]) -> Entry:
     return Entry(
         kind=Kind(row["kind"]),
         key=row["key"],
@@ -127,7 +128,7 @@ def _entry(row: RowMapping, lines: Sequence[RowMapping]) -> Entry:
     )
 
 
-def _posting(line: RowMapping) -> Posting:
+def _posting(line: Mapping[Any, Any]) -> Posting:
     return Posting(
         queue=QueueName(line["queue"]),
         meter=MeterName(line["meter"]),
