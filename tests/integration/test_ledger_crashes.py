@@ -1,5 +1,7 @@
 """Processes killed -9 in the middle of postings: what was acknowledged is there, once."""
 
+from collections.abc import Callable
+
 import pytest
 
 from admission.ledger.ledger import SqlLedger
@@ -30,27 +32,14 @@ async def check(url: str, acknowledged: list[int], *, in_flight: int) -> None:
         assert (await ledger.load()).nominal(QUEUE, GPU) == len(kept)
 
 
-async def test_postgresql_killed_in_the_middle_of_postings_loses_and_doubles_nothing(
-    durable_postgres: Server, durable_url: str
+@pytest.mark.parametrize("end", [Server.kill, Server.stop], ids=["killed", "stopped"])
+async def test_postgresql_that_ends_in_the_middle_of_postings_loses_and_doubles_nothing(
+    durable_postgres: Server, durable_url: str, end: Callable[[Server], None]
 ) -> None:
     with posters.posting(durable_url) as poster:
         for _ in range(KILLS):
             poster.wait_for(60)
-            durable_postgres.kill()
-            durable_postgres.start()
-        poster.wait_for(60)
-        poster.kill()
-
-    await check(durable_url, poster.acknowledged, in_flight=1)
-
-
-async def test_postgresql_stopped_in_the_middle_of_postings_loses_and_doubles_nothing(
-    durable_postgres: Server, durable_url: str
-) -> None:
-    with posters.posting(durable_url) as poster:
-        for _ in range(KILLS):
-            poster.wait_for(60)
-            durable_postgres.stop()
+            end(durable_postgres)
             durable_postgres.start()
         poster.wait_for(60)
         poster.kill()
