@@ -2,13 +2,13 @@
 
 `shared_budgets.taken` is the sum of the shares of all clusters. A cluster that writes its share moves it by the
 difference, and keeps the row until its SQL transaction ends; who comes meanwhile waits, and then sees the new sum. All
-lock their budgets in the same order.
+lock their budgets in the same order. A share of a period that has not begun is what gangs are promised there.
 """
 
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Table, and_, insert, select, update
 from sqlalchemy.exc import IntegrityError
@@ -37,12 +37,18 @@ async def state(connection: AsyncConnection, cluster: str, shares: Sequence[Budg
 
 
 async def _move(connection: AsyncConnection, cluster: str, share: BudgetShare, *, bound: bool) -> int:
-    taken = await _taken(connection, share)
+    before = await _sum(connection, share)
+    taken = before.taken if before else 0
     mine = await _mine(connection, cluster, share)
     change = share.seconds - (mine or 0)
     if bound and change > 0 and taken + change > share.limit:
         raise BudgetTakenError(share)
 
+    # Shares are stated in every cycle, and mostly say nothing new.
+    if not change and (before is None or before.limit == share.limit):
+        return taken
+    if before is None:
+        await _begin(connection, share)
     moved = await connection.execute(
         update(shared_budgets)
         .where(_of(shared_budgets, share), shared_budgets.c.taken == taken)
@@ -50,6 +56,30 @@ async def _move(connection: AsyncConnection, cluster: str, share: BudgetShare, *
     )
     if moved.rowcount != 1:
         raise OvertakenError
+    await _keep(connection, cluster, share, mine)
+    return taken + change
+
+
+class _Sum(NamedTuple):
+    taken: int
+    limit: int
+
+
+async def _sum(connection: AsyncConnection, share: BudgetShare) -> _Sum | None:
+    """Return what all clusters have taken, and lock it. SQLite has locked everything already."""
+    sums = select(shared_budgets.c.taken, shared_budgets.c.limit).where(_of(shared_budgets, share)).with_for_update()
+    row = (await connection.execute(sums)).one_or_none()
+    return None if row is None else _Sum(*row)
+
+
+async def _begin(connection: AsyncConnection, share: BudgetShare) -> None:
+    try:
+        await connection.execute(insert(shared_budgets).values(**_columns(share), limit=share.limit, taken=0))
+    except IntegrityError as error:  # another cluster was first
+        raise OvertakenError from error
+
+
+async def _keep(connection: AsyncConnection, cluster: str, share: BudgetShare, mine: int | None) -> None:
     if mine is None:
         await connection.execute(
             insert(budget_shares).values(cluster=cluster, **_columns(share), seconds=share.seconds)
@@ -57,20 +87,6 @@ async def _move(connection: AsyncConnection, cluster: str, share: BudgetShare, *
     else:
         own = and_(budget_shares.c.cluster == cluster, _of(budget_shares, share))
         await connection.execute(update(budget_shares).where(own).values(seconds=share.seconds))
-    return taken + change
-
-
-async def _taken(connection: AsyncConnection, share: BudgetShare) -> int:
-    """Return what all clusters have taken, and lock it. SQLite has locked everything already."""
-    sums = select(shared_budgets.c.taken).where(_of(shared_budgets, share)).with_for_update()
-    taken: int | None = (await connection.execute(sums)).scalar_one_or_none()
-    if taken is not None:
-        return taken
-    try:
-        await connection.execute(insert(shared_budgets).values(**_columns(share), limit=share.limit, taken=0))
-    except IntegrityError as error:  # another cluster was first
-        raise OvertakenError from error
-    return 0
 
 
 async def _mine(connection: AsyncConnection, cluster: str, share: BudgetShare) -> int | None:

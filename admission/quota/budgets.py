@@ -10,6 +10,8 @@ All sums are whole meter-seconds, for a budget of limit L in its period [start, 
 - *promised*: the sum over all gangs let in under the queue of charge x max(0, min(reserved + paid, end) - now). A gang
   that runs for longer than its paid time is promised nothing more, but goes on to spend;
 - *elsewhere*: what other clusters have spent and promised, where the budget's scope is Global;
+- *ahead*: what gangs let in are promised in the period after this one, or in a window that comes: charge x the part of
+  their paid time that lies there. Of Global budgets alone, whose other clusters have to know it when that begins;
 - *left* = L - spent - promised - elsewhere. It is negative when gangs ran for longer than they had paid for, or when
   the budget was lowered;
 - *need* of a gang: charge x (min(now + paid, end) - now): what it uses after the period is for the next period to pay.
@@ -20,7 +22,7 @@ holds a gang back, but says so. Times are cut down to the second, as in `accrual
 budgets over time.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -131,7 +133,7 @@ class BudgetShortage:
 
 def starts(tree: Tree, now: datetime) -> tuple[datetime, ...]:
     """Return when the periods of all budgets have begun, in order, each once: what the ledger is to be asked for."""
-    return tuple(sorted({line.span.start for lines in _open(tree, now).values() for line in lines}))
+    return tuple(sorted({line.span.start for line in _Lines(tree, now, periods.span, *Scope)}))
 
 
 def paid_seconds(queue: Queue, runtime: timedelta | None = None) -> int:
@@ -162,18 +164,18 @@ class Balances:
         """Add everything up. Raises KeyError when `booked` lacks the beginning of a period."""
         self._tree = tree
         self._now = accruals.whole(now)
-        self._lines = _open(tree, now)
-        self._concerned: dict[QueueMeter, tuple[_Line, ...]] = {}
+        self._lines = _Lines(tree, now, periods.span, *Scope)
+        self._ahead = _Lines(tree, now, periods.following, Scope.GLOBAL)
         self._add_spent(sources)
         for placement in sources.placements:
             self._add_promised(placement, sources.runtimes.get(placement.gang_uid))
-        for line in self._all():
+        for line in self._lines:
             if line.budget.scope is Scope.GLOBAL:
                 line.elsewhere = sources.elsewhere.get(line.purse, 0)
 
     def of(self, queue: QueueName) -> tuple[Balance, ...]:
         """Return the balances of a queue's own budgets, in the order of its spec; without windows that are not open."""
-        return tuple(line.balance() for line in self._lines.get(queue, ()))
+        return tuple(line.balance() for line in self._lines.of(queue))
 
     def shortage(self, queue: QueueName, charge: Charge, runtime: timedelta | None = None) -> BudgetShortage | None:
         """Return None when every budget that holds can pay for a gang, else the shortage that lasts longest."""
@@ -187,30 +189,34 @@ class Balances:
 
     def take(self, queue: QueueName, charge: Charge, runtime: timedelta | None = None) -> None:
         """Promise a gang that is let in what it needs, whether it is there or not."""
-        for line, needed in self._needs(queue, charge, runtime):
+        for line, needed in self._needs(queue, charge, runtime, ahead=True):
             line.promised += needed
 
     def give_back(self, queue: QueueName, charge: Charge, runtime: timedelta | None = None) -> None:
         """Undo `take`."""
-        for line, needed in self._needs(queue, charge, runtime):
+        for line, needed in self._needs(queue, charge, runtime, ahead=True):
             line.promised -= needed
 
     def shares(self) -> tuple[BudgetShare, ...]:
         """Return what this cluster has taken of every Global budget, in order, with the smallest limit that holds.
 
-        Budgets that only warn limit nothing: their limit is the largest sum that the ledger keeps.
+        Budgets that only warn limit nothing: their limit is the largest sum that the ledger keeps. So it is with what
+        is promised ahead: the next period has to pay for it, whatever is left there.
         """
         found: dict[Purse, BudgetShare] = {}
-        for line in self._all():
-            if line.budget.scope is not Scope.GLOBAL:
-                continue
-            holds = line.budget.on_exhausted is OnExhausted.HOLD
-            limit = line.budget.seconds if holds else quantities.LIMIT
-            if line.purse in found:
-                limit = min(limit, found[line.purse].limit)
+        for line, most in self._shared():
+            limit = min(most, found[line.purse].limit) if line.purse in found else most
             seconds = min(line.spent + line.promised, quantities.LIMIT)
             found[line.purse] = BudgetShare(**line.purse._asdict(), limit=limit, seconds=seconds)
         return tuple(found[purse] for purse in sorted(found))
+
+    def _shared(self) -> Iterator[tuple["_Line", int]]:
+        for line in self._lines:
+            if line.budget.scope is Scope.GLOBAL:
+                holds = line.budget.on_exhausted is OnExhausted.HOLD
+                yield line, line.budget.seconds if holds else quantities.LIMIT
+        for line in self._ahead:
+            yield line, quantities.LIMIT
 
     def _short(
         self, queue: QueueName, charge: Charge, runtime: timedelta | None, action: OnExhausted
@@ -220,20 +226,22 @@ class Balances:
             if line.budget.on_exhausted is action and needed > balance.left:
                 yield BudgetShortage(balance=balance, needed=needed)
 
-    def _needs(self, queue: QueueName, charge: Charge, runtime: timedelta | None) -> Iterator[tuple["_Line", int]]:
-        """Yield the budgets that a gang draws on, with what it needs of each."""
+    def _needs(
+        self, queue: QueueName, charge: Charge, runtime: timedelta | None, *, ahead: bool = False
+    ) -> Iterator[tuple["_Line", int]]:
+        """Yield the budgets that a gang draws on, with what it needs of each. ahead: those that come, too."""
         declared = self._tree.queues.get(queue)
         if declared is None:
             return
         paid = paid_seconds(declared, runtime)
         for meter, amount in sorted(charge.items()):
-            for line in self._concerning(queue, meter) if amount else ():
+            for line in self._binding(queue, meter, ahead=ahead) if amount else ():
                 yield line, amount * line.within(self._now, paid)
 
     def _add_spent(self, sources: Sources) -> None:
-        booked = {line.span.start: sources.booked[line.span.start] for line in self._all()}
+        booked = {line.span.start: sources.booked[line.span.start] for line in self._lines}
         for key in {*sources.accrued, *(key for part in booked.values() for key in part)}:
-            for line in self._concerning(*key):
+            for line in self._lines.binding(*key):
                 line.spent += booked[line.span.start].get(key, 0) + sources.accrued.get(key, 0)
 
     def _add_promised(self, placement: Placement, runtime: timedelta | None) -> None:
@@ -247,21 +255,11 @@ class Balances:
             return
         for holding in placement.holdings.values():
             for meter, amount in holding.charge.items():
-                for line in self._concerning(placement.queue, meter):
+                for line in self._binding(placement.queue, meter, ahead=True):
                     line.promised += amount * line.within(begin, remaining)
 
-    def _all(self) -> Iterator["_Line"]:
-        return (line for lines in self._lines.values() for line in lines)
-
-    def _concerning(self, queue: QueueName, meter: MeterName) -> tuple["_Line", ...]:
-        """Return the budgets of a meter that bind a queue: its own, then those of the queues above it."""
-        key = (queue, meter)
-        if key not in self._concerned:
-            above = self._tree.path(queue) if self._tree.active(queue) else ()
-            self._concerned[key] = tuple(
-                line for name in above for line in self._lines.get(name, ()) if line.budget.meter == meter
-            )
-        return self._concerned[key]
+    def _binding(self, queue: QueueName, meter: MeterName, *, ahead: bool) -> tuple["_Line", ...]:
+        return self._lines.binding(queue, meter) + (self._ahead.binding(queue, meter) if ahead else ())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -280,8 +278,9 @@ class _Line:
         return Purse(self.queue, self.budget.meter, self.span.start, self.span.end)
 
     def within(self, begin: datetime, seconds: int) -> int:
-        """Return how many of the seconds from a moment on lie before the period's end."""
-        return max(0, min(seconds, accruals.between(begin, self.span.end)))
+        """Return how many of the seconds from a moment on lie in the period."""
+        late = max(0, accruals.between(begin, self.span.start))
+        return max(0, min(seconds, accruals.between(begin, self.span.end)) - late)
 
     def balance(self) -> Balance:
         return Balance(
@@ -294,22 +293,49 @@ class _Line:
         )
 
 
-def _open(tree: Tree, now: datetime) -> dict[QueueName, tuple[_Line, ...]]:
-    """Return a line for every budget of an active queue whose period is open."""
-    calendars: dict[tuple[object, str], Span | None] = {}
-    found: dict[QueueName, tuple[_Line, ...]] = {}
-    for name, queue in tree.queues.items():
-        lines: list[_Line] = []
-        for budget in queue.budgets if tree.active(name) else ():
-            key = (budget.period or budget, budget.time_zone)
-            if key not in calendars:
-                calendars[key] = periods.span(budget, now)
-            span = calendars[key]
-            if span is not None:
-                lines.append(_Line(queue=name, budget=budget, span=span))
-        if lines:
-            found[name] = tuple(lines)
-    return found
+class _Lines:
+    """A line for every budget of an active queue that has such a span: its present period, or the next one."""
+
+    def __init__(
+        self, tree: Tree, now: datetime, span: Callable[[Budget, datetime], Span | None], *scopes: Scope
+    ) -> None:
+        asked = {
+            name: [budget for budget in queue.budgets if budget.scope in scopes]
+            for name, queue in tree.queues.items()
+            if queue.budgets and tree.active(name)
+        }
+        calendars = {_calendar(budget): budget for budgets in asked.values() for budget in budgets}
+        spans = {calendar: span(budget, now) for calendar, budget in calendars.items()}
+        self._tree = tree
+        self._bindings: dict[QueueMeter, tuple[_Line, ...]] = {}
+        self._by_queue = {
+            name: tuple(
+                _Line(queue=name, budget=budget, span=found)
+                for budget in budgets
+                if (found := spans[_calendar(budget)]) is not None
+            )
+            for name, budgets in asked.items()
+        }
+
+    def __iter__(self) -> Iterator[_Line]:
+        return (line for lines in self._by_queue.values() for line in lines)
+
+    def of(self, queue: QueueName) -> tuple[_Line, ...]:
+        """Return those of a queue's own budgets, in the order of its spec."""
+        return self._by_queue.get(queue, ())
+
+    def binding(self, queue: QueueName, meter: MeterName) -> tuple[_Line, ...]:
+        """Return those of a meter that bind a queue: its own, then those of the queues above it."""
+        key = (queue, meter)
+        if key not in self._bindings:
+            above = self._tree.path(queue) if self._tree.active(queue) else ()
+            self._bindings[key] = tuple(line for name in above for line in self.of(name) if line.budget.meter == meter)
+        return self._bindings[key]
+
+
+def _calendar(budget: Budget) -> tuple[object, str]:
+    """Return what budgets of the same spans have in common."""
+    return budget.period or budget, budget.time_zone
 
 
 def _end(shortage: BudgetShortage) -> datetime:

@@ -43,6 +43,17 @@ def span(budget: Budget, now: datetime) -> Span | None:
     return window if window.contains(now) else None
 
 
+def following(budget: Budget, now: datetime) -> Span | None:
+    """Return the next period of a budget, or its window where that has not begun; None when nothing follows."""
+    if budget.period is not None:
+        coming = calendar(budget.period, budget.time_zone, calendar(budget.period, budget.time_zone, now).end)
+    elif budget.start is not None and budget.end is not None:
+        coming = Span(budget.start, budget.end)
+    else:
+        return None
+    return coming if now < coming.start else None
+
+
 def calendar(period: Period, time_zone: str, now: datetime) -> Span:
     """Return the calendar period around a moment. Raises ValueError for a zone that does not exist."""
     zone = zones.find(time_zone)

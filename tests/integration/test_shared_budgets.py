@@ -95,6 +95,38 @@ async def test_when_both_decide_at_the_same_time_the_database_decides_between_th
             await site.run(attempt * 24 * 60 + 4)
 
 
+async def test_what_runs_into_a_new_period_is_known_to_the_other_before_its_first_grant(
+    ledgers: list[SqlLedger],
+) -> None:
+    """East's controller is not there at midnight: what its gang is promised of the new day it has said before."""
+    east, west = Site(ledgers[0], "east", jobs=2), Site(ledgers[1], "west", jobs=2)
+    late = 12 * 60 - 15
+    granted = [*(await east.run(late)).granted, *(await east.run(late + 1)).granted]
+    assert len(granted) == 2, "each needs half a GPU-hour of this day"
+
+    # Of the five GPU-hours of the new day three are promised to them.
+    first = await west.run(12 * 60)
+
+    assert use_of(first).elsewhere == 4 * 45 * 60
+    assert len(first.granted) == 1
+    assert hold_of(first, "two-1").reason is HoldReason.BUDGET_EXHAUSTED
+    assert use_of(await east.run(12 * 60 + 1)).left == 0
+
+
+async def test_what_ends_before_the_new_period_is_given_back_for_it(ledgers: list[SqlLedger]) -> None:
+    east, west = Site(ledgers[0], "east", jobs=2), Site(ledgers[1], "west", jobs=2)
+    late = 12 * 60 - 15
+    for minutes in (late, late + 1):
+        await east.run(minutes)
+    east.finish()
+    await east.run(late + 5)
+
+    first = await west.run(12 * 60)
+
+    assert use_of(first).elsewhere == 0
+    assert len(first.granted) == 2
+
+
 async def test_a_cluster_whose_gangs_run_over_their_time_leaves_nothing_to_the_other(ledgers: list[SqlLedger]) -> None:
     east, west = Site(ledgers[0], "east", jobs=1), Site(ledgers[1], "west", jobs=1)
     result = await east.run(0)

@@ -271,11 +271,50 @@ def test_the_share_of_a_global_budget_is_all_that_this_cluster_took_under_the_sm
     )
     balances.take(QueueName("a"), {GPU: 3})
 
-    first, second = balances.shares()
+    first, second = (share for share in balances.shares() if share.start == DAY)
 
     assert (first.queue, first.start, first.end) == ("a", DAY, DAY + timedelta(days=1))
     assert (first.limit, first.seconds) == (9 * 3600, 4 * 3600)
     assert (second.queue, second.limit) == ("b", 10**38 - 1)
+
+
+AHEAD: dict[str, tuple[dict[str, Any], datetime, timedelta, float]] = {
+    "nothing where the time ends before": (a_budget(9), DAY + timedelta(days=1), 11 * HOUR, 0),
+    "the rest of the time where it goes on": (a_budget(9), DAY + timedelta(days=1), 14 * HOUR, 2),
+    "the whole next period where it lasts for longer": (a_budget(9), DAY + timedelta(days=1), 99 * HOUR, 24),
+    "what lies in a window that comes": (
+        a_budget(9, None, start="2026-11-21T15:00:00Z", end="2026-11-21T17:00:00Z"),
+        *(DAY + 15 * HOUR, 4 * HOUR, 1),
+    ),
+}
+
+
+@pytest.mark.parametrize(("budget", "start", "runtime", "hours"), AHEAD.values(), ids=AHEAD)
+@pytest.mark.parametrize("ago", [timedelta(0), HOUR])
+def test_what_is_promised_in_the_next_period_of_a_global_budget_is_shared_ahead_whatever_the_limit(
+    budget: dict[str, Any], start: datetime, runtime: timedelta, hours: float, ago: timedelta
+) -> None:
+    declared = a_queue("a", {**budget, "scope": "Global"}, budget)
+    let_in = [a_placement("a", 2, ago=ago)]
+    balances = at_hand(declared, placements=let_in, runtimes={GangUid("g"): runtime + ago})
+
+    balances.take(QueueName("a"), {GPU: 3}, runtime)
+
+    (share,) = (share for share in balances.shares() if share.start > NOW)
+    assert (share.start, share.limit) == (start, 10**38 - 1)
+    assert share.seconds == (2 + 3) * hours * 3600
+    balances.give_back(QueueName("a"), {GPU: 3}, runtime)
+    assert [share.seconds for share in balances.shares() if share.start > NOW] == [2 * hours * 3600]
+
+
+def test_what_is_promised_ahead_does_not_hold_back_now() -> None:
+    late = DAY + 23 * HOUR
+    balances = at_hand(a_queue("a", a_budget(3, scope="Global"), maxRuntime="72h"), now=late)
+
+    balances.take(QueueName("a"), {GPU: 2})
+
+    assert fits(balances, 1)
+    assert left(balances, "a") == [1]
 
 
 def test_each_period_asks_the_ledger_from_its_own_beginning() -> None:

@@ -114,3 +114,29 @@ def test_the_ends_of_time_have_a_period_too(period: Period, now: datetime) -> No
     start, end = periods.calendar(period, "Asia/Kathmandu", now)
 
     assert start < end
+
+
+FOLLOWING: dict[str, tuple[Budget, str, tuple[str, str] | None]] = {
+    "the next day has 23 hours": (
+        a_budget(Period.DAY, BERLIN),
+        *("2026-03-28T12:00:00Z", ("2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z")),
+    ),
+    "the next year": (
+        a_budget(Period.YEAR),
+        *("2026-01-01T00:00:00Z", ("2027-01-01T00:00:00Z", "2028-01-01T00:00:00Z")),
+    ),
+    "nothing at the end of time": (a_budget(Period.YEAR), "9999-01-01T00:00:00Z", None),
+    "a window that comes": (
+        a_budget(start=at("2026-02-01T00:00:00Z"), end=at("2026-03-01T00:00:00Z")),
+        *("2026-01-31T23:59:59Z", ("2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z")),
+    ),
+    "nothing after a window that has begun": (
+        a_budget(start=at("2026-02-01T00:00:00Z"), end=at("2026-03-01T00:00:00Z")),
+        *("2026-02-01T00:00:00Z", None),
+    ),
+}
+
+
+@pytest.mark.parametrize(("budget", "now", "span"), FOLLOWING.values(), ids=FOLLOWING)
+def test_what_follows(budget: Budget, now: str, span: tuple[str, str] | None) -> None:
+    assert periods.following(budget, at(now)) == (span and Span(*map(at, span)))
