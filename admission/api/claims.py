@@ -22,6 +22,9 @@ MAX_RESULTS = 32
 MAX_CONSUMERS = 256
 """Pods, or groups of pods, that a claim can be reserved for: ResourceClaimReservedForMaxSize."""
 
+FINALIZER = "resource.kubernetes.io/delete-protection"
+"""Keeps a claim from being deleted while it is allocated: Finalizer of resource.k8s.io/v1."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRequest:
@@ -122,6 +125,14 @@ def decode(obj: Json) -> Claim:
         reserved_for=tuple(consumer.text("uid") for consumer in status.children("reservedFor")),
     )
     reader.finish("ResourceClaim", result.meta.key)
+    return result
+
+
+def decode_allocation(obj: Json) -> Allocation:
+    """Read status.allocation of a ResourceClaim."""
+    reader = Reader(obj)
+    result = _allocation(reader)
+    reader.finish("ResourceClaim", "status.allocation")
     return result
 
 

@@ -22,6 +22,9 @@ USER = "muster.dev/user"
 REQUEUED = "muster.dev/requeued"
 """Annotation of a Job that Muster has suspended to take its pods back, and will resume as soon as they are gone."""
 
+PLACEMENT = "muster.dev/placement"
+"""Annotation of a claim that Muster has given devices, or has taken them back from: which, and when."""
+
 MANAGED_BY = "app.kubernetes.io/managed-by"
 """Label that tells the Gangs that Muster made from those that users wrote."""
 

@@ -1,20 +1,23 @@
 """What the use cases need from the outside: small Protocols, each with a real adapter and a twin in memory.
 
-Real: `cluster` (View, Pods, Reports), `ledger` (Ledger). In memory: `flow.memory`, for `muster simulate` and tests.
+Real: `cluster` (View, Fences, Pods, Reports), `ledger` (Ledger). In memory: `flow.memory`, for `muster simulate` and tests.
 """
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from admission.api.claims import Claim
 from admission.api.entries import BudgetShare, Entry, Posted, UsageInterval
 from admission.api.gangs import GangReport
 from admission.api.names import NodeName
 from admission.api.pods import Pod
+from admission.api.reading import Json
 from admission.api.reports import ConditionReport, Notice, QueueReport
 from admission.api.snapshot import Snapshot
 from admission.api.workloads import Job
 from admission.dra.releases import Profile
+from admission.policy.protection import Barriers
 from admission.quota.accruals import QueueMeter
 from admission.quota.books import Book
 
@@ -41,6 +44,18 @@ class Scheduler(Protocol):
         ...
 
 
+class Fences(Protocol):
+    """What keeps kube-scheduler off the devices that are Muster's to give."""
+
+    def seen(self) -> Barriers:
+        """Return what stands now. Cheap: no I/O."""
+        ...
+
+    def want(self, drivers: frozenset[str]) -> None:
+        """Have the rules of these drivers' fences stand from now on, and no others. Returns at once: no I/O."""
+        ...
+
+
 class Pods(Protocol):
     """Changes of pods."""
 
@@ -54,6 +69,26 @@ class Pods(Protocol):
 
     async def evict(self, pod: Pod, reason: str) -> None:
         """Delete the pod, provided it is still the same one. Harmless when it is gone."""
+        ...
+
+
+class Claims(Protocol):
+    """Changes of claims, by whoever picks their devices instead of kube-scheduler."""
+
+    async def allocate(self, claim: Claim, allocation: Json) -> Claim:
+        """Give an unallocated claim its devices: status.allocation, complete. Return the claim as it is then.
+
+        Raises ConflictError when the claim is not as it was seen any more (unless it has these very devices), GoneError
+        when it is no longer there, ForbiddenError, MendError when the API server finds the allocation invalid, and
+        RetryError, when the outcome may not be known.
+        """
+        ...
+
+    async def deallocate(self, claim: Claim) -> Claim | None:
+        """Take its devices back, unless pods have reserved it, so that no earlier `allocate` can have an effect later.
+
+        Return the claim as it is then, allocated still where it is reserved; None when it is gone.
+        """
         ...
 
 
