@@ -98,3 +98,23 @@ class Usage:
             return True
         below = self._below
         return below.has_shares if isinstance(below, Usage) else bool(below.shares)
+
+
+class Beside(Usage):
+    """What others than one claim use in a world. claim: `namespace/name`."""
+
+    __slots__ = ("_claim", "_world")
+
+    def __init__(self, world: World, claim: str) -> None:
+        super().__init__(world)
+        self._world = world
+        self._claim = claim
+
+    def is_taken(self, device: DeviceId) -> bool:
+        """Return whether another claim has the device for itself."""
+        holder = self._world.taken.get(device)
+        return holder is not None and holder.claim != self._claim
+
+    def shares_of(self, device: DeviceId) -> list[Share]:
+        """Return what the shares of others consume."""
+        return [shared.share for shared in self._world.shares.get(device, ()) if shared.holder.claim != self._claim]

@@ -4,6 +4,7 @@ What has to agree: the outcome, and of an allocation the devices in their order,
 tolerations and consumed capacity; not the wording of errors, nor share ids.
 """
 
+from collections.abc import Sequence
 from typing import Any, assert_never
 
 from admission.api import quantities
@@ -56,7 +57,7 @@ def answer(record: Record, release: Release) -> dict[str, Any]:
     match found:
         case Allocated():
             ids = ["<uuid>"] * 99
-            return {"outcome": "allocated", "results": [_plain(one.json(ids)) for one in found.claims]}
+            return as_allocated([one.json(ids) for one in found.claims])
         case NotHere(invalid=""):
             return {"outcome": "none"}
         case NotHere():
@@ -65,6 +66,11 @@ def answer(record: Record, release: Release) -> dict[str, Any]:
             return {"outcome": "error", "fatal": True}
         case _:
             assert_never(found)
+
+
+def as_allocated(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the answer that these allocations are."""
+    return {"outcome": "allocated", "results": [_plain(one) for one in results]}
 
 
 def expected(record: Record, release: Release) -> dict[str, Any]:

@@ -139,6 +139,23 @@ def violations(record: Json, results: Sequence[Json], release: int = 37) -> list
     return [*said, *broken(world, uses)]
 
 
+def objections(record: Json, chosen: Sequence[Sequence[Json]], release: int = 37) -> list[str]:
+    """Say what is wrong with devices chosen for the record's claims, whatever an allocation of them would say.
+
+    chosen: for every claim entries of request, driver, pool and device.
+    """
+    world = World(record, release)
+    uses: list[Use] = []
+    said: list[str] = []
+    for claim, entries in enumerate(chosen):
+        found = [_use(world, claim, entry) for entry in entries]
+        mine = [each for each in found if isinstance(each, Use)]
+        said += [each for each in found if isinstance(each, str)]
+        said += _wrong_counts(world, claim, mine)
+        uses += mine
+    return [*said, *broken(world, uses)]
+
+
 def exists(record: Json, release: int = 37, *, steps: int = 20_000) -> bool | None:
     """Whether there is any allocation that breaks no rule; None where that many partial ones do not tell.
 

@@ -1,0 +1,100 @@
+"""Devices chosen at random for a claim are taken or refused as a slow checker, which shares nothing, says."""
+
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+from typing import Any
+
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from admission.api.devices import DeviceId
+from admission.api.entries import RequestDevice
+from admission.dra import allotting
+from admission.dra.allotting import Misfit
+from admission.dra.releases import Release
+from admission.dra.selecting import Selectors
+from tests.conformance import allocators, corpus
+from tests.property import checker, worlds
+
+Json = dict[str, Any]
+Pick = Callable[[int, int], int]
+"""Draws an integer between two bounds."""
+
+
+@given(record=worlds.records(), data=st.data())
+def test_devices_are_refused_where_a_rule_is_broken_and_nowhere_else(record: Json, data: st.DataObject) -> None:
+    event(judge(record, lambda least, most: data.draw(st.integers(least, most))))
+
+
+def test_many_more_worlds_say_the_same() -> None:
+    said = [judge(worlds.seeded(seed), Random(seed).randint) for seed in range(400)]  # noqa: S311 - not for secrets
+
+    assert min(said.count("taken"), said.count("refused")) > 50
+
+
+def judge(record: Json, pick: Pick) -> str:
+    record = {**record, "claims": record["claims"][:1]}
+    world = corpus.world(record, Release.V1_37)
+    chosen = list(_chosen(record, pick))
+    claim = corpus.claim(record["claims"][0], "pod")
+    given_ = [RequestDevice(request=one["request"], device=_device(one)) for one in chosen]
+    selectors, node = Selectors(world.profile.cel), next(iter(world.nodes))
+
+    result = allotting.allotment(claim, given_, node, world, selectors=selectors)
+
+    said = checker.objections(record, [chosen])
+    if isinstance(result, Misfit):
+        # The checker, as kube-scheduler, believes that what a device drew which no slice has any more is free again.
+        assert said or world.vanished, result
+        return "refused"
+    # As kube-scheduler it wants counters for administrators, who take nothing (kubernetes #140729).
+    free = "adminAccess" in repr(record["claims"])
+    assert [sentence for sentence in said if not (free and sentence.startswith("counters of pool"))] == []
+    assert checker.violations(record, [result.json(["<uuid>"] * 99)]) == said
+    return "taken"
+
+
+def _chosen(record: Json, pick: Pick) -> Iterator[Json]:
+    """Yield devices for the claim: what the allocator gives, or what looks like it, and some of them changed."""
+    answer = allocators.answer(record, Release.V1_37)
+    found: Sequence[Json] = ()
+    if answer["outcome"] == "allocated":
+        found = answer["results"][0]["devices"]["results"]
+    else:
+        found = [one for request in _requests(record) for one in _some(record, request, pick)]
+    for one in found:
+        kind = pick(0, 11)
+        if kind == 1:
+            continue
+        yield {**one, **(_any(record, pick) if kind in (2, 3) else {})}
+        if kind == 4:
+            yield {**one, **_any(record, pick)}
+
+
+def _requests(record: Json) -> list[Json]:
+    requests: list[Json] = record["claims"][0]["spec"].get("devices", {}).get("requests") or []
+    return requests
+
+
+def _some(record: Json, request: Json, pick: Pick) -> Iterator[Json]:
+    options = request.get("firstAvailable") or [request["exactly"]]
+    option = options[pick(0, len(options) - 1)]
+    name = f"{request['name']}/{option['name']}" if request.get("firstAvailable") else request["name"]
+    for _ in range(min(4, option.get("count", 1))):
+        yield {"request": name, **_any(record, pick)}
+
+
+def _any(record: Json, pick: Pick) -> Json:
+    """Return some device of some slice; one that is not there, where there is none."""
+    known = [
+        {"driver": one["spec"]["driver"], "pool": one["spec"]["pool"]["name"], "device": device["name"]}
+        for one in record["slices"]
+        for device in one["spec"].get("devices") or ()
+    ]
+    if not known:
+        return {"driver": "gpu.example.com", "pool": "nowhere", "device": "none"}
+    return known[pick(0, len(known) - 1)]
+
+
+def _device(one: Json) -> DeviceId:
+    return DeviceId(one["driver"], one["pool"], one["device"])

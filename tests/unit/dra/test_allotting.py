@@ -1,0 +1,156 @@
+"""What is wrong with devices chosen for a claim, one flaw after the other; and what of the claim itself counts."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from admission.api.claims import Claim
+from admission.api.devices import DeviceId
+from admission.api.entries import RequestDevice
+from admission.api.names import NodeName, Uid, extended_claim
+from admission.dra import allotting, worlds
+from admission.dra.allotting import Flaw, Misfit
+from admission.dra.results import Result
+from admission.dra.selecting import Selectors
+from admission.dra.takings import Taking
+from admission.dra.worlds import Holder
+from tests.unit.dra.clusters import DRIVER, WorldBuilder, a_claim, a_request, a_world
+
+Given = tuple[tuple[str, str], ...]
+
+
+def chosen(*given: tuple[str, str], pool: str = "a") -> list[RequestDevice]:
+    return [RequestDevice(request=request, device=DeviceId(DRIVER, pool, device)) for request, device in given]
+
+
+def allotted(builder: WorldBuilder, claim: Claim, *given: tuple[str, str], **where: Any) -> Result | Misfit:
+    world, node = where.pop("world", builder.world()), NodeName(where.pop("node", "a"))
+    return allotting.allotment(claim, chosen(*given, **where), node, world, selectors=Selectors())
+
+
+def numa(at: int, **more: Any) -> dict[str, Any]:
+    return {"attributes": {"numa": {"int": at}}, **more}
+
+
+TAINTED = {"taints": [{"key": "broken", "effect": "NoSchedule"}]}
+SHARED = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "8Gi"}}}
+MEMORY: dict[str, Any] = {"capacity": {"requests": {"memory": "5Gi"}}}
+LARGE: dict[str, Any] = {"capacity": {"requests": {"memory": "9Gi"}}}
+ONE, TWO = a_claim("c", a_request("r")), a_claim("c", a_request("r", 2))
+LISTED = {
+    "name": "r",
+    "firstAvailable": [a_request("x")["exactly"] | {"name": "x"}, a_request("y")["exactly"] | {"name": "y"}],
+}
+SAME_NUMA = {"matchAttribute": f"{DRIVER}/numa"}
+
+CASES: dict[str, tuple[list[dict[str, Any]], Claim, Given, Flaw | None]] = {
+    "a device that does": ([{}], ONE, (("r", "gpu-0"),), None),
+    "a request that the claim does not have": ([{}], ONE, (("s", "gpu-0"),), Flaw.CLAIM),
+    "too few devices": ([{}, {}], TWO, (("r", "gpu-0"),), Flaw.CLAIM),
+    "too many devices": ([{}, {}], ONE, (("r", "gpu-0"), ("r", "gpu-1")), Flaw.CLAIM),
+    "none at all": ([{}], ONE, (), Flaw.CLAIM),
+    "one device twice": ([{}, {}], TWO, (("r", "gpu-0"), ("r", "gpu-0")), Flaw.IN_USE),
+    "two alternatives at once": ([{}, {}], a_claim("c", LISTED), (("r/x", "gpu-0"), ("r/y", "gpu-1")), Flaw.CLAIM),
+    "the second alternative": ([{}, {}], a_claim("c", LISTED), (("r/y", "gpu-1"),), None),
+    "not all of all": ([{}, {}], a_claim("c", a_request("r", 0, allocationMode="All")), (("r", "gpu-0"),), Flaw.CLAIM),
+    "a device that is not there": ([{}], ONE, (("r", "gpu-7"),), Flaw.GONE),
+    "one that is not selected": (
+        [numa(0)],
+        a_claim("c", a_request("r", 1, f"device.attributes['{DRIVER}'].numa == 1")),
+        (("r", "gpu-0"),),
+        Flaw.SELECTOR,
+    ),
+    "one on which the selector fails": (
+        [numa(0)],
+        a_claim("c", a_request("r", 1, f"device.attributes['{DRIVER}'].size == 1")),
+        (("r", "gpu-0"),),
+        Flaw.SELECTOR,
+    ),
+    "one that is too small": ([SHARED], a_claim("c", a_request("r", 1, **LARGE)), (("r", "gpu-0"),), Flaw.SELECTOR),
+    "a tainted one": ([TAINTED], ONE, (("r", "gpu-0"),), Flaw.TAINT),
+    "two that must be equal": (
+        [numa(0), numa(1)],
+        a_claim("c", a_request("r", 2), constraints=[SAME_NUMA]),
+        (("r", "gpu-0"), ("r", "gpu-1")),
+        Flaw.CONSTRAINT,
+    ),
+    "shares that are too large together": (
+        [SHARED],
+        a_claim("c", a_request("r", 1, **MEMORY), a_request("s", 1, **MEMORY)),
+        (("r", "gpu-0"), ("s", "gpu-0")),
+        Flaw.CAPACITY,
+    ),
+}
+
+
+@pytest.mark.parametrize(("gpus", "claim", "given", "flaw"), CASES.values(), ids=CASES)
+def test_the_flaw(gpus: list[dict[str, Any]], claim: Claim, given: Given, flaw: Flaw | None) -> None:
+    answer = allotted(a_world().node("a", gpus=gpus), claim, *given)
+
+    assert (answer.flaw if isinstance(answer, Misfit) else None) is flaw
+    if isinstance(answer, Misfit):
+        assert str(answer).startswith(("claim team/c: ", "request "))
+
+
+def test_a_device_that_another_claim_has_is_refused_by_the_name_of_its_holder() -> None:
+    answer = allotted(a_world().node("a", gpus=2).taken("a", 0, claim="others/c", gang="others/g"), ONE, ("r", "gpu-0"))
+
+    assert isinstance(answer, Misfit)
+    assert answer.flaw is Flaw.IN_USE
+    assert str(answer).endswith(f"device {DRIVER}/a/gpu-0 is in use by claim others/c of gang others/g")
+
+
+def test_what_is_booked_for_the_claim_itself_is_not_in_its_way() -> None:
+    builder = a_world().node("a", gpus=[{}, SHARED])
+    mine = [
+        Taking(DeviceId(DRIVER, "a", "gpu-0")),
+        Taking(DeviceId(DRIVER, "a", "gpu-1"), shared=True, share={"memory": 5 << 30}),
+    ]
+    claim = a_claim("c", a_request("r", 1, "!device.allowMultipleAllocations"), a_request("s", 1, **MEMORY))
+    given = (("r", "gpu-0"), ("s", "gpu-1"))
+
+    booked = worlds.also(builder.world(), mine, Holder(claim="team/c"))
+    assert isinstance(allotted(builder, claim, *given, world=booked), Result)
+    taken = worlds.also(builder.world(), mine[1:], Holder(claim="team/d"))
+    answer = allotted(builder, claim, *given, world=taken)
+    assert isinstance(answer, Misfit)
+    assert answer.flaw is Flaw.CAPACITY
+
+
+def test_partitions_are_judged_by_what_others_have_left_of_the_counters() -> None:
+    def part(amount: int) -> dict[str, Any]:
+        return {"consumesCounters": [{"counterSet": "card", "counters": {"slices": {"value": str(amount)}}}]}
+
+    sets = [{"name": "card", "counters": {"slices": {"value": "7"}}}]
+    builder = a_world().node("a").slice("a", [part(4), part(4), part(3)], count=2, nodeName="a")
+    builder.slice("sets", [], pool="a", count=2, nodeName="a", sharedCounters=sets).taken("a", 0)
+
+    assert isinstance(allotted(builder, ONE, ("r", "gpu-2")), Result)
+    answer = allotted(builder, ONE, ("r", "gpu-1"))
+    assert isinstance(answer, Misfit)
+    assert answer.flaw is Flaw.COUNTERS
+
+
+def test_a_pool_that_lacks_slices_and_a_node_that_is_gone_are_named() -> None:
+    builder = a_world().node("a").slice("a", 1, count=2, nodeName="a")
+
+    assert "1 of 2 slices of generation 1 are there" in str(allotted(builder, ONE, ("r", "gpu-0")))
+    assert str(allotted(builder, ONE, ("r", "gpu-0"), node="b")) == "claim team/c: node b is not there"
+
+
+def test_claims_for_extended_resources_are_kube_schedulers_to_allocate() -> None:
+    imagined = replace(ONE, meta=replace(ONE.meta, uid=extended_claim(Uid("pod"))))
+    made = replace(ONE, meta=replace(ONE.meta, annotations={"resource.kubernetes.io/extended-resource-claim": "true"}))
+    for claim in (imagined, made):
+        answer = allotted(a_world().node("a", gpus=1), claim, ("r", "gpu-0"))
+        assert isinstance(answer, Misfit)
+        assert answer.flaw is Flaw.NOT_OURS
+
+
+def test_an_allocated_claim_is_left_alone() -> None:
+    claim = a_claim("c", a_request("r"), allocation={"devices": {"results": []}})
+    answer = allotted(a_world().node("a", gpus=1), claim, ("r", "gpu-0"))
+
+    assert isinstance(answer, Misfit)
+    assert answer.flaw is Flaw.ALLOCATED
