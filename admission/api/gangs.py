@@ -9,6 +9,7 @@ from admission.api import durations, meta, names
 from admission.api.entries import RequestDevice
 from admission.api.meta import Meta, Owner
 from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.api.queues import PlacementMode
 from admission.api.reading import Json, Reader
 from admission.api.reasons import Denial, Hold
 
@@ -51,7 +52,11 @@ Charge = Mapping[MeterName, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
-    """A Gang object as it is in the cluster: what its author wrote, and what is remembered between leaders."""
+    """A Gang object as it is in the cluster: what its author wrote, and what is remembered between leaders.
+
+    placement: what its author asks for; None where the queue decides. placed and placed_because: what was used, and
+    why.
+    """
 
     meta: Meta
     queue: QueueName
@@ -59,8 +64,11 @@ class Gang:
     min_count: int | None = None
     priority: int = 0
     runtime: timedelta | None = None
+    placement: PlacementMode | None = None
     workload: Owner | None = None
     phase: Phase = Phase.PENDING
+    placed: str = ""
+    placed_because: str = ""
     evictions: int = 0
     queued_since: datetime | None = None
     next_try: datetime | None = None
@@ -91,6 +99,7 @@ class GangReport:
     plan: tuple[PlannedPod, ...] = ()
     charges: Charge = field(default_factory=dict)
     placement: str = ""
+    placement_reason: str = ""
     evictions: int = 0
     queued_since: datetime | None = None
     next_try: datetime | None = None
@@ -112,14 +121,25 @@ def decode(obj: Json) -> Gang:
         min_count=spec.integer("minCount") if "minCount" in spec else None,
         priority=spec.integer("priority"),
         runtime=spec.parsed("runtime", durations.parse, None) or None,
+        placement=_placement(spec),
         workload=_workload(spec.child("workload")) if "workload" in spec else None,
         phase=Phase(phase) if phase in set(Phase) else Phase.PENDING,
+        placed=status.text("placement"),
+        placed_because=status.text("placementReason"),
         evictions=status.integer("evictions"),
         queued_since=status.time("queuedSince"),
         next_try=status.time("nextTry"),
     )
     reader.finish("Gang", result.meta.key)
     return result
+
+
+def _placement(spec: Reader) -> PlacementMode | None:
+    text = spec.text("placement")
+    if text and text not in set(PlacementMode):
+        spec.flaw("placement", f"{text!r} is not one of {', '.join(PlacementMode)}")
+        return None
+    return PlacementMode(text) if text else None
 
 
 def _workload(reader: Reader) -> Owner:

@@ -1,4 +1,8 @@
-"""DeviceTaintRules: taints that administrators put on devices (resource.k8s.io/v1, v1beta2 before 1.37)."""
+"""DeviceTaintRules: taints that administrators put on devices (resource.k8s.io/v1, v1beta2 before 1.37).
+
+One of them may be Muster's own, the fence of a driver: a taint that no claim tolerates, so that kube-scheduler leaves
+the driver's devices to Muster.
+"""
 
 from dataclasses import dataclass
 
@@ -7,6 +11,11 @@ from admission.api.devices import DeviceId
 from admission.api.meta import Meta
 from admission.api.reading import Json, Reader
 from admission.api.selectors import Taint
+
+FENCE = Taint(key="muster.dev/fence", value="Muster", effect="NoSchedule")
+"""The taint of every fence. NoSchedule leaves what is allocated already alone."""
+
+_FENCE_NAME = "muster-fence-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +36,17 @@ class TaintRule:
         """Return whether the selector, if there is one, picks the device."""
         wanted = ((self.driver, device.driver), (self.pool, device.pool), (self.device, device.device))
         return all(name is None or name == has for name, has in wanted)
+
+
+def fence_name(driver: str) -> str:
+    """Return the name of the rule that fences a driver's devices."""
+    return f"{_FENCE_NAME}{driver}"
+
+
+def fenced(rule: TaintRule) -> str | None:
+    """Return the driver that a rule fences, going by its name and its taint's key; None for anybody else's rule."""
+    ours = rule.meta.name.startswith(_FENCE_NAME) and rule.taint.key == FENCE.key
+    return rule.meta.name.removeprefix(_FENCE_NAME) if ours else None
 
 
 def decode(obj: Json) -> TaintRule:

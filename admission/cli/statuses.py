@@ -39,6 +39,7 @@ def gang(obj: Json) -> GangReport:
         plan=tuple(_planned(pod, known.meta.namespace) for pod in status.children("plan")),
         charges={MeterName(meter): _amount(status.child("charges"), meter) for meter in status.pairs("charges")},
         placement=status.text("placement"),
+        placement_reason=status.text("placementReason"),
         evictions=known.evictions,
         queued_since=known.queued_since,
         next_try=known.next_try,

@@ -18,6 +18,7 @@ from admission.api.reports import BudgetUse, ConditionReport, MeterUse, QueueRep
 from admission.quota import budgets
 
 LONGEST_MESSAGE = 4096
+LONGEST_REASON = 1024
 
 _USED_PLACEMENTS = ("Allocate", "Pin", "Count")
 _COUNTED = (Phase.PENDING, Phase.RESERVED, Phase.ADMITTED, Phase.RUNNING, Phase.EVICTED)
@@ -49,6 +50,7 @@ def gang_status(report: GangReport, before: Json, *, now: datetime) -> dict[str,
         "plan": [_planned_pod(pod) for pod in report.plan] or None,
         "charges": {meter: quantities.render(amount) for meter, amount in sorted(report.charges.items())} or None,
         "placement": report.placement if report.placement in _USED_PLACEMENTS else None,
+        "placementReason": cut(report.placement_reason, LONGEST_REASON) or None,
         "evictions": report.evictions,
         "queuedSince": time(report.queued_since),
         "nextTry": time(report.next_try),

@@ -24,7 +24,17 @@ from admission.dra.selecting import Selectors
 from admission.errors import GoneError, MendError, RetryError
 from admission.flow import bookkeeping, evicting, granting, notices, spending, writing
 from admission.flow.desks import Desk, Facts, Result
-from admission.policy import deciding, entitlements, following, lingering, paying, recognition, reporting, times
+from admission.policy import (
+    deciding,
+    entitlements,
+    following,
+    lingering,
+    paying,
+    protection,
+    recognition,
+    reporting,
+    times,
+)
 from admission.policy.deciding import Decision, Grant
 from admission.policy.following import Sight
 from admission.policy.recalling import Recall
@@ -77,6 +87,7 @@ async def run(desk: Desk, now: datetime) -> Result:
 async def _gather(desk: Desk, snapshot: Snapshot, now: datetime) -> Facts:
     profile = _profile(desk)
     meters = _compiled(desk, snapshot)
+    snapshot = _protected(desk, snapshot, now)
     desk.gone = lingering.after(snapshot, seen=desk.queues, gone=desk.gone)
     desk.queues = snapshot.queues
     facts = Facts(
@@ -92,6 +103,18 @@ async def _gather(desk: Desk, snapshot: Snapshot, now: datetime) -> Facts:
     facts = _regrouped(desk, facts)
     evicting.remember_backoffs(desk, facts)
     return facts
+
+
+def _protected(desk: Desk, snapshot: Snapshot, now: datetime) -> Snapshot:
+    """Judge the protection of devices, and have fences stand accordingly; return the snapshot without them."""
+    fences = desk.ports.fences
+    scene = protection.Scene(
+        barriers=fences.seen(), snapshot=snapshot, placements=desk.book.placements.values(), now=now
+    )
+    judgement = protection.judge(scene)
+    desk.protection = judgement.protections
+    fences.want(judgement.wanted)
+    return protection.without_fences(snapshot)
 
 
 def _regrouped(desk: Desk, facts: Facts) -> Facts:
@@ -180,6 +203,7 @@ def _statuses(desk: Desk, facts: Facts) -> tuple[list[GangReport], list[QueueRep
         backoffs=desk.backoffs,
         appraisal=desk.appraisal,
         budgets=paying.uses(facts.tree, balances) if balances is not None else {},
+        chosen=desk.chosen,
     )
     gangs = [*(reporting.gang(group, basis) for group in facts.groups), *_idle(desk, facts)]
     queues = [*entitlements.queues(facts.groups, gangs, basis), *_malformed(facts.snapshot)]

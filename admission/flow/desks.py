@@ -17,10 +17,13 @@ from admission.dra.releases import Profile
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
 from admission.flow import choosing, memory, notices
-from admission.flow.ports import Ledger, Pods, Reports, Scheduler, View, Workloads
+from admission.flow.ports import Fences, Ledger, Pods, Reports, Scheduler, View, Workloads
+from admission.policy import protection
 from admission.policy.backoffs import Backoff
 from admission.policy.deciding import Decision
 from admission.policy.following import Sight
+from admission.policy.placements import Chosen
+from admission.policy.protection import Protections
 from admission.policy.recalling import Recall
 from admission.policy.recognition import Group
 from admission.quota import sharing
@@ -40,6 +43,7 @@ class Ports:
     reports: Reports
     ledger: Ledger
     scheduler: Scheduler = memory.NEWEST
+    fences: Fences = field(default_factory=memory.Fences)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,6 +83,10 @@ class Desk:
     selectors: Selectors = field(default_factory=lambda: Selectors(choosing.NEWEST.cel))
     meters: Meters = field(default_factory=Meters)
     """The meters of the last cycle, compiled; made anew only when a Meter has changed."""
+    protection: Protections = protection.NOTHING
+    """Which drivers' devices kube-scheduler leaves to Muster, as of the beginning of this cycle."""
+    chosen: dict[GangUid, Chosen] = field(default_factory=dict)
+    """How the gangs that this leader has let in were placed, and why."""
     queues: Mapping[QueueName, Queue] = field(default_factory=dict)
     """The queues of the last cycle."""
     gone: Mapping[QueueName, Queue] = field(default_factory=dict)

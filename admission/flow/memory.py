@@ -28,6 +28,7 @@ from admission.dra.releases import Features, Profile
 from admission.errors import BudgetTakenError, ConflictError, DeposedError
 from admission.flow import choosing
 from admission.policy import following
+from admission.policy.protection import Barriers
 from admission.quota import accruals
 from admission.quota.accruals import QueueMeter
 from admission.quota.books import Book
@@ -62,6 +63,20 @@ class Known:
 
 
 NEWEST = Known(choosing.NEWEST)
+
+
+class Fences:
+    """The port Fences of a cluster in which nothing is fenced but what a test says."""
+
+    def __init__(self, barriers: Barriers | None = None) -> None:
+        self.barriers = barriers or Barriers()
+        self.wanted: frozenset[str] = frozenset()
+
+    def seen(self) -> Barriers:
+        return self.barriers
+
+    def want(self, drivers: frozenset[str]) -> None:
+        self.wanted = drivers
 
 
 class Cluster:

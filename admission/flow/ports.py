@@ -1,6 +1,7 @@
 """What the use cases need from the outside: small Protocols, each with a real adapter and a twin in memory.
 
-Real: `cluster` (View, Fences, Pods, Reports), `ledger` (Ledger). In memory: `flow.memory`, for `muster simulate` and tests.
+Real: `cluster` (View, Fences, Pods, Reports), `ledger` (Ledger). In memory: `flow.memory`, for `muster simulate` and
+tests.
 """
 
 from collections.abc import Mapping, Sequence

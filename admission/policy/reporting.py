@@ -5,11 +5,13 @@ That of queues is made in `entitlements`, from the same facts.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from admission.api.entries import Placement
 from admission.api.gangs import Charge, Gang, GangReport, Phase, PlannedClaim, PlannedPod
 from admission.api.meta import Condition, ConditionStatus
 from admission.api.names import GangUid, MeterName, QueueName
+from admission.api.queues import PlacementMode
 from admission.api.reasons import Denial, Hold, HoldReason
 from admission.api.reports import BudgetUse, ConditionReport
 from admission.api.snapshot import Snapshot
@@ -18,13 +20,10 @@ from admission.dra.appraising import Appraisal
 from admission.dra.metering import Meters
 from admission.policy.backoffs import Backoff
 from admission.policy.deciding import Decision, Grant
+from admission.policy.placements import Chosen
 from admission.policy.recognition import Group
 from admission.quota.books import Book
 from admission.quota.tree import Tree
-
-PIN = "Pin"
-"""The placement of this release: kube-scheduler picks the devices on the node that Muster chose."""
-
 
 NOT_APPLIED = Condition(
     type="Ready",
@@ -32,6 +31,18 @@ NOT_APPLIED = Condition(
     reason="NotApplied",
     message="this release does not apply claim policies; claims stay as their authors wrote them",
 )
+
+
+class Placed(NamedTuple):
+    """Who picked the devices of a gang, and why."""
+
+    mode: str
+    reason: str
+
+
+NOT_PLACED = Placed("", "")
+PINNED = Placed(PlacementMode.PIN, "")
+"""How a gang was placed of which nothing is known but that it was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +58,8 @@ class Facts:
     backoffs: Mapping[GangUid, Backoff] = field(default_factory=dict)
     budgets: Mapping[QueueName, tuple[BudgetUse, ...]] = field(default_factory=dict)
     """How the budgets of each queue that has some stand; none is in it when nobody knows."""
+    chosen: Mapping[GangUid, Chosen] = field(default_factory=dict)
+    """How gangs were placed that this leader has let in."""
 
 
 def gang(group: Group, facts: Facts) -> GangReport:
@@ -56,6 +69,7 @@ def gang(group: Group, facts: Facts) -> GangReport:
     backoff = facts.backoffs.get(group.uid)
     phase = phase_of(group, placement)
     waits = decision is not None and not isinstance(decision.outcome, Grant)
+    placed = _placed(group, facts) if placement is not None else NOT_PLACED
     return GangReport(
         uid=group.uid,
         namespace=group.identity.namespace,
@@ -70,7 +84,8 @@ def gang(group: Group, facts: Facts) -> GangReport:
         position=decision.position if waits and decision is not None else None,
         plan=_plan(placement),
         charges=charge_of(placement),
-        placement=PIN if placement is not None else "",
+        placement=placed.mode,
+        placement_reason=placed.reason,
         evictions=backoff.evictions if backoff else 0,
         queued_since=group.queued_since,
         next_try=backoff.next_try if backoff else None,
@@ -154,6 +169,15 @@ def idle(record: Gang, backoffs: Mapping[GangUid, Backoff]) -> GangReport:
         queued_since=record.queued_since,
         next_try=backoff.next_try if backoff else record.next_try,
     )
+
+
+def _placed(group: Group, facts: Facts) -> Placed:
+    """Return how a gang was placed: what this leader knows, or what its predecessor has written into the status."""
+    chosen = facts.chosen.get(group.uid)
+    if chosen is not None:
+        return Placed(chosen.mode, chosen.reason)
+    record = group.record
+    return Placed(record.placed or PlacementMode.PIN, record.placed_because) if record is not None else PINNED
 
 
 def _hold(decision: Decision | None) -> Hold | Denial | None:

@@ -1,0 +1,413 @@
+"""Whether kube-scheduler leaves a driver's devices to Muster now, and by what: the condition of placement `Allocate`.
+
+Two programs that choose among the same devices may choose the same one. Muster chooses only where kube-scheduler
+cannot: behind a *fence*, a taint on all devices of a driver that no claim may tolerate, or under *coverage*, where no
+pod that could get devices exists without Muster's gate. `judge` is asked in every cycle, with what is seen in that
+moment; its checks stand in the order in which people have to mend.
+
+A fence cuts both ways: while its rule stands, kube-scheduler gives the driver's devices to nobody, also not to pods
+that Muster has pinned. So the rule is wanted only where it can count, and is taken away where it cannot.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from admission.api import taint_rules
+from admission.api.claims import Claim, ClaimSpec, ClaimTemplate
+from admission.api.entries import Placement
+from admission.api.names import Uid
+from admission.api.pods import Pod
+from admission.api.queues import Queue
+from admission.api.snapshot import Snapshot
+from admission.dra import extended
+
+SETTLING = timedelta(seconds=5)
+"""How long something must have stood before it counts: kube-scheduler and the API servers learn of it by watching."""
+
+PATIENCE = timedelta(seconds=60)
+"""How long a fence waits for what kube-scheduler may be allocating already: for pods outside Muster that it may have
+chosen devices for before it saw the fence, and for pinned gangs before the fence goes up."""
+
+LISTED = 3
+"""Objects that a sentence names; of more it says how many."""
+
+
+class Means(StrEnum):
+    """What keeps kube-scheduler off a driver's devices."""
+
+    FENCE = "fence"
+    COVERAGE = "coverage"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protection:
+    """How it stands with one driver. by: what protects its devices; None where nothing does.
+
+    why: a sentence that says so, and the mend. closed: whether a fence stands, so that kube-scheduler gives the devices
+    to nobody, whether or not that protects them. soon: whether they will be protected in a moment.
+    """
+
+    driver: str
+    why: str
+    by: Means | None = None
+    closed: bool = False
+    soon: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protections:
+    """How it stands with every driver. named: those with a fence or the setting for one; rest: all others."""
+
+    named: Mapping[str, Protection] = field(default_factory=dict)
+    rest: Protection
+
+    def of(self, driver: str) -> Protection:
+        """Return how it stands with a driver."""
+        found = self.named.get(driver)
+        return replace(self.rest, driver=driver) if found is None else found
+
+    @property
+    def any(self) -> bool:
+        """Whether the devices of some driver may be protected, now or in a moment."""
+        return any(one.by is not None or one.soon for one in (self.rest, *self.named.values()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhooks:
+    """What is seen of the webhook's registration. since: since when it shows every pod to Muster, or fails.
+
+    spared: namespaces whose pods it never sees. kept_out: since when a policy keeps claims out of them.
+    """
+
+    since: datetime | None = None
+    spared: tuple[str, ...] = ()
+    kept_out: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Barriers:
+    """What stands around the devices, as the port Fences tells it; times are of the cycle's clock.
+
+    fence: the drivers that the setting names. served: whether the API server has DeviceTaintRules to make fences of.
+    rules: driver → since when its rule stands as it must. policy: since when claims that tolerate the fence are
+    refused. webhooks: None where the settings do not ask for coverage. trouble: why this cannot be seen or mended.
+    """
+
+    fence: tuple[str, ...] = ()
+    served: bool = True
+    rules: Mapping[str, datetime] = field(default_factory=dict)
+    policy: datetime | None = None
+    webhooks: Webhooks | None = None
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What is judged: the barriers, the cluster, and what the ledger has open."""
+
+    barriers: Barriers
+    snapshot: Snapshot
+    placements: Collection[Placement]
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """How it stands with every driver, and of which drivers the rule of a fence is to stand now."""
+
+    protections: Protections
+    wanted: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Lack:
+    """What is missing. soon: whether it will be there in a moment; rule: whether the fence's rule is wanted."""
+
+    why: str
+    soon: bool = False
+    rule: bool = False
+
+
+NOTHING = Protections(
+    rest=Protection(
+        driver="",
+        why="nothing keeps kube-scheduler off its devices (see docs/placement.md for the setting `fence`)",
+    )
+)
+"""How it stands where the settings ask for neither a fence nor coverage."""
+
+
+def judge(scene: Scene) -> Judgement:
+    """Return which drivers' devices are protected now, by what, and why the others' are not."""
+    barriers = scene.barriers
+    standing = {driver for driver in map(taint_rules.fenced, scene.snapshot.taint_rules.values()) if driver is not None}
+    rest = NOTHING.rest if barriers.webhooks is None else _covered(barriers.webhooks, scene)
+    if not barriers.fence and not standing:
+        return Judgement(protections=Protections(rest=rest))
+    lacks = {driver: _lack_of_fence(driver, scene) for driver in barriers.fence}
+    named = {driver: _fenced(driver, lack, closed=driver in standing) for driver, lack in lacks.items()}
+    for driver in standing - named.keys():
+        why = "a fence that the settings do not name any more is being taken away"
+        named[driver] = Protection(driver=driver, why=why, closed=True, soon=True)
+    for driver, one in named.items():
+        if one.by is None and rest.by is not None and not one.closed:
+            named[driver] = replace(rest, driver=driver)
+    wanted = frozenset(driver for driver, lack in lacks.items() if lack is None or lack.rule)
+    return Judgement(protections=Protections(named=named, rest=rest), wanted=wanted)
+
+
+def without_fences(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot as Muster's planner has to see it: fences keep others off the devices, not Muster."""
+    rules = {key: rule for key, rule in snapshot.taint_rules.items() if taint_rules.fenced(rule) is None}
+    return snapshot if len(rules) == len(snapshot.taint_rules) else replace(snapshot, taint_rules=rules)
+
+
+# A fence.
+
+
+def _fenced(driver: str, lack: _Lack | None, *, closed: bool) -> Protection:
+    if lack is None:
+        return Protection(driver=driver, why="its devices are fenced", by=Means.FENCE, closed=True)
+    return Protection(driver=driver, why=lack.why, closed=closed, soon=lack.soon)
+
+
+def _lack_of_fence(driver: str, scene: Scene) -> _Lack | None:
+    return next((lack for check in _OF_FENCES if (lack := check(driver, scene)) is not None), None)
+
+
+def _rules_are_served(_: str, scene: Scene) -> _Lack | None:
+    if scene.barriers.served:
+        return None
+    return _Lack(
+        "the API server does not serve DeviceTaintRules in resource.k8s.io/v1 or v1beta2: upgrade to Kubernetes 1.37,"
+        " or switch on v1beta2 and the feature gate DRADeviceTaintRules in 1.36, or take the driver from the setting"
+        " `fence`"
+    )
+
+
+def _fence_can_be_kept(_: str, scene: Scene) -> _Lack | None:
+    trouble = scene.barriers.trouble
+    return _Lack(f"the fence cannot be kept: {trouble}") if trouble else None
+
+
+def _nobody_tolerates_it(_: str, scene: Scene) -> _Lack | None:
+    found = [*_tolerating(scene.snapshot)]
+    if not found:
+        return None
+    tolerate = "tolerates" if len(found) == 1 else "tolerate"
+    return _Lack(
+        f"{_some(found)} {tolerate} every taint or {taint_rules.FENCE.key}, and so the fence:"
+        " delete and make anew with tolerations that name the key of another taint"
+    )
+
+
+def _tolerating_claims_are_refused(driver: str, scene: Scene) -> _Lack | None:
+    since, stands = scene.barriers.policy, driver in scene.barriers.rules
+    if since is None:
+        return _Lack("the policy that refuses claims which tolerate the fence is not there yet", soon=True, rule=stands)
+    if scene.now - since < SETTLING:
+        return _Lack("the policy that refuses claims which tolerate the fence is new", soon=True, rule=stands)
+    return None
+
+
+def _no_gang_is_in_flight(driver: str, scene: Scene) -> _Lack | None:
+    """Put no fence between kube-scheduler and what it is allocating for a gang that Muster has pinned."""
+    if driver in scene.barriers.rules:
+        return None
+    late = scene.now - PATIENCE
+    found = [one.gang for one in _in_flight(scene, driver) if one.reserved_at > late]
+    return _Lack(f"the fence waits until {_some(found)} has its devices", soon=True) if found else None
+
+
+def _rule_stands(driver: str, scene: Scene) -> _Lack | None:
+    if driver in scene.barriers.rules:
+        return None
+    return _Lack(f"DeviceTaintRule {taint_rules.fence_name(driver)} is not there yet", soon=True, rule=True)
+
+
+def _rule_is_heeded(driver: str, scene: Scene) -> _Lack | None:
+    age = scene.now - scene.barriers.rules[driver]
+    if age < SETTLING:
+        return _Lack("the fence is new, and kube-scheduler may not have seen it yet", soon=True, rule=True)
+    if age >= PATIENCE:
+        return None
+    found = [pod.meta.key for pod in _outsiders(scene) if pod.meta.created <= scene.barriers.rules[driver] + SETTLING]
+    if not found:
+        return None
+    return _Lack(f"the fence is new, and kube-scheduler may be placing {_some(found)}", soon=True, rule=True)
+
+
+_OF_FENCES: tuple[Callable[[str, Scene], _Lack | None], ...] = (
+    _rules_are_served,
+    _fence_can_be_kept,
+    _nobody_tolerates_it,
+    _tolerating_claims_are_refused,
+    _no_gang_is_in_flight,
+    _rule_stands,
+    _rule_is_heeded,
+)
+
+
+# Coverage.
+
+
+def _covered(webhooks: Webhooks, scene: Scene) -> Protection:
+    lack = next((lack for check in _OF_COVERAGE if (lack := check(webhooks, scene)) is not None), None)
+    if lack is None:
+        return Protection(driver="", why="no pod can ask for devices but through a queue", by=Means.COVERAGE)
+    return Protection(driver="", why=f"not every pod is covered: {lack.why}", soon=lack.soon)
+
+
+def _coverage_can_be_kept(_: Webhooks, scene: Scene) -> _Lack | None:
+    return _Lack(scene.barriers.trouble) if scene.barriers.trouble else None
+
+
+def _one_queue_takes_all(_: Webhooks, scene: Scene) -> _Lack | None:
+    """Every pod that names no queue must enter one; it enters none where two are marked default."""
+    defaults = [queue for queue in scene.snapshot.queues.values() if queue.default and queue.namespaces is not None]
+    if len(defaults) == 1 and _takes_all(defaults[0]):
+        return None
+    if not any(map(_takes_all, defaults)):
+        return _Lack("no queue is marked `default: true` for an empty namespaceSelector, so pods may enter no queue")
+    others = sorted(queue.name for queue in defaults if not _takes_all(queue)) or sorted(q.name for q in defaults)[1:]
+    return _Lack(f"besides the queue for all namespaces {_some(others)} is marked default, and pods then enter none")
+
+
+def _pods_are_shown(webhooks: Webhooks, scene: Scene) -> _Lack | None:
+    if webhooks.since is None:
+        return _Lack("the webhook is not registered for the pods of all namespaces with failurePolicy Fail")
+    if scene.now - webhooks.since < SETTLING:
+        return _Lack("the webhook's registration is new", soon=True)
+    return None
+
+
+def _claims_are_kept_out(webhooks: Webhooks, scene: Scene) -> _Lack | None:
+    spared = ", ".join(webhooks.spared)
+    if webhooks.kept_out is None:
+        return _Lack(f"the policy that keeps claims out of the namespaces {spared} is not there yet", soon=True)
+    if scene.now - webhooks.kept_out < SETTLING:
+        return _Lack(f"the policy that keeps claims out of the namespaces {spared} is new", soon=True)
+    found = [
+        f"ResourceClaim {claim.meta.key}"
+        for claim in scene.snapshot.claims.values()
+        if claim.meta.namespace in webhooks.spared and _takes_devices(claim.spec) and _may_be_allocated(claim)
+    ]
+    if not found:
+        return None
+    return _Lack(f"the webhook does not see the pods of the namespace of {_some(found)}: delete it")
+
+
+def _no_pod_is_outside(_: Webhooks, scene: Scene) -> _Lack | None:
+    found = [pod.meta.key for pod in _outsiders(scene)]
+    if not found:
+        return None
+    return _Lack(f"pod {_some(found)} came before the webhook, and kube-scheduler may give it devices: delete it")
+
+
+def _no_pinned_gang_is_in_flight(_: Webhooks, scene: Scene) -> _Lack | None:
+    found = [one.gang for one in _in_flight(scene)]
+    if not found:
+        return None
+    return _Lack(f"kube-scheduler is choosing the devices of {_some(found)}, which is pinned", soon=True)
+
+
+_OF_COVERAGE: tuple[Callable[[Webhooks, Scene], _Lack | None], ...] = (
+    _coverage_can_be_kept,
+    _one_queue_takes_all,
+    _pods_are_shown,
+    _claims_are_kept_out,
+    _no_pod_is_outside,
+    _no_pinned_gang_is_in_flight,
+)
+
+
+def _takes_all(queue: Queue) -> bool:
+    return queue.namespaces is not None and not queue.namespaces.requirements
+
+
+# What kube-scheduler may be about to allocate, or may allocate in spite of a fence.
+
+
+def _tolerating(snapshot: Snapshot) -> Iterator[str]:
+    """Yield the claims and templates that get past a fence, each with the request that does."""
+    for claim in snapshot.claims.values():
+        request = _tolerant(claim.spec)
+        if request is not None and _may_be_allocated(claim):
+            yield _named("ResourceClaim", claim, request)
+    for template in snapshot.templates.values():
+        request = _tolerant(template.spec)
+        if request is not None:
+            yield _named("ResourceClaimTemplate", template, request)
+
+
+def _named(kind: str, one: Claim | ClaimTemplate, request: str) -> str:
+    return f"{kind} {one.meta.key} (request {request})"
+
+
+def _tolerant(spec: ClaimSpec) -> str | None:
+    """Return the first request that tolerates a fence. One with admin access takes its devices from nobody."""
+    for request in spec.requests:
+        for option in request.alternatives:
+            if option.admin_access or not option.tolerations:
+                continue
+            if any(toleration.tolerates(taint_rules.FENCE) for toleration in option.tolerations):
+                return f"{request.name}/{option.name}" if request.first_available else request.name
+    return None
+
+
+def _may_be_allocated(claim: Claim) -> bool:
+    """Return whether kube-scheduler may give the claim devices, now or once more after it has lost those it has.
+
+    One that was made for a pod is never allocated a second time.
+    """
+    return claim.allocation is None or not any(owner.kind == "Pod" for owner in claim.meta.owners)
+
+
+def _takes_devices(spec: ClaimSpec) -> bool:
+    return not all(option.admin_access for request in spec.requests for option in request.alternatives)
+
+
+def _outsiders(scene: Scene) -> Iterator[Pod]:
+    """Yield the pods that Muster has not let in and that kube-scheduler may be giving devices to."""
+    seated = {uid for placement in scene.placements for uid in placement.seats}
+    for uid, pod in scene.snapshot.pods.items():
+        if pod.gated or pod.node or pod.finished or uid in seated:
+            continue
+        if _lacks_devices(pod, scene.snapshot):
+            yield pod
+
+
+def _lacks_devices(pod: Pod, snapshot: Snapshot) -> bool:
+    claims = (snapshot.claims.get(f"{pod.meta.namespace}/{pod.claim_name(claim)}") for claim in pod.claims)
+    if any(claim is None or claim.allocation is None for claim in claims):
+        return True
+    return bool(pod.containers) and bool(extended.resources_of(pod.containers, snapshot.classes))
+
+
+def _in_flight(scene: Scene, driver: str | None = None) -> Iterator[Placement]:
+    """Yield the gangs that kube-scheduler is choosing devices for: let in, with claims that are not allocated."""
+    allocated: set[Uid] | None = None
+    for placement in scene.placements:
+        if placement.settled:
+            continue
+        if allocated is None:
+            allocated = {uid for uid, claim in extended.index_claims(scene.snapshot).items() if claim.allocation}
+        open_claims = {
+            uid
+            for seat in placement.seats.values()
+            if (pod := scene.snapshot.pods.get(seat.pod_uid)) is not None and not pod.gated and not pod.finished
+            for uid in seat.claims
+        }
+        for uid, holding in placement.holdings.items():
+            if holding.settled or uid in allocated or uid not in open_claims:
+                continue
+            if any(driver in (None, given.device.driver) for given in holding.devices):
+                yield placement
+                break
+
+
+def _some(found: Iterable[str]) -> str:
+    listed = sorted(found)
+    return ", ".join(listed[:LISTED]) + (f" and {len(listed) - LISTED} more" if len(listed) > LISTED else "")
