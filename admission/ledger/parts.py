@@ -24,6 +24,8 @@ UNION ALL SELECT 'holding', claim_uid, gang_uid, '', '', '', NULL, settled
     FROM open_holdings WHERE cluster = {cluster} AND (gang_uid {0} OR claim_uid {2})
 """
 
+_Row = tuple[Any, ...]
+
 _BALANCES = "SELECT queue, meter, bucket, amount FROM balances WHERE cluster = {cluster} AND queue {0} AND meter {1}"
 
 
@@ -85,18 +87,49 @@ async def _balances(connection: AsyncConnection, cluster: str, entries: Sequence
     return {Account(queue, meter, Bucket(bucket)): int(amount) for queue, meter, bucket, amount in rows}
 
 
-async def write(
-    connection: AsyncConnection, cluster: str, entries: Sequence[Entry], *, before: Book, after: Book
-) -> None:
-    """Write what entries have changed of their part of the books."""
-    touched = {(line.queue, line.meter, line.bucket) for entry in entries for line in entry.postings}
-    rows = [(cluster, *account, str(after.balance(*account))) for account in sorted(touched)]
-    await bulk.put(connection, balances, rows)
+class Rows(NamedTuple):
+    """What has to be written: balances, the UIDs of what is to be removed, and what is to be added."""
 
+    balances: list[_Row]
+    gone_seats: list[Uid]
+    gone_holdings: list[Uid]
+    gone_gangs: list[GangUid]
+    gangs: list[_Row]
+    seats: list[_Row]
+    holdings: list[_Row]
+
+
+def rows(cluster: str, entries: Sequence[Entry], *, before: Book, after: Book) -> Rows:
+    """Return what entries have changed of their part of the books."""
+    touched = {(line.queue, line.meter, line.bucket) for entry in entries for line in entry.postings}
     gangs = sorted({entry.gang_uid for entry in entries if entry.closes or entry.seats or entry.holdings})
     changes = [_Change(uid, before.placements.get(uid), after.placements.get(uid)) for uid in gangs]
-    await _remove(connection, cluster, changes)
-    await _add(connection, cluster, changes)
+    opened = [change.after for change in changes if change.after and _gang(change.after) != _gang(change.before)]
+    return Rows(
+        balances=[(cluster, *account, str(after.balance(*account))) for account in sorted(touched)],
+        gone_seats=[uid for change in changes for uid in change.gone("seats")],
+        gone_holdings=[uid for change in changes for uid in change.gone("holdings")],
+        gone_gangs=[change.gang for change in changes if change.before and not change.after],
+        gangs=[(cluster, *_gang(placement)) for placement in opened],
+        seats=[_seat(cluster, change.gang, seat) for change in changes for seat in change.new("seats")],
+        holdings=[_holding(cluster, change.gang, held) for change in changes for held in change.new("holdings")],
+    )
+
+
+async def write(connection: AsyncConnection, cluster: str, rows: Rows) -> None:
+    """Write them: what is gone first, since a change of a row is its removal and a new one."""
+    await bulk.put(connection, balances, rows.balances)
+    for table, uid, gone in (
+        ("open_seats", "pod_uid", rows.gone_seats),
+        ("open_holdings", "claim_uid", rows.gone_holdings),
+        ("open_gangs", "gang_uid", rows.gone_gangs),
+    ):
+        if gone:
+            statement = f"DELETE FROM {table} WHERE cluster = {{cluster}} AND {uid} {{0}}"  # noqa: S608 - our own names
+            await bulk.execute(connection, statement, cluster, gone)
+    await bulk.put(connection, open_gangs, rows.gangs)
+    await bulk.insert(connection, open_seats, rows.seats)
+    await bulk.insert(connection, open_holdings, rows.holdings)
 
 
 class _Change(NamedTuple):
@@ -115,33 +148,6 @@ class _Change(NamedTuple):
         """Return those to add."""
         then = getattr(self.before, part, {})
         return [held for uid, held in getattr(self.after, part, {}).items() if then.get(uid) is not held]
-
-
-async def _remove(connection: AsyncConnection, cluster: str, changes: list[_Change]) -> None:
-    closed = [change.gang for change in changes if change.before and not change.after]
-    for table, uid, gone in (
-        ("open_seats", "pod_uid", [uid for change in changes for uid in change.gone("seats")]),
-        ("open_holdings", "claim_uid", [uid for change in changes for uid in change.gone("holdings")]),
-        ("open_gangs", "gang_uid", closed),
-    ):
-        if gone:
-            statement = f"DELETE FROM {table} WHERE cluster = {{cluster}} AND {uid} {{0}}"  # noqa: S608 - our own names
-            await bulk.execute(connection, statement, cluster, gone)
-
-
-async def _add(connection: AsyncConnection, cluster: str, changes: list[_Change]) -> None:
-    opened = [change.after for change in changes if change.after and _gang(change.after) != _gang(change.before)]
-    await bulk.put(connection, open_gangs, [(cluster, *_gang(placement)) for placement in opened])
-    await bulk.insert(
-        connection,
-        open_seats,
-        [_seat(cluster, change.gang, seat) for change in changes for seat in change.new("seats")],
-    )
-    await bulk.insert(
-        connection,
-        open_holdings,
-        [_holding(cluster, change.gang, held) for change in changes for held in change.new("holdings")],
-    )
 
 
 def _gang(placement: Placement | None) -> tuple[str, ...]:

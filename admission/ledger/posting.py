@@ -5,10 +5,12 @@ the commit, so what follows needs no lock of its own; who loses sees no row chan
 entries are, the statements are the same few, since most of the time of a short one is spent on the way.
 """
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import and_, bindparam, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
@@ -21,7 +23,9 @@ from admission.ledger.hashing import Line, Said
 from admission.ledger.reading import Head, Record
 from admission.ledger.tables import GENESIS, clusters, postings, transactions
 from admission.quota import accruals
-from admission.quota.books import Draft
+from admission.quota.books import Book, Draft
+
+T = TypeVar("T")
 
 
 class OvertakenError(Exception):
@@ -54,14 +58,44 @@ async def post_all(connection: AsyncConnection, cluster: str, entries: Sequence[
     known = await reading.by_keys(connection, cluster, {entry.key for entry in entries})
 
     new = _new(entries, known)
-    links = _linked(head, new, epoch=epoch)
+    if not new:
+        return _posted(entries, known, ())
+    async with _meanwhile(parts.read(connection, cluster, new)) as read:
+        links = await _linked(head, new, epoch=epoch)
+    before = read.result()
 
-    if new:
-        await _move(connection, head, {"sequence": links[-1].sequence, "digest": links[-1].digest, "epoch": epoch})
-        await _project(connection, cluster, new)
+    await _move(connection, head, {"sequence": links[-1].sequence, "digest": links[-1].digest, "epoch": epoch})
+    await _add_transactions(connection, cluster, links, epoch=epoch)
+    async with _meanwhile(_add_lines(connection, cluster, links)):
+        after = await _applied(before, new)
         _check_times(latest, new)
-        await _write(connection, cluster, links, epoch=epoch)
+        rows = parts.rows(cluster, new, before=before, after=after)
+    await parts.write(connection, cluster, rows)
     return _posted(entries, known, links)
+
+
+@asynccontextmanager
+async def _meanwhile(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
+    """Have the database work while the caller computes, who has to give way now and then, and keep off the connection.
+
+    At the end the work is done, too.
+    """
+    task = asyncio.create_task(work)
+    try:
+        await _give_way()
+        yield task
+        await task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)  # who fails needs the connection to say so
+
+
+async def _give_way() -> None:
+    await asyncio.sleep(0)
+
+
+_SOME = 16
+"""Entries to be worked on before giving way to what the database answers."""
 
 
 async def fence(connection: AsyncConnection, cluster: str, epoch: int) -> None:
@@ -119,10 +153,12 @@ def _movement(entry: Entry) -> tuple[object, ...]:
     return entry.kind, entry.queue, entry.gang_uid, entry.postings, entry.seats, entry.holdings, entry.closes
 
 
-def _linked(head: Head, entries: Sequence[Entry], *, epoch: int) -> list[_Link]:
-    links = []
+async def _linked(head: Head, entries: Sequence[Entry], *, epoch: int) -> list[_Link]:
+    links: list[_Link] = []
     previous = head.digest
     for sequence, entry in enumerate(entries, head.sequence + 1):
+        if len(links) % _SOME == 0:
+            await _give_way()
         said, lines = hashing.said(entry), hashing.lines(entry)
         digest = hashing.chained(head.cluster, epoch, sequence, previous, said, lines)
         links.append(_Link(sequence, previous, digest, said, lines))
@@ -164,22 +200,26 @@ def _check_times(latest: datetime | None, entries: Sequence[Entry]) -> None:
         latest = entry.at if latest is None else max(latest, entry.at)
 
 
-async def _project(connection: AsyncConnection, cluster: str, entries: Sequence[Entry]) -> None:
-    """Write what the entries change of what is open, and of the balances."""
-    before = await parts.read(connection, cluster, entries)
-    draft = Draft(before)
-    for entry in entries:
+async def _applied(book: Book, entries: Sequence[Entry]) -> Book:
+    """Return the book with the entries. Raises as `Draft.apply`."""
+    draft = Draft(book)
+    for number, entry in enumerate(entries):
+        if number % _SOME == 0:
+            await _give_way()
         draft.apply(entry)
-    await parts.write(connection, cluster, entries, before=before, after=draft.book())
+    return draft.book()
 
 
-async def _write(connection: AsyncConnection, cluster: str, links: Sequence[_Link], *, epoch: int) -> None:
-    """Add the rows; the columns are in the order of the tables."""
+async def _add_transactions(connection: AsyncConnection, cluster: str, links: Sequence[_Link], *, epoch: int) -> None:
+    """Add their rows; the columns are in the order of the tables."""
     rows = [
         (cluster, link.sequence, hashing.FORMAT, epoch, key, kind, *rest, link.previous, link.digest)
         for link in links
         for kind, key, *rest in [link.said]
     ]
     await bulk.insert(connection, transactions, rows)
-    lines = [(cluster, link.sequence, number, *line) for link in links for number, line in enumerate(link.lines, 1)]
-    await bulk.insert(connection, postings, lines)
+
+
+async def _add_lines(connection: AsyncConnection, cluster: str, links: Sequence[_Link]) -> None:
+    rows = [(cluster, link.sequence, number, *line) for link in links for number, line in enumerate(link.lines, 1)]
+    await bulk.insert_at_once(connection, postings, rows)

@@ -417,8 +417,8 @@ class Draft:
         self._at = entry.at if self._at is None else max(self._at, entry.at)
 
     def _accrue(self, key: QueueMeter, at: datetime) -> None:
-        used = self._balances.get(Account(*key, Bucket.USED), 0)
-        self._accruals[key] = self._accruals.get(key, accruals.begun(at, self._marked)).until(at, used)
+        accrual = self._accruals.get(key) or accruals.begun(at, self._marked)
+        self._accruals[key] = accrual.until(at, self._balances.get(Account(*key, Bucket.USED), 0))
 
     def _mark(self, entry: Entry) -> None:
         """Begin anew from a usage entry, which must say what has accrued."""
@@ -442,7 +442,8 @@ class Draft:
         """Close first, then open or settle: an adjustment may replace what is open."""
         placement = self._placements.pop(entry.gang_uid, None) or _nothing(entry)
 
-        placement = self._closed(placement, entry)
+        if entry.closes:
+            placement = self._closed(placement, entry)
         if entry.kind is Kind.SETTLE:
             placement = _settled_by(placement, entry)
         elif entry.seats or entry.holdings:

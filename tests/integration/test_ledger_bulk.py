@@ -1,7 +1,9 @@
 """Many rows in one statement: as one whole, and exactly."""
 
+from pathlib import Path
+
 import pytest
-from sqlalchemy import text
+from sqlalchemy import BigInteger, Column, MetaData, Table, Text, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -54,6 +56,40 @@ async def test_text_that_is_too_long_is_not_cut(url: str) -> None:
             assert rows(url, "SELECT * FROM clusters") == []
         else:
             assert rows(url, "SELECT cluster FROM clusters") == [("e" * 300,)]
+
+
+MADE = "CREATE TABLE many (cluster TEXT, sequence BIGINT, name TEXT, same TEXT, number BIGINT, also TEXT)"
+many = Table(
+    "many",
+    MetaData(),
+    Column("cluster", Text),
+    Column("sequence", BigInteger),
+    Column("name", Text),
+    Column("same", Text),
+    Column("number", BigInteger),
+    Column("also", Text),
+)
+
+TEXTS = ["plain", 'quote" and \\ and \n', "Zürich \U0001f600", "\x7f\x01", str(2**63), LARGE, ""]
+
+
+async def test_rows_that_are_read_from_json_hold_what_was_given(url: str) -> None:
+    given = [("east", 2**63 - 1 - at, name, name, 2**63 - 1 - at, name) for at, name in enumerate(TEXTS)]
+    async with sessions.engine(urls.parsed(url)) as engine, sessions.writing(engine) as connection:
+        await connection.execute(text(MADE))
+        await bulk.insert_at_once(connection, many, given)
+        await bulk.insert_at_once(connection, many, [])
+
+        assert [tuple(row) for row in await connection.execute(select(many).order_by(many.c.number.desc()))] == given
+
+
+async def test_what_ends_a_text_in_json_for_sqlite_does_not_cut_it(tmp_path: Path) -> None:
+    url = f"sqlite+aiosqlite:///{tmp_path}/ledger.db"
+    async with sessions.engine(urls.parsed(url)) as engine, sessions.writing(engine) as connection:
+        await connection.execute(text(MADE))
+        await bulk.insert_at_once(connection, many, [("east", 1, "a\x00b", "", 1, "")])
+
+        assert (await connection.execute(select(many.c.name))).scalar_one() == "a\x00b"
 
 
 async def test_lists_may_be_longer_than_a_statement_has_parameters(url: str) -> None:
