@@ -11,18 +11,19 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from admission.api.gangs import Charge
-from admission.api.meters import AdminAccess
 from admission.api.names import MeterName
-from admission.dra import asking, boards, holdings, metering, pools, searching
-from admission.dra.asking import ClaimAsk, Fatal, Mode, Option, Refusal
+from admission.dra import asking, metering, pools, searching
+from admission.dra.asking import ClaimAsk, Fatal, Refusal
 from admission.dra.demands import Gang, PodKind
 from admission.dra.found import Budget, Found, Pick, Stuck
 from admission.dra.placed import Outcome, Placed
 from admission.dra.plans import Affordable
 from admission.dra.pools import Spot
+from admission.dra.pricing import Pricing
 from admission.dra.results import Given
+from admission.dra.rooms import Rooms
 from admission.dra.states import Signature, State, Undo
-from admission.dra.traits import Answer, Price, Trait, Traits
+from admission.dra.traits import Answer, Trait, Traits
 from admission.dra.worlds import World
 
 
@@ -39,15 +40,6 @@ class _Option:
 
 _Ranked = tuple[int, int, Found, Signature]
 """Free devices, number of a node, what a pod gets there, and the node's signature."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Counts:
-    """Free devices of one node: per ask; its own, for any ask; and the asks of which some device stops the search."""
-
-    matching: tuple[int, ...]
-    own: int
-    unknown: frozenset[int]
 
 
 class Placer:
@@ -81,21 +73,20 @@ class Placer:
         self._moved: defaultdict[Signature, int] = defaultdict(int)
         self._fits: dict[tuple[int, tuple[int, ...], Signature], Found | Stuck | Refusal | None] = {}
         self._searched: dict[Hashable, Found | Stuck | Refusal] = {}
-        self._rooms: dict[tuple[int, Signature], int] = {}
         self._ask = traits.asks
-        self._own_needs = [self._needs(kind) for kind in gang.kinds]
-        self._counted: dict[Signature, _Counts] = {}
+        self._rooms = Rooms(gang, self.state, traits)
+        self._pricing = Pricing(gang, traits)
         self._total = [self._all_rooms(kind) for kind in range(len(gang.kinds))]
-        self._by_plugins = [self._plugged(kind) for kind in gang.kinds]
-        self._cheapest = [self._least(kind) for kind in range(len(gang.kinds))]
         self._order = sorted(range(len(gang.kinds)), key=self._scarcity)
         # With one kind of pod and nothing shared, what a node takes in does not depend on the others: where the first
         # try is stuck, every other one is too.
         fixed = all(layout.fixed for layout in self.state.layouts)
         self._plain = len(gang.kinds) == 1 and not gang.shared and fixed
-        self._countable = not any(self._counts(signature).unknown for signature in self.state.groups)
-        self._devices = sum(self._counts(signature).own * len(nodes) for signature, nodes in self.state.groups.items())
-        self._need_of_each = [self._least_devices(kind) for kind in gang.kinds]
+        self._countable = not any(self._rooms.counts(signature).unknown for signature in self.state.groups)
+        self._devices = sum(
+            self._rooms.counts(signature).own * len(nodes) for signature, nodes in self.state.groups.items()
+        )
+        self._need_of_each = [self._rooms.needed(kind) for kind in gang.kinds]
         self._commuting = fixed and not gang.shared and self._commutes()
         self.state.on_change = self._changed
 
@@ -144,7 +135,8 @@ class Placer:
             open_ = self._open(kind)
             ranked, hopeless = self._ranked(kind, open_)
             for _, node, found, signature in ranked:
-                yield _Option(kind, node, found, open_, self._price(kind, open_, found, signature))
+                charge = self._pricing.of_pod(kind, open_, found.picks, self.state.units_of(signature))
+                yield _Option(kind, node, found, open_, charge)
             if not ranked:
                 self.outcome.stuck = kind
             if hopeless or self._commuting or self._greedy:
@@ -204,38 +196,6 @@ class Placer:
                 promise=True,
             )
         return found
-
-    def _price(self, kind: int, open_: tuple[int, ...], found: Found, signature: Signature) -> Charge:
-        total = dict(self._by_plugins[kind])
-        units = self.state.units_of(signature)
-        for at, picks in zip(open_, found.picks, strict=True):
-            requests = self._gang.kinds[kind].asks[at].requests
-            marks: set[metering.Mark] = set()
-            for pick in picks:
-                option = requests[pick.request].options[pick.option]
-                price = self._charged(option, units[pick.at].trait.prices[self._ask[option.ask]])
-                marks |= price.marks
-                for meter, amount in price.amounts:
-                    total[meter] = total.get(meter, 0) + amount
-            for meter, _ in marks:
-                total[meter] = total.get(meter, 0) + 1
-        return total
-
-    def _plugged(self, kind: PodKind) -> Charge:
-        """Return what every pod of a kind costs for its resources of device plugins, wherever it goes."""
-        demand = kind.members[0]
-        return holdings.charge(self._traits.need.meters, holdings.by_plugins(demand.pod.requests, demand.by_devices))
-
-    def _charged(self, option: Option, price: Price) -> Price:
-        """Return what of a price is charged: under admin access, only what meters charge there."""
-        if not option.admin:
-            return price
-        meters = self._traits.need.meters.meters
-        paid = {name for name, meter in meters.items() if meter.admin_access is AdminAccess.CHARGE}
-        return Price(
-            tuple(part for part in price.amounts if part[0] in paid),
-            frozenset(mark for mark in price.marks if mark[0] in paid),
-        )
 
     def _commutes(self) -> bool:
         """Return whether the order of pods does not matter, so that one order is enough.
@@ -347,117 +307,25 @@ class Placer:
         self._moved[before] -= 1
         self._moved[after] += 1
         for kind in range(len(self._total)):
-            self._total[kind] += self._rooms_for(kind, after) - self._rooms_for(kind, before)
-        self._devices += self._counts(after).own - self._counts(before).own
+            self._total[kind] += self._rooms.of(kind, after) - self._rooms.of(kind, before)
+        self._devices += self._rooms.counts(after).own - self._rooms.counts(before).own
 
     def _all_rooms(self, kind: int) -> int:
-        return sum(self._rooms_for(kind, signature) * len(nodes) for signature, nodes in self.state.groups.items())
-
-    def _rooms_for(self, kind: int, signature: Signature) -> int:
-        """Return for how many pods of a kind a node has enough at most, by counting resources and devices."""
-        key = (kind, signature)
-        if key not in self._rooms:
-            self._rooms[key] = self._counted_rooms(kind, signature)
-        return self._rooms[key]
-
-    def _counted_rooms(self, kind: int, signature: Signature) -> int:
-        if kind not in signature.kinds:
-            return 0
-        described = self._gang.kinds[kind]
-        rooms = self.state.rooms(described, signature)
-        most = len(described.members) if rooms is None else min(rooms, len(described.members))
-        needs = self._own_needs[kind]
-        counts = self._counts(signature)
-        if counts.unknown & needs.keys():
-            return most
-        for ask, count in needs.items():
-            most = min(most, counts.matching[ask] // count)
-        if len(needs) > 1:
-            rows = [unit.trait.answers for unit in self.state.units_of(signature) if not unit.use.taken]
-            matching = sum(any(row[ask] is Answer.YES for ask in needs) for row in rows)
-            most = min(most, matching // sum(needs.values()))
-        return most
-
-    def _counts(self, signature: Signature) -> "_Counts":
-        """Return the free devices of a node by what they do for. Of one that can be shared there is no end."""
-        known = self._counted.get(signature)
-        if known is None:
-            units = self.state.units_of(signature)
-            free = [(code, unit) for code, unit in zip(signature.face.codes, units, strict=True) if not unit.use.taken]
-            rows = [(code, unit.trait.answers, unit.trait.shared) for code, unit in free]
-            asks = range(len(self._traits.need.asks))
-            known = self._counted[signature] = _Counts(
-                matching=tuple(sum(row[ask] is Answer.YES for _, row, _ in rows) for ask in asks),
-                own=sum(Answer.YES in row for code, row, _ in rows if boards.is_local(code)),
-                unknown=frozenset(
-                    ask
-                    for ask in asks
-                    if any(
-                        not isinstance(row[ask], Answer) or (many and row[ask] is Answer.YES) for _, row, many in rows
-                    )
-                ),
-            )
-        return known
-
-    def _needs(self, kind: PodKind) -> dict[int, int]:
-        """Return per ask the devices that every pod of the kind needs; shared claims are not needed by each.
-
-        Requests with alternatives, for all devices or with admin access may do with others, or with none of their own.
-        """
-        needs: dict[int, int] = {}
-        for wanted in kind.wanted[0]:
-            if wanted.shared is None:
-                for request in wanted.ask.requests:
-                    if len(request.options) == 1 and request.options[0].plain:
-                        ask = self._ask[request.options[0].ask]
-                        needs[ask] = needs.get(ask, 0) + request.least
-        return {ask: count for ask, count in needs.items() if count > 0}
-
-    def _least_devices(self, kind: PodKind) -> int:
-        """Return how many devices of its own every pod of the kind takes at least, whichever they are."""
-        own = (wanted.ask for wanted in kind.wanted[0] if wanted.shared is None)
-        requests = (request for claim in own for request in claim.requests)
-        return sum(
-            max(0, min((option.count if option.plain else 0 for option in request.options), default=0))
-            for request in requests
-        )
+        return sum(self._rooms.of(kind, signature) * len(nodes) for signature, nodes in self.state.groups.items())
 
     def _at_least(self) -> Charge:
         """Return the charge so far and the lowest that the rest may cost."""
         rest = (
             {meter: amount * left for meter, amount in cheapest.items()}
-            for cheapest, left in zip(self._cheapest, self._left, strict=True)
+            for cheapest, left in zip(self._pricing.least, self._left, strict=True)
             if left
         )
         return metering.added((self._charge, *rest))
 
-    def _least(self, kind: int) -> Charge:
-        """Return what a pod costs at least: its own claims on any device that does for them, and device plugins."""
-        own = (wanted.ask for wanted in self._gang.kinds[kind].wanted[0] if wanted.shared is None)
-        return metering.added((self._by_plugins[kind], *(self._least_of(claim) for claim in own)))
-
-    def _least_of(self, claim: ClaimAsk) -> Charge:
-        total: dict[MeterName, int] = {}
-        marks: dict[metering.Mark, bool] = {}
-        for request in claim.requests:
-            if len(request.options) != 1 or request.options[0].mode is Mode.ALL:
-                continue
-            option = request.options[0]
-            ask = self._ask[option.ask]
-            prices = [self._charged(option, t.prices[ask]) for t in self._traits.known if t.answers[ask] is Answer.YES]
-            for meter in {meter for price in prices for meter, _ in price.amounts}:
-                lowest = min(dict(price.amounts).get(meter, 0) for price in prices)
-                total[meter] = total.get(meter, 0) + lowest * max(0, option.count)
-            if prices and option.count > 0:
-                marks.update(dict.fromkeys(frozenset.intersection(*(price.marks for price in prices)), True))
-        for meter, _ in marks:
-            total[meter] = total.get(meter, 0) + 1
-        return total
-
     def _scarcity(self, kind: int) -> tuple[int, int, int]:
         """Return the sort key of kinds: those with the fewest nodes first, then those that need the most devices."""
         described = self._gang.kinds[kind]
-        nodes = sum(len(group) for signature, group in self.state.groups.items() if self._rooms_for(kind, signature))
+        nodes = sum(len(group) for signature, group in self.state.groups.items() if self._rooms.of(kind, signature))
         return (nodes, -described.devices, kind)
 
 

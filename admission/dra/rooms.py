@@ -1,0 +1,99 @@
+"""For how many pods nodes have room at most, by counting resources and devices: never too few, at times too many."""
+
+from dataclasses import dataclass
+
+from admission.dra import boards
+from admission.dra.demands import Gang, PodKind
+from admission.dra.states import Signature, State
+from admission.dra.traits import Answer, Traits
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Free devices of one node: per ask; its own, for any ask; and the asks of which some device stops the search."""
+
+    matching: tuple[int, ...]
+    own: int
+    unknown: frozenset[int]
+
+
+class Rooms:
+    """Counts for one gang. Kinds of pods go by their numbers."""
+
+    def __init__(self, gang: Gang, state: State, traits: Traits) -> None:
+        self._gang = gang
+        self._state = state
+        self._traits = traits
+        self._ask = traits.asks
+        self._own_needs = [self._needs(kind) for kind in gang.kinds]
+        self._rooms: dict[tuple[int, Signature], int] = {}
+        self._counted: dict[Signature, Counts] = {}
+
+    def of(self, kind: int, signature: Signature) -> int:
+        """Return for how many pods of a kind a node has enough at most, by counting resources and devices."""
+        key = (kind, signature)
+        if key not in self._rooms:
+            self._rooms[key] = self._counted_rooms(kind, signature)
+        return self._rooms[key]
+
+    def counts(self, signature: Signature) -> Counts:
+        """Return the free devices of a node by what they do for. Of one that can be shared there is no end."""
+        known = self._counted.get(signature)
+        if known is None:
+            units = self._state.units_of(signature)
+            free = [(code, unit) for code, unit in zip(signature.face.codes, units, strict=True) if not unit.use.taken]
+            rows = [(code, unit.trait.answers, unit.trait.shared) for code, unit in free]
+            asks = range(len(self._traits.need.asks))
+            known = self._counted[signature] = Counts(
+                matching=tuple(sum(row[ask] is Answer.YES for _, row, _ in rows) for ask in asks),
+                own=sum(Answer.YES in row for code, row, _ in rows if boards.is_local(code)),
+                unknown=frozenset(
+                    ask
+                    for ask in asks
+                    if any(
+                        not isinstance(row[ask], Answer) or (many and row[ask] is Answer.YES) for _, row, many in rows
+                    )
+                ),
+            )
+        return known
+
+    def needed(self, kind: PodKind) -> int:
+        """Return how many devices of its own every pod of the kind takes at least, whichever they are."""
+        own = (wanted.ask for wanted in kind.wanted[0] if wanted.shared is None)
+        requests = (request for claim in own for request in claim.requests)
+        return sum(
+            max(0, min((option.count if option.plain else 0 for option in request.options), default=0))
+            for request in requests
+        )
+
+    def _counted_rooms(self, kind: int, signature: Signature) -> int:
+        if kind not in signature.kinds:
+            return 0
+        described = self._gang.kinds[kind]
+        rooms = self._state.rooms(described, signature)
+        most = len(described.members) if rooms is None else min(rooms, len(described.members))
+        needs = self._own_needs[kind]
+        counts = self.counts(signature)
+        if counts.unknown & needs.keys():
+            return most
+        for ask, count in needs.items():
+            most = min(most, counts.matching[ask] // count)
+        if len(needs) > 1:
+            rows = [unit.trait.answers for unit in self._state.units_of(signature) if not unit.use.taken]
+            matching = sum(any(row[ask] is Answer.YES for ask in needs) for row in rows)
+            most = min(most, matching // sum(needs.values()))
+        return most
+
+    def _needs(self, kind: PodKind) -> dict[int, int]:
+        """Return per ask the devices that every pod of the kind needs; shared claims are not needed by each.
+
+        Requests with alternatives, for all devices or with admin access may do with others, or with none of their own.
+        """
+        needs: dict[int, int] = {}
+        for wanted in kind.wanted[0]:
+            if wanted.shared is None:
+                for request in wanted.ask.requests:
+                    if len(request.options) == 1 and request.options[0].plain:
+                        ask = self._ask[request.options[0].ask]
+                        needs[ask] = needs.get(ask, 0) + request.least
+        return {ask: count for ask, count in needs.items() if count > 0}
