@@ -22,6 +22,7 @@ from admission.api.reports import QueueReport
 from admission.cluster import installing, kinds, namespaces, registering, watching
 from admission.cluster.connecting import Connection
 from admission.cluster.credentials import Place
+from admission.cluster.keeping import QueueKeeper
 from admission.cluster.leases import Durations, Lease
 from admission.cluster.patching import PodWriter
 from admission.cluster.reporting import Reporter
@@ -168,6 +169,7 @@ def _desk(parts: Parts, ledger: SqlLedger, outbox: Outbox, epoch: int) -> Desk:
         reports=outbox,
         ledger=ledger,
         scheduler=parts.versions,
+        queues=QueueKeeper(parts.connection),
     )
     actor = f"{parts.user}@{socket.gethostname()}/{os.getpid()}"
     return Desk(ports=ports, actor=actor, epoch=epoch, steps=settings.steps, writes=settings.writes)

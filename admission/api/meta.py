@@ -35,6 +35,7 @@ class Meta:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     owners: tuple[Owner, ...] = ()
+    finalizers: tuple[str, ...] = ()
     created: datetime = EPOCH
     deleted: datetime | None = None
 
@@ -79,6 +80,7 @@ def decode(reader: Reader) -> Meta:
         labels=meta.pairs("labels"),
         annotations=meta.pairs("annotations"),
         owners=tuple(map(_owner, meta.children("ownerReferences"))),
+        finalizers=meta.texts("finalizers"),
         created=meta.time("creationTimestamp") or EPOCH,
         deleted=meta.time("deletionTimestamp"),
     )

@@ -25,6 +25,9 @@ REQUEUED = "muster.dev/requeued"
 PLACEMENT = "muster.dev/placement"
 """Annotation of a claim that Muster has given devices, or has taken them back from: which, and when."""
 
+IN_USE = "muster.dev/in-use"
+"""Finalizer of a Queue: it stays while its gangs, or those of a queue below it, have anything."""
+
 MANAGED_BY = "app.kubernetes.io/managed-by"
 """Label that tells the Gangs that Muster made from those that users wrote."""
 

@@ -22,6 +22,7 @@ class Snapshot:
     """Everything that a cycle may read. Namespaced objects are keyed `namespace/name`, jobs and pods by UID.
 
     malformed: objects that could not be read, by (kind, key); they take no part in decisions and are reported.
+    unread_queues: the metadata of such queues, which can be deleted all the same.
     """
 
     nodes: Mapping[NodeName, Node] = field(default_factory=dict)
@@ -39,3 +40,4 @@ class Snapshot:
     policies: Mapping[str, Meta] = field(default_factory=dict)
     """ClaimPolicies by name; nothing but their metadata is read yet."""
     malformed: Mapping[tuple[str, str], MalformedObjectError] = field(default_factory=dict)
+    unread_queues: Mapping[QueueName, Meta] = field(default_factory=dict)

@@ -46,6 +46,8 @@ class Store:
         if self._snapshot is None:
             fields: dict[str, Any] = {kind.field: table.freeze() for kind, table in self.tables.items() if kind.field}
             malformed = {key: error for table in self.tables.values() for key, error in table.malformed().items()}
+            queues = self.tables.get(kinds.QUEUES)
+            fields["unread_queues"] = queues.unread() if queues else {}
             self._snapshot = Snapshot(**fields, malformed=malformed)
         return self._snapshot
 

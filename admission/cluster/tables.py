@@ -5,15 +5,22 @@ kind that changed since the last one, and nothing for the others.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from admission.api import meta
-from admission.api.reading import Json
+from admission.api.meta import Meta
+from admission.api.reading import Json, Reader
 from admission.cluster.kinds import Kind
 from admission.errors import Flaw, MalformedObjectError
 
 Changed = Callable[[Kind, str], None]
 """Called with the key of every object that was added, changed or removed."""
+
+
+class _Malformed(NamedTuple):
+    name: str
+    meta: Meta
+    error: MalformedObjectError
 
 
 class Table:
@@ -28,7 +35,7 @@ class Table:
         self._objects: dict[str, Any] = {}
         self._frozen = False
         self._versions: dict[str, str] = {}
-        self._malformed: dict[str, tuple[str, MalformedObjectError]] = {}
+        self._malformed: dict[str, _Malformed] = {}
 
     def put(self, obj: Json) -> str:
         """Take an object over, unless this version of it is known, and return its key; empty when it has none."""
@@ -78,7 +85,11 @@ class Table:
 
     def malformed(self) -> dict[tuple[str, str], MalformedObjectError]:
         """Return what cannot be read, by kind and `namespace/name`."""
-        return {(self.kind.name, name): error for name, error in self._malformed.values()}
+        return {(self.kind.name, found.name): found.error for found in self._malformed.values()}
+
+    def unread(self) -> dict[str, Meta]:
+        """Return the metadata of what cannot be read, by `namespace/name`."""
+        return {found.name: found.meta for found in self._malformed.values()}
 
     def _key(self, obj: Json) -> str:
         if self.kind.by_uid:
@@ -89,7 +100,7 @@ class Table:
         # The last readable version goes too: decisions must not rest on what is no longer so.
         if key in self._objects:
             del self._thawed()[key]
-        self._malformed[key] = (meta.name_in(obj), error)
+        self._malformed[key] = _Malformed(meta.name_in(obj), meta.decode(Reader(obj)), error)
 
     def _forget(self, key: str) -> None:
         if self._versions.pop(key, None) is None:

@@ -22,7 +22,7 @@ from admission.dra.metering import Meters
 from admission.dra.releases import Profile
 from admission.dra.selecting import Selectors
 from admission.errors import GoneError, MendError, RetryError
-from admission.flow import bookkeeping, evicting, granting, notices, spending, writing
+from admission.flow import bookkeeping, evicting, granting, keeping, notices, spending, writing
 from admission.flow.desks import Desk, Facts, Result
 from admission.policy import (
     deciding,
@@ -65,13 +65,16 @@ async def run(desk: Desk, now: datetime) -> Result:
         await evicting.resume_jobs(desk, facts)
         await bookkeeping.release(desk, facts)
         facts = _regrouped(desk, facts)
+        await keeping.let_go(desk, facts)
 
     # 3. Finish what was granted and is not placed yet. Not from a book that may be out of date.
     if not desk.away:
         begun = (group for group in facts.groups if group.uid not in facts.taken_back)
         await writing.open_gates(desk, [pair for group in begun for pair in following.unfinished(group)])
 
-    # 4. Decide about what waits, in order. A pure function of the snapshot and the books, off the event loop.
+    # 4. Decide about what waits, in order. A pure function of the snapshot and the books, off the event loop. A queue
+    # that is granted anything is to stay while that is open, even if it is deleted.
+    await keeping.keep(desk, facts)
     await spending.read(desk, facts)
     balances = spending.balances(desk, facts)
     decisions = await asyncio.to_thread(_decide, desk, facts, balances)
@@ -93,7 +96,7 @@ async def _gather(desk: Desk, snapshot: Snapshot, now: datetime) -> Facts:
     facts = Facts(
         snapshot=snapshot,
         sight=Sight.of(snapshot, meters),
-        tree=Tree.of(lingering.placed(snapshot, desk.gone)),
+        tree=Tree.of(snapshot.queues.values(), desk.gone.values()),
         meters=meters,
         now=now,
         profile=profile,

@@ -17,7 +17,7 @@ from admission.dra.releases import Profile
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
 from admission.flow import choosing, memory, notices
-from admission.flow.ports import Fences, Ledger, Pods, Reports, Scheduler, View, Workloads
+from admission.flow.ports import Fences, Ledger, Pods, Queues, Reports, Scheduler, View, Workloads
 from admission.policy import protection
 from admission.policy.backoffs import Backoff
 from admission.policy.deciding import Decision
@@ -44,6 +44,7 @@ class Ports:
     ledger: Ledger
     scheduler: Scheduler = memory.NEWEST
     fences: Fences = field(default_factory=memory.Fences)
+    queues: Queues = memory.UNKEPT
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,6 +92,8 @@ class Desk:
     """The queues of the last cycle."""
     gone: Mapping[QueueName, Queue] = field(default_factory=dict)
     """Queues that this leader has seen go; what they still use counts where they were."""
+    kept: dict[Uid, str] = field(default_factory=dict)
+    """Queues that the finalizer was put on, or would not take, with the version that they had then."""
     world: World | None = None
     """The world of the last cycle; what has not changed since is taken from it."""
     appraisal: Appraisal = appraising.NOTHING

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from fractions import Fraction
+from typing import Any
 
 from admission.api import names
 from admission.api.claims import AllocatedDevice, Allocation, Claim
@@ -19,6 +20,7 @@ from admission.api.gangs import Gang, GangReport
 from admission.api.meta import Meta, Owner
 from admission.api.names import MeterName, NodeName, QueueName, Uid
 from admission.api.pods import Pod
+from admission.api.queues import Queue
 from admission.api.reports import ConditionReport, Notice, QueueReport
 from admission.api.selectors import NodeSelector, NodeTerm, Requirement
 from admission.api.snapshot import Snapshot
@@ -79,8 +81,21 @@ class Fences:
         self.wanted = drivers
 
 
+class Unkept:
+    """The port Queues where nobody deletes one."""
+
+    async def keep(self, queue: Meta) -> None:
+        """Do nothing."""
+
+    async def let_go(self, queue: Meta) -> None:
+        """Do nothing."""
+
+
+UNKEPT = Unkept()
+
+
 class Cluster:
-    """A cluster in memory: the ports View, Pods and Reports of one cycle after the other."""
+    """A cluster in memory: the ports View, Pods, Workloads, Queues and Reports of one cycle after the other."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._rest = snapshot
@@ -134,6 +149,29 @@ class Cluster:
     async def resume(self, job: Job) -> None:
         left = {key: value for key, value in job.meta.annotations.items() if key != names.REQUEUED}
         self._jobs[job.meta.uid] = replace(job, suspended=False, meta=replace(job.meta, annotations=left))
+
+    # Queues
+
+    async def keep(self, queue: Meta) -> None:
+        known = self._rest.queues.get(QueueName(queue.name))
+        if known is not None and known.meta.deleted is None and names.IN_USE not in known.meta.finalizers:
+            self._put_queue(known, finalizers=(*known.meta.finalizers, names.IN_USE))
+
+    async def let_go(self, queue: Meta) -> None:
+        known = self._rest.queues.get(QueueName(queue.name))
+        if known is not None:
+            self._put_queue(known, finalizers=tuple(name for name in known.meta.finalizers if name != names.IN_USE))
+
+    def delete_queue(self, name: QueueName, at: datetime) -> None:
+        """Delete a queue as the API server does: it goes when it has no finalizers any more."""
+        self._put_queue(self._rest.queues[name], deleted=at)
+
+    def _put_queue(self, queue: Queue, **changes: Any) -> None:
+        changed = replace(queue, meta=replace(queue.meta, **changes))
+        queues = {**self._rest.queues, queue.name: changed}
+        if changed.meta.deleted is not None and not changed.meta.finalizers:
+            del queues[queue.name]
+        self._rest = replace(self._rest, queues=queues)
 
     # Reports
 

@@ -11,6 +11,7 @@ from typing import Protocol
 from admission.api.claims import Claim
 from admission.api.entries import BudgetShare, Entry, Posted, UsageInterval
 from admission.api.gangs import GangReport
+from admission.api.meta import Meta
 from admission.api.names import NodeName
 from admission.api.pods import Pod
 from admission.api.reading import Json
@@ -102,6 +103,21 @@ class Workloads(Protocol):
 
     async def resume(self, job: Job) -> None:
         """Let a Job that was suspended so make its pods again. Harmless when it is gone or was resumed."""
+        ...
+
+
+class Queues(Protocol):
+    """The finalizer `muster.dev/in-use`, which keeps a Queue that is deleted until its gangs have ended."""
+
+    async def keep(self, queue: Meta) -> None:
+        """Put the finalizer on a Queue. Harmless when it is there, or when the queue is being deleted or gone.
+
+        Raises RetryError when it may succeed later, MendError (ForbiddenError, say) when it will not.
+        """
+        ...
+
+    async def let_go(self, queue: Meta) -> None:
+        """Take the finalizer from a Queue that is being deleted; raises as `keep`. Harmless when it is gone."""
         ...
 
 

@@ -1,13 +1,20 @@
-"""Queues that are gone while their gangs run: they keep their place in the tree, so that nothing gets free by it.
+"""Queues that are deleted while their gangs run: they keep their place in the tree, so that nothing gets free by it.
 
-Without them, what a deleted queue has borrowed, or spent of a budget above it, would count against nobody, and its
-siblings could take it once more. It is so as well where an edit has left a queue that cannot be read. The ledger does
-not say who was whose parent: a leader keeps what it has seen go, the next one does not know of it.
+Without them, what a deleted queue has borrowed would count against nobody, and its siblings could take it once more.
+The ledger does not say who was whose parent, so the Queue itself has to stay: it carries the finalizer
+`muster.dev/in-use` while it, or a queue below it, has anything open in the books. (Kueue keeps a ClusterQueue so, with
+`kueue.x-k8s.io/resource-in-use`.)
+
+Somebody may take the finalizer away, and an edit may leave a queue that cannot be read. Then a leader keeps what it has
+seen go, and the next one does not know of it. So it is with what a queue that is gone has spent of a budget above it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from admission.api import names
+from admission.api.entries import Placement
+from admission.api.meta import Meta
 from admission.api.names import QueueName
 from admission.api.queues import Queue
 from admission.api.snapshot import Snapshot
@@ -24,13 +31,38 @@ def after(snapshot: Snapshot, *, seen: Queues, gone: Queues) -> dict[QueueName, 
     return {name: _without_promises(queue, snapshot) for name, queue in left.items()}
 
 
-def placed(snapshot: Snapshot, gone: Queues) -> list[Queue]:
-    """Return the queues to make the tree of: of those that are gone, the ones that none that is there has as parent.
+def unkept(snapshot: Snapshot) -> list[Meta]:
+    """Return the queues that do not carry the finalizer yet; one that is being deleted takes none any more."""
+    return [
+        queue.meta
+        for queue in snapshot.queues.values()
+        if names.IN_USE not in queue.meta.finalizers and queue.meta.deleted is None
+    ]
 
-    The children of the others have to be told that their parent is missing.
+
+def unused(snapshot: Snapshot, gone: Queues, placements: Iterable[Placement]) -> list[Meta]:
+    """Return the queues that are being deleted, and wait for nothing but Muster's finalizer, which can go.
+
+    A queue that cannot be read is deleted like any other.
     """
-    parents = {queue.parent for queue in snapshot.queues.values()}
-    return [*snapshot.queues.values(), *(queue for name, queue in gone.items() if name not in parents)]
+    metas = [*(queue.meta for queue in snapshot.queues.values()), *snapshot.unread_queues.values()]
+    waiting = [meta for meta in metas if meta.deleted is not None and names.IN_USE in meta.finalizers]
+    if not waiting:
+        return []
+    queues = {**gone, **snapshot.queues}
+    used = {name for placement in placements for name in _upwards(placement.queue, queues)}
+    return [meta for meta in waiting if meta.name not in used]
+
+
+def _upwards(queue: QueueName, queues: Queues) -> Iterator[QueueName]:
+    """Yield a queue and those above it as they are declared, though they may have no place in the tree."""
+    seen: set[QueueName] = set()
+    above: QueueName | None = queue
+    while above is not None and above not in seen:
+        seen.add(above)
+        yield above
+        declared = queues.get(above)
+        above = declared.parent if declared is not None else None
 
 
 def _without_promises(queue: Queue, snapshot: Snapshot) -> Queue:

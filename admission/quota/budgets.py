@@ -294,7 +294,7 @@ class _Line:
 
 
 class _Lines:
-    """A line for every budget of an active queue that has such a span: its present period, or the next one."""
+    """A line for every budget of a queue with a place that has such a span: its present period, or the next one."""
 
     def __init__(
         self, tree: Tree, now: datetime, span: Callable[[Budget, datetime], Span | None], *scopes: Scope
@@ -302,7 +302,7 @@ class _Lines:
         asked = {
             name: [budget for budget in queue.budgets if budget.scope in scopes]
             for name, queue in tree.queues.items()
-            if queue.budgets and tree.active(name)
+            if queue.budgets and name in tree.placed
         }
         calendars = {_calendar(budget): budget for budgets in asked.values() for budget in budgets}
         spans = {calendar: span(budget, now) for calendar, budget in calendars.items()}
@@ -328,7 +328,7 @@ class _Lines:
         """Return those of a meter that bind a queue: its own, then those of the queues above it."""
         key = (queue, meter)
         if key not in self._bindings:
-            above = self._tree.path(queue) if self._tree.active(queue) else ()
+            above = self._tree.bearing(queue)
             self._bindings[key] = tuple(line for name in above for line in self.of(name) if line.budget.meter == meter)
         return self._bindings[key]
 

@@ -103,7 +103,7 @@ class Tournament(Generic[W]):
     def _update(self, queue: QueueName) -> None:
         """Enter a queue, and those above it, anew into the contest with their siblings."""
         tree = self._shares.tree
-        for name in tree.path(queue) if tree.active(queue) else (queue,):
+        for name in tree.path(queue):
             best = self._best(name)
             contest = self._contests[tree.parents.get(name)]
             if best is None:

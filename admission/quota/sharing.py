@@ -47,7 +47,7 @@ _EARLIEST = datetime(2, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """How the queues of a tree share. weights and half_lives: of the active queues whose share matters."""
+    """How the queues of a tree share. weights and half_lives: of the queues whose share matters."""
 
     weights: Mapping[QueueName, Fraction]
     half_lives: Mapping[QueueName, timedelta]
@@ -171,7 +171,7 @@ class Shares:
         return self._capacities[key]
 
     def _move(self, queue: QueueName, charge: Charge, sign: int) -> None:
-        for name in self.tree.path(queue) if self._rules.weights and self.tree.active(queue) else ():
+        for name in self.tree.bearing(queue) if self._rules.weights else ():
             self._shares.pop(name, None)
             for meter, amount in charge.items():
                 self._present[name][meter] += sign * amount
@@ -180,7 +180,7 @@ class Shares:
         for queue, amounts in usage.items():
             self._move(queue, amounts, 1)
         for (queue, meter, half_life), amount in (memory.use if memory else {}).items():
-            for name in self.tree.path(queue) if self.tree.active(queue) else ():
+            for name in self.tree.bearing(queue):
                 if self._rules.half_lives.get(name) == half_life:
                     self._decayed[name][meter] += amount
         for queue in self.tree.order:

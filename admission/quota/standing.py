@@ -2,7 +2,7 @@
 
 A `Standing` is made from the tree and what is reserved and used. It is then asked and told in turn: `charge_fits`,
 `take`, and `give_back` to undo what was taken. The rules are those of `lending`. A meter that neither the queue nor any
-queue around it mentions is 0, and what an inactive queue uses counts against nobody.
+queue around it mentions is 0. An inactive queue may take nothing; what it uses counts as `Tree.bearing` says.
 
 Making one costs a step for every quota and every use; the first question about a meter a step for every queue; each
 further one a step for every level of the tree.
@@ -39,8 +39,11 @@ class Standing:
         for name, number in self._numbers.items():
             for meter, quota in tree.quotas[name].items():
                 self._quotas.setdefault(meter, {})[number] = quota
-            for meter, amount in usage.get(name, {}).items():
-                self._usage.setdefault(meter, {})[number] = amount
+        for name, amounts in usage.items():
+            bearers = tree.bearing(name)
+            for meter, amount in amounts.items() if bearers else ():
+                number, used = self._numbers[bearers[0]], self._usage.setdefault(meter, {})
+                used[number] = used.get(number, 0) + amount
 
     def copy(self) -> Self:
         """Return a standing of its own, for trying something out; what never changes is shared."""
@@ -56,26 +59,24 @@ class Standing:
 
     def margin(self, queue: QueueName, meter: MeterName) -> int:
         """Return what is available, below 0 by what must at least be given back before anything is."""
-        number = self._numbers.get(queue)
-        return 0 if number is None else self._column(meter).available(number)
+        return self._column(meter).available(self._numbers[queue]) if self.tree.active(queue) else 0
 
     def potential(self, queue: QueueName, meter: MeterName) -> int:
         """Return what the queue could take if nobody used anything; 0 when it is inactive."""
-        number = self._numbers.get(queue)
-        return 0 if number is None else self._column(meter).potential(number)
+        return self._column(meter).potential(self._numbers[queue]) if self.tree.active(queue) else 0
 
     def charge_fits(self, queue: QueueName, charge: Charge) -> Shortage | None:
         """Return None when the queue may take the whole charge, else the first meter that is short."""
-        number = self._numbers.get(queue)
-        if number is None:
+        if not self.tree.active(queue):
             return Shortage(queue=queue, meter=None)
+        number = self._numbers[queue]
         for meter, needed in sorted(charge.items()):
             if needed > max(0, self._column(meter).available(number)):
                 return self._shortage(queue, meter, needed)
         return None
 
     def take(self, queue: QueueName, charge: Charge) -> None:
-        """Count a charge as used by the queue, whether it fits or not. Of an inactive queue nothing is counted."""
+        """Count a charge as used by the queue, whether it fits or not. Of one without a place nothing is counted."""
         number = self._numbers.get(queue)
         if number is not None:
             for meter, amount in charge.items():

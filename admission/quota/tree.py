@@ -1,10 +1,12 @@
 """The tree of queues: who is whose parent, and which queues cannot take part.
 
-Nothing here raises: a queue whose place in the tree is wrong is inactive, and says why and what would mend it. What a
-queue may take is in `available`.
+Nothing here raises: a queue whose place in the tree is wrong, or that is being deleted, is inactive, and says why and
+what would mend it. An inactive queue takes nothing more, but what it uses goes on to count against those above it, as
+far as there are any: a missing parent has none above it, and in a circle nobody knows who is above. What a queue may
+take is in `available`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
@@ -23,6 +25,8 @@ class Inactive(StrEnum):
     """The queue is its own ancestor."""
     MISSING_PARENT = "ParentMissing"
     TOO_DEEP = "TooDeep"
+    TERMINATING = "Terminating"
+    """The queue is being deleted. Kueue calls it so, too (ClusterQueue, condition Active)."""
     ANCESTOR = "AncestorInactive"
     """The queue is right, but one above it is not."""
 
@@ -37,7 +41,10 @@ class QueueFlaw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tree:
-    """All queues and their places. parents, children and order: of active queues only; a parent before its children."""
+    """All queues and their places. parents, children and order: of queues that have one; a parent before its children.
+
+    placed: the queues of `order`. Those of them that are being deleted, and the queues below them, stand in `flaws`.
+    """
 
     queues: Mapping[QueueName, Queue] = field(default_factory=dict)
     parents: Mapping[QueueName, QueueName] = field(default_factory=dict)
@@ -45,28 +52,36 @@ class Tree:
     quotas: Mapping[QueueName, Mapping[MeterName, Quota]] = field(default_factory=dict)
     flaws: Mapping[QueueName, QueueFlaw] = field(default_factory=dict)
     order: tuple[QueueName, ...] = ()
+    placed: frozenset[QueueName] = frozenset()
 
     @classmethod
-    def of(cls, queues: Iterable[Queue]) -> Self:
-        """Return the tree of these queues; the flawed ones stand in `flaws`. Of two with one name the last counts."""
-        by_name = {queue.name: queue for queue in sorted(queues, key=lambda queue: queue.name)}
+    def of(cls, queues: Iterable[Queue], gone: Iterable[Queue] = ()) -> Self:
+        """Return the tree of these queues; the flawed ones stand in `flaws`. Of two with one name the last counts.
+
+        gone: queues of other names that are not there any more, but keep their place; for those below them they are
+        missing.
+        """
+        absent = {queue.name: queue for queue in gone}
+        by_name = {queue.name: queue for queue in sorted([*queues, *absent.values()], key=lambda queue: queue.name)}
         parents = {name: queue.parent for name, queue in by_name.items() if queue.parent is not None}
         depths = _depths(by_name, _children(parents))
         deep = {name: _too_deep(name, depth) for name, depth in depths.items() if depth > MAX_DEPTH}
         rootless = _rootless({name: parent for name, parent in parents.items() if name not in depths})
         order = tuple(name for name in depths if name not in deep)
         places = {name: parents[name] for name in sorted(order) if name in parents}
+        stopped = _stopped([by_name[name] for name in order], absent)
         return cls(
             queues=by_name,
             parents=places,
             children=_children(places),
             quotas={name: {quota.meter: quota for quota in queue.quotas} for name, queue in by_name.items()},
-            flaws=dict(sorted((deep | rootless).items())),
+            flaws=dict(sorted((deep | rootless | stopped).items())),
             order=order,
+            placed=frozenset(order),
         )
 
     def active(self, queue: QueueName) -> bool:
-        """Return whether the queue exists and has its place."""
+        """Return whether the queue exists, has its place, and neither it nor one above it is being deleted."""
         return queue in self.queues and queue not in self.flaws
 
     def path(self, queue: QueueName) -> tuple[QueueName, ...]:
@@ -75,6 +90,19 @@ class Tree:
         while (parent := self.parents.get(path[-1])) is not None:
             path.append(parent)
         return tuple(path)
+
+    def bearing(self, queue: QueueName) -> tuple[QueueName, ...]:
+        """Return the queues against which it counts what a queue uses: itself and those above it, up to its root.
+
+        Of a queue that has no place, as it is too deep, the nearest above it that has one, and those above that.
+        """
+        seen: set[QueueName] = set()
+        place: QueueName | None = queue
+        while place is not None and place not in self.placed and place not in seen:
+            seen.add(place)
+            declared = self.queues.get(place)
+            place = declared.parent if declared is not None else None
+        return self.path(place) if place is not None and place in self.placed else ()
 
 
 def _children(parents: Mapping[QueueName, QueueName]) -> dict[QueueName, tuple[QueueName, ...]]:
@@ -104,6 +132,26 @@ def _too_deep(name: QueueName, depth: int) -> QueueFlaw:
         message=f"queue {name} is {depth} levels deep, at most {MAX_DEPTH} are supported;"
         " give it or a queue above it a parent nearer to the root",
     )
+
+
+def _stopped(placed: Iterable[Queue], absent: Collection[QueueName]) -> dict[QueueName, QueueFlaw]:
+    """Return why queues that have their place take nothing: they are being deleted, or one above them is, or is gone.
+
+    placed: a parent before its children.
+    """
+    flaws: dict[QueueName, QueueFlaw] = {}
+    whys: dict[QueueName, str] = {}
+    for queue in placed:
+        name, parent = queue.name, queue.parent
+        if queue.meta.deleted is not None and name not in absent:
+            flaws[name], whys[name] = _terminating(name), f"queue {name} is being deleted"
+        elif parent is None:
+            continue
+        elif parent in absent:
+            flaws[name], whys[name] = _missing(name, parent), f"parent {parent} of queue {name} does not exist"
+        elif parent in whys:
+            flaws[name], whys[name] = _above(name, whys[parent]), whys[parent]
+    return flaws
 
 
 def _rootless(parents: Mapping[QueueName, QueueName]) -> dict[QueueName, QueueFlaw]:
@@ -137,6 +185,14 @@ def _missing(name: QueueName, parent: QueueName) -> QueueFlaw:
     )
 
 
+def _terminating(name: QueueName) -> QueueFlaw:
+    return QueueFlaw(
+        reason=Inactive.TERMINATING,
+        message=f"queue {name} is being deleted and takes no new gangs; name another queue, or create it anew when it"
+        " is gone",
+    )
+
+
 def _cycles(loop: list[QueueName]) -> dict[QueueName, QueueFlaw]:
     return {
         name: QueueFlaw(
@@ -156,5 +212,6 @@ def _circle(loop: list[QueueName], start: int) -> str:
 
 def _above(name: QueueName, why: str) -> QueueFlaw:
     return QueueFlaw(
-        reason=Inactive.ANCESTOR, message=f"queue {name} is under an inactive queue: {why}; mend that queue"
+        reason=Inactive.ANCESTOR,
+        message=f"queue {name} is under an inactive queue: {why}; mend that queue, or choose another parent",
     )

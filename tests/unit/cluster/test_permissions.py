@@ -26,6 +26,8 @@ CALLS: dict[str, tuple[str, str]] = {
     "a gang is made": ("PATCH", "/apis/muster.dev/v1alpha1/namespaces/team/gangs/train"),
     "the gang of an earlier workload is removed": ("DELETE", "/apis/muster.dev/v1alpha1/namespaces/team/gangs/train"),
     "a gang's status is written": ("PATCH", "/apis/muster.dev/v1alpha1/namespaces/team/gangs/train/status"),
+    "a queue is kept while it is in use": ("PATCH", "/apis/muster.dev/v1alpha1/queues/q"),
+    "a queue is read again": ("GET", "/apis/muster.dev/v1alpha1/queues/q"),
     "a queue's status is written": ("PATCH", "/apis/muster.dev/v1alpha1/queues/q/status"),
     "a meter's condition is written": ("PATCH", "/apis/muster.dev/v1alpha1/meters/gpus/status"),
     "an event is published": ("POST", "/apis/events.k8s.io/v1/namespaces/team/events"),

@@ -1,0 +1,52 @@
+"""Keeping Queues while they are in use: the finalizer that a leader puts on each, and takes away when nothing is open.
+
+It comes before anything is granted, so that a queue that is deleted afterwards stays until its gangs have ended, also
+under the next leader. One that cannot be kept is used nevertheless: `policy.lingering` says what that means.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+from admission.api.meta import Meta
+from admission.errors import GoneError, MendError, RetryError
+from admission.flow.desks import Desk, Facts
+from admission.policy import lingering
+
+Write = Callable[[Meta], Awaitable[None]]
+
+
+async def keep(desk: Desk, facts: Facts) -> None:
+    """Put the finalizer on queues that lack it. One that takes none is tried again when it has changed."""
+    present = {queue.meta.uid for queue in facts.snapshot.queues.values()}
+    desk.kept = {uid: version for uid, version in desk.kept.items() if uid in present}
+    wanted = [meta for meta in lingering.unkept(facts.snapshot) if desk.kept.get(meta.uid) != meta.resource_version]
+    again = await _each(desk, desk.ports.queues.keep, wanted)
+    desk.kept |= {meta.uid: meta.resource_version for meta in wanted if meta.uid not in again}
+
+
+async def let_go(desk: Desk, facts: Facts) -> None:
+    """Take the finalizer from queues that are being deleted and have nothing open, as far as the ledger knows."""
+    if not desk.loaded or desk.away or desk.unposted:
+        return
+    placements = desk.book.placements.values()
+    await _each(desk, desk.ports.queues.let_go, lingering.unused(facts.snapshot, desk.gone, placements))
+
+
+async def _each(desk: Desk, write: Write, queues: Iterable[Meta]) -> set[str]:
+    """Write to every queue, `writes` at a time; return the UIDs of those for which it may succeed later."""
+    limit = asyncio.Semaphore(desk.writes)
+    failed: set[str] = set()
+
+    async def run(queue: Meta) -> None:
+        async with limit:
+            try:
+                await write(queue)
+            except RetryError:
+                failed.add(queue.uid)
+            except (GoneError, MendError):
+                return
+
+    async with asyncio.TaskGroup() as tasks:
+        for queue in queues:
+            tasks.create_task(run(queue), name=f"keep queue {queue.name}")
+    return failed
