@@ -1,0 +1,70 @@
+"""Whether a device is what a request asks for: its class, and the selectors of both."""
+
+from admission.api import devices
+from admission.dra.cel import environments, programs, values
+from admission.dra.cel.library import quantities
+from tests.property.rules.reading import World
+from tests.property.rules.records import Ask, Device, Json
+
+
+def unselected(world: World, ask: Ask, device: Device) -> str:
+    """Say why the request's or its class' selectors do not take the device; empty if they do."""
+    if (ask, device) not in world.unselected:
+        world.unselected[ask, device] = _unselected(world, ask, device)
+    return world.unselected[ask, device]
+
+
+def _unselected(world: World, ask: Ask, device: Device) -> str:
+    class_name = ask.spec["deviceClassName"]
+    if class_name not in world.classes:
+        return f"is asked for by the class {class_name}, which is not there"
+    texts = [*(world.classes[class_name].get("spec", {}).get("selectors") or ()), *(ask.spec.get("selectors") or ())]
+    value = _as_expressions_see_it(world, device)
+    for selector in texts:
+        text = selector["cel"]["expression"]
+        program = programs.compile_device(text, profile=_profile(world))
+        if isinstance(program, programs.CompileError):
+            return f"is asked for by a selector that does not compile: {text}"
+        try:
+            if not program.evaluate(value):
+                return f"is not what the selector asks for: {text}"
+        except programs.EvaluationError as error:
+            return f"makes a selector fail: {text}: {error}"
+    return ""
+
+
+def _profile(world: World) -> environments.Profile:
+    features = world.features
+    return environments.Profile(
+        release=world.release,
+        stored=True,
+        lists=features["ListTypeAttributes"],
+        consumable=features["ConsumableCapacity"],
+    )
+
+
+def _as_expressions_see_it(world: World, device: Device) -> programs.DeviceValue | programs.UnreadableDevice:
+    value = programs.device_value(
+        device.driver,
+        devices.Device(
+            name=device.obj["name"],
+            attributes={name: _attribute(given) for name, given in device.obj.get("attributes", {}).items()},
+            allows_multiple=device.is_shared,
+        ),
+        lists=world.release >= 37 or world.features["ListTypeAttributes"],
+    )
+    if isinstance(value, programs.DeviceValue):
+        for name, amount in device.obj.get("capacity", {}).items():
+            domain, _, plain = name.rpartition("/")
+            inner = value.device["capacity"].setdefault(domain or device.driver, values.Names())
+            inner[plain] = quantities.parse(str(amount["value"]))
+    return value
+
+
+def _attribute(given: Json) -> devices.AttributeValue | None:
+    kind, value = next(iter(given.items()), (None, None))
+    if kind == "version":
+        return devices.Version(value)
+    if kind == "versions":
+        return tuple(map(devices.Version, value or ()))
+    return tuple(value) if isinstance(value, list) else value
