@@ -61,13 +61,13 @@ async def post_all(connection: AsyncConnection, cluster: str, entries: Sequence[
     if not new:
         return _posted(entries, known, ())
     async with _meanwhile(parts.read(connection, cluster, new)) as read:
-        links = await _linked(head, new, epoch=epoch)
+        links = _linked(head, new, epoch=epoch)
     before = read.result()
 
     await _move(connection, head, {"sequence": links[-1].sequence, "digest": links[-1].digest, "epoch": epoch})
     await _add_transactions(connection, cluster, links, epoch=epoch)
     async with _meanwhile(_add_lines(connection, cluster, links)):
-        after = await _applied(before, new)
+        after = _applied(before, new)
         _check_times(latest, new)
         rows = parts.rows(cluster, new, before=before, after=after)
     await parts.write(connection, cluster, rows)
@@ -76,13 +76,11 @@ async def post_all(connection: AsyncConnection, cluster: str, entries: Sequence[
 
 @asynccontextmanager
 async def _meanwhile(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
-    """Have the database work while the caller computes, who has to give way now and then, and keep off the connection.
-
-    At the end the work is done, too.
-    """
+    """Have the database work while the caller computes and keeps off the connection; at the end both are done."""
     task = asyncio.create_task(work)
     try:
-        await _give_way()
+        await asyncio.sleep(0)  # until it waits for the database
+        await asyncio.sleep(_HAND_OVER)
         yield task
         await task
     finally:
@@ -90,12 +88,9 @@ async def _meanwhile(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task
         await asyncio.gather(task, return_exceptions=True)  # who fails needs the connection to say so
 
 
-async def _give_way() -> None:
-    await asyncio.sleep(0)
-
-
-_SOME = 16
-"""Entries to be worked on before giving way to what the database answers."""
+_HAND_OVER = 0.0001
+"""Seconds in which SQLite's thread takes up its work. Not 0: who only looks into the event loop keeps the interpreter
+for 5 ms, which that thread needs to begin."""
 
 
 async def fence(connection: AsyncConnection, cluster: str, epoch: int) -> None:
@@ -153,12 +148,10 @@ def _movement(entry: Entry) -> tuple[object, ...]:
     return entry.kind, entry.queue, entry.gang_uid, entry.postings, entry.seats, entry.holdings, entry.closes
 
 
-async def _linked(head: Head, entries: Sequence[Entry], *, epoch: int) -> list[_Link]:
-    links: list[_Link] = []
+def _linked(head: Head, entries: Sequence[Entry], *, epoch: int) -> list[_Link]:
+    links = []
     previous = head.digest
     for sequence, entry in enumerate(entries, head.sequence + 1):
-        if len(links) % _SOME == 0:
-            await _give_way()
         said, lines = hashing.said(entry), hashing.lines(entry)
         digest = hashing.chained(head.cluster, epoch, sequence, previous, said, lines)
         links.append(_Link(sequence, previous, digest, said, lines))
@@ -200,12 +193,10 @@ def _check_times(latest: datetime | None, entries: Sequence[Entry]) -> None:
         latest = entry.at if latest is None else max(latest, entry.at)
 
 
-async def _applied(book: Book, entries: Sequence[Entry]) -> Book:
+def _applied(book: Book, entries: Sequence[Entry]) -> Book:
     """Return the book with the entries. Raises as `Draft.apply`."""
     draft = Draft(book)
-    for number, entry in enumerate(entries):
-        if number % _SOME == 0:
-            await _give_way()
+    for entry in entries:
         draft.apply(entry)
     return draft.book()
 
