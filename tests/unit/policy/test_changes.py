@@ -1,0 +1,71 @@
+"""What may not be changed of a pod that is there."""
+
+from typing import Any
+
+import pytest
+
+from admission.api import names
+from admission.api.reasons import DenyReason
+from tests.unit.policy import asking
+from tests.unit.webhook.cases import CONTROLLER, GATES, RULES, a_pod, held
+
+FIXED = {
+    "queue": ({names.QUEUE: "team-a"}, {names.QUEUE: "team-b"}),
+    "queue, taken away": ({names.QUEUE: "team-a"}, {}),
+    "queue, given to a pod that had none": ({}, {names.QUEUE: "team-a"}),
+    "gang": ({names.QUEUE: "q", names.GANG: "one"}, {names.QUEUE: "q", names.GANG: "two"}),
+    "size": ({names.QUEUE: "q"}, {names.QUEUE: "q", names.GANG_SIZE: "2"}),
+    "least size": ({names.QUEUE: "q", names.GANG_MIN: "2"}, {names.QUEUE: "q", names.GANG_MIN: "1"}),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), FIXED.values(), ids=FIXED)
+def test_queue_and_gang_are_fixed_when_the_pod_is_created(before: dict[str, str], after: dict[str, str]) -> None:
+    denial = asking.change(a_pod(labels=before, gates=GATES), a_pod(labels=after, gates=GATES))
+
+    assert denial is not None
+    assert denial.reason == DenyReason.GATE_TAMPERING
+    assert "delete the pod and create it" in denial.message
+
+
+def test_an_annotation_of_the_gang_is_fixed_as_well() -> None:
+    denial = asking.change(held(annotations=asking.gangs(gang_size="2")), held(annotations=asking.gangs(gang_size="1")))
+
+    assert denial is not None
+    assert "from annotation '2' to annotation '1'" in denial.message
+
+
+@pytest.mark.parametrize("pod", [held(), a_pod(gates=GATES)], ids=["queued", "outside"])
+def test_nobody_but_the_controller_opens_a_gate(pod: dict[str, Any]) -> None:
+    opened = {**pod, "spec": {**pod["spec"], "schedulingGates": [asking.OTHER_GATE]}}
+
+    denial = asking.change(pod, opened)
+
+    assert denial is not None
+    assert denial.reason == DenyReason.GATE_TAMPERING
+    assert denial.message.startswith("scheduling gate muster.dev/admission is removed by alice")
+    assert asking.change(pod, opened, username=CONTROLLER) is None
+
+
+UNTOUCHED = {
+    "another label": (held(), held(labels={"app": "x"})),
+    "another gate": (held(gates=[asking.OTHER_GATE, *GATES]), held()),
+    "a gang label of a pod of no queue": (a_pod(labels={names.GANG: "a"}), a_pod(labels={names.GANG: "b"})),
+    "a pod whose gate was opened before": (held(gates=[]), held(gates=[], annotations={"note": "x"})),
+    "a pod that was deleted, losing a finalizer": (held(gates=[]), held(gates=None)),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), UNTOUCHED.values(), ids=UNTOUCHED)
+def test_other_changes_are_nobodys_business(old: dict[str, Any], new: dict[str, Any]) -> None:
+    assert asking.change(old, new) is None
+
+
+@pytest.mark.parametrize("after", [{names.USER: "bob"}, {names.USER: ""}])
+def test_the_maker_of_a_queued_pod_stays_who_it_is(after: dict[str, str]) -> None:
+    denial = asking.change(held(), held(annotations=after))
+
+    assert denial is not None
+    assert denial.reason == DenyReason.GATE_TAMPERING
+    assert asking.change(held(), held(annotations=after), username=RULES.controller) is None
+    assert asking.change(a_pod(annotations={names.USER: "x"}), a_pod(annotations=after)) is None

@@ -1,0 +1,86 @@
+"""Who made a pod, written on it and believed."""
+
+from typing import Any
+
+import pytest
+
+from admission.api import names
+from admission.api.reasons import DenyReason
+from admission.policy import arrivals, doors
+from admission.policy.remembering import Memory
+from tests.unit.webhook import patching
+from tests.unit.webhook.cases import RULES, World, a_pod, a_world, held
+
+
+def of(owner: dict[str, Any], said: str | None) -> dict[str, Any]:
+    """Return a pod with an owner, whose template names its maker."""
+    pod = a_pod(annotations=None if said is None else {names.USER: said})
+    pod["metadata"]["ownerReferences"] = [owner]
+    return pod
+
+
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "j", "controller": True}
+JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
+
+MAKERS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "who creates a pod": (a_pod(), "alice", "alice"),
+    "whatever the author wrote": (a_pod(annotations={names.USER: "bob"}), "alice", "alice"),
+    "the Job's maker, of a pod that the Job controller creates": (of(JOB, "bob"), JOB_CONTROLLER, "bob"),
+    "the same, where controllers have no accounts of their own": (
+        of(JOB, "bob"),
+        "system:kube-controller-manager",
+        "bob",
+    ),
+    "the Job controller, of a Job that was made unseen": (of(JOB, None), JOB_CONTROLLER, JOB_CONTROLLER),
+    "who says to be a Job": (of(JOB, "bob"), "alice", "alice"),
+    "another controller": (of({**JOB, "apiVersion": "apps/v1", "kind": "ReplicaSet"}, "bob"), "rs", "rs"),
+    "the Job controller, of a pod of no Job": (
+        of({**JOB, "kind": "ReplicaSet"}, "bob"),
+        JOB_CONTROLLER,
+        JOB_CONTROLLER,
+    ),
+    "the Job controller, of a pod that a Job owns but does not control": (
+        of({**JOB, "controller": False}, "bob"),
+        JOB_CONTROLLER,
+        JOB_CONTROLLER,
+    ),
+}
+
+
+@pytest.mark.parametrize(("pod", "username", "maker"), MAKERS.values(), ids=MAKERS)
+def test_a_pod_in_a_queue_names_its_maker(pod: dict[str, Any], username: str, maker: str) -> None:
+    snapshot = World().queue("team-a", default=True).build()
+    arrival = arrivals.decode(pod, "ml")
+
+    patch = doors.additions(arrival, snapshot, Memory().defaults(snapshot), username=username)
+
+    patched = patching.applied(pod, patch)
+    assert patched["metadata"]["annotations"][names.USER] == maker
+    judgement = doors.judge_creation(
+        arrivals.decode(patched, "ml"),
+        snapshot,
+        rules=RULES,
+        defaults=Memory().defaults(snapshot),
+        username=username,
+    )
+    assert judgement.denial is None
+
+
+def test_a_pod_of_no_queue_is_not_marked() -> None:
+    snapshot = a_world().build()
+
+    assert (
+        doors.additions(arrivals.decode(a_pod(), "ml"), snapshot, Memory().defaults(snapshot), username="alice") == ()
+    )
+
+
+@pytest.mark.parametrize("said", ["bob", ""])
+def test_a_pod_that_names_another_maker_is_refused(said: str) -> None:
+    snapshot = a_world().build()
+    pod = arrivals.decode(held(annotations={names.USER: said}), "ml")
+
+    verdict = doors.judge_creation(pod, snapshot, rules=RULES, defaults=Memory().defaults(snapshot), username="alice")
+
+    assert verdict.denial is not None
+    assert verdict.denial.reason == DenyReason.GATE_TAMPERING
+    assert "made by alice" in verdict.denial.message
