@@ -20,6 +20,7 @@ from admission.api.names import QueueName
 from admission.api.reasons import HoldReason
 from admission.api.reports import QueueReport
 from admission.cluster import installing, kinds, namespaces, registering, watching
+from admission.cluster.allocating import ClaimWriter
 from admission.cluster.connecting import Connection
 from admission.cluster.credentials import Place
 from admission.cluster.keeping import QueueKeeper
@@ -165,6 +166,7 @@ def _desk(parts: Parts, ledger: SqlLedger, outbox: Outbox, epoch: int) -> Desk:
     ports = Ports(
         view=parts.store,
         pods=PodWriter(parts.connection),
+        claims=ClaimWriter(parts.connection),
         workloads=JobWriter(parts.connection),
         reports=outbox,
         ledger=ledger,

@@ -1,14 +1,16 @@
 """Changes of pods: the real `flow.ports.Pods`.
 
-Both changes name the pod's UID, so they never touch another pod that was made under the same name.
+Every change names the pod's UID, so it never touches another pod that was made under the same name. What a leader
+writes late that does not know of its successor fails: whoever takes a pod's place back marks the pod.
 """
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import structlog
 
-from admission.api import pods
+from admission.api import names, pods
 from admission.api.names import NodeName
 from admission.api.pods import Pod
 from admission.cluster import failures, paths, pauses, pins
@@ -42,12 +44,36 @@ class PodWriter:
             except (ConflictError, MendError) as error:
                 # Invalid: either for good, or because the pod was seen before somebody else changed it.
                 fresh = await self._again(pod)
+                if _mark(fresh) != _mark(pod):
+                    raise ConflictError(f"the place of pod {pod.meta.key} was taken back since it was seen") from error
                 if attempt == TRIES or (isinstance(error, MendError) and _same_start(pod, fresh)):
                     raise
                 pod = fresh
             else:
                 return
             await asyncio.sleep(pauses.backoff(attempt, base=0.05, longest=1.0))
+
+    async def shut(self, pod: Pod) -> bool:
+        """Mark the pod, so that no gate opens by what was sent before. Return False when it is open already."""
+        for attempt in range(1, TRIES):
+            try:
+                return await self._shut(pod)
+            except ConflictError:
+                await asyncio.sleep(pauses.backoff(attempt, base=0.05, longest=1.0))
+        return await self._shut(pod)
+
+    async def _shut(self, pod: Pod) -> bool:
+        try:
+            fresh = await self._again(pod)
+            if not fresh.gated:
+                return False
+            told = f"withdrawn {datetime.now(UTC).isoformat(timespec='microseconds')}"
+            version = {"uid": fresh.meta.uid, "resourceVersion": fresh.meta.resource_version}
+            body = {"metadata": {**version, "annotations": {names.PLACEMENT: told}}}
+            await self._connection.patch(_path(pod), body, PatchKind.MERGE)
+        except GoneError:
+            return True
+        return True
 
     async def evict(self, pod: Pod, reason: str) -> None:
         """Have the pod evicted, provided it is still the same one. Harmless when it is gone.
@@ -107,6 +133,10 @@ def eviction(pod: Pod) -> dict[str, Any]:
 def _same_start(tried: Pod, pod: Pod) -> bool:
     """Return whether a patch made from either would be the same."""
     return (tried.affinity, tried.gates) == (pod.affinity, pod.gates)
+
+
+def _mark(pod: Pod) -> str | None:
+    return pod.meta.annotations.get(names.PLACEMENT)
 
 
 def _path(pod: Pod) -> str:

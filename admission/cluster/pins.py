@@ -13,13 +13,14 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 def opened(pod: Pod, node: NodeName | None) -> dict[str, Any]:
     """Return the strategic merge patch. The gates of others stay, and so does every affinity the author wrote.
 
-    The UID makes the API server refuse the patch for another pod of the same name.
+    UID and version make the API server refuse the patch for another pod of the same name, and for one that has changed
+    since it was seen: a later leader may have taken its place back.
     """
     spec: dict[str, Any] = {"schedulingGates": [{"$patch": "delete", "name": names.GATE}]}
     if node is not None:
         terms = [_term(term) for term in pinned(pod.affinity, node).terms]
         spec["affinity"] = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": terms}}}
-    return {"metadata": {"uid": pod.meta.uid}, "spec": spec}
+    return {"metadata": {"uid": pod.meta.uid, "resourceVersion": pod.meta.resource_version}, "spec": spec}
 
 
 def pinned(affinity: NodeSelector | None, node: NodeName) -> NodeSelector:

@@ -22,12 +22,11 @@ from admission.dra.metering import Meters
 from admission.dra.releases import Profile
 from admission.dra.selecting import Selectors
 from admission.errors import GoneError, MendError, RetryError
-from admission.flow import bookkeeping, evicting, granting, keeping, notices, spending, writing
+from admission.flow import bookkeeping, evicting, granting, keeping, notices, placing, spending, withdrawing
 from admission.flow.desks import Desk, Facts, Result
 from admission.policy import (
     deciding,
     entitlements,
-    following,
     lingering,
     paying,
     protection,
@@ -55,7 +54,7 @@ async def run(desk: Desk, now: datetime) -> Result:
     """Run one cycle. Raises DeposedError when another leader has taken over; everything else is tried again later."""
     # 1. Freeze what is known, and bring the books up to date with what was allocated. What is seen is as of `now`, and
     # the database may take its time.
-    snapshot = desk.ports.view.snapshot()
+    snapshot = desk.assumed.over(desk.ports.view.snapshot())
     await bookkeeping.open_book(desk)
     facts = await _gather(desk, snapshot, times.onward(now, desk.book))
 
@@ -69,8 +68,8 @@ async def run(desk: Desk, now: datetime) -> Result:
 
     # 3. Finish what was granted and is not placed yet. Not from a book that may be out of date.
     if not desk.away:
-        begun = (group for group in facts.groups if group.uid not in facts.taken_back)
-        await writing.open_gates(desk, [pair for group in begun for pair in following.unfinished(group)])
+        facts = await withdrawing.collect(desk, facts)
+        facts = _regrouped(desk, await placing.finish(desk, facts))
 
     # 4. Decide about what waits, in order. A pure function of the snapshot and the books, off the event loop. A queue
     # that is granted anything is to stay while that is open, even if it is deleted.
@@ -162,6 +161,8 @@ def _decide(desk: Desk, facts: Facts, balances: Balances | None) -> list[Decisio
         history=spending.history(desk, facts),
         balances=balances,
         beyond=granting.UNSEEN if desk.away else None,
+        protection=desk.protection,
+        unready=facts.unready,
     )
     placements = desk.book.placements.values()
     desk.world = worlds.of(facts.snapshot, placements, profile=desk.profile, before=desk.world)

@@ -8,6 +8,7 @@ from admission.api.entries import Entry
 from admission.api.gangs import GangReport
 from admission.api.names import GangUid, QueueName, Uid
 from admission.api.queues import Queue
+from admission.api.reasons import Hold
 from admission.api.reports import ConditionReport, QueueReport
 from admission.api.snapshot import Snapshot
 from admission.dra import appraising
@@ -17,7 +18,8 @@ from admission.dra.releases import Profile
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
 from admission.flow import choosing, memory, notices
-from admission.flow.ports import Fences, Ledger, Pods, Queues, Reports, Scheduler, View, Workloads
+from admission.flow.assuming import Assumed
+from admission.flow.ports import Claims, Fences, Ledger, Pods, Queues, Reports, Scheduler, View, Workloads
 from admission.policy import protection
 from admission.policy.backoffs import Backoff
 from admission.policy.deciding import Decision
@@ -39,6 +41,7 @@ class Ports:
 
     view: View
     pods: Pods
+    claims: Claims
     workloads: Workloads
     reports: Reports
     ledger: Ledger
@@ -105,6 +108,8 @@ class Desk:
     fresh: dict[GangUid, datetime] = field(default_factory=dict)
     """Until when the numbers need not be told anew of gangs that a budget cannot pay for."""
     backoffs: dict[GangUid, Backoff] = field(default_factory=dict)
+    assumed: Assumed = field(default_factory=Assumed)
+    """Claims that this leader has written, as long as the view does not show it."""
     opened: set[Uid] = field(default_factory=set)
     """Pods whose gate this leader has opened, though the view may not show it yet."""
     leaving: set[Uid] = field(default_factory=set)
@@ -115,8 +120,10 @@ class Desk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What one cycle is about. taken_back: gangs that it evicts, or has tried to.
+    """What one cycle is about.
 
+    taken_back: gangs that it evicts, or has tried to. unready: why gangs are not planned in it that it has just taken
+    back otherwise, or whose claims it could not free.
     profile: which kube-scheduler to decide like; None for one that nothing is predicted for.
     """
 
@@ -128,6 +135,7 @@ class Facts:
     profile: Profile | None = None
     groups: tuple[Group, ...] = ()
     taken_back: frozenset[GangUid] = frozenset()
+    unready: Mapping[GangUid, Hold] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

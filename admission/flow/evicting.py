@@ -6,16 +6,18 @@ What is remembered of an eviction is written before anything is deleted, so that
 """
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
 from admission.api import names
+from admission.api.entries import Placement
 from admission.api.meta import EPOCH
 from admission.api.names import GangUid
 from admission.api.pods import Pod
 from admission.api.workloads import Job
 from admission.errors import GoneError, MendError, RetryError
-from admission.flow import bookkeeping, notices, writing
+from admission.flow import bookkeeping, notices, withdrawing, writing
 from admission.flow.desks import Desk, Facts
 from admission.policy import backoffs, following, reporting
 from admission.policy.backoffs import Backoff
@@ -52,12 +54,64 @@ async def _take_back(desk: Desk, facts: Facts, eviction: Eviction) -> None:
         await _remember(desk, facts, group)
     if placement is None or not await _delete(desk, facts, eviction):
         return
-    others = [other for uid, other in desk.book.placements.items() if uid != group.uid]
-    keep = following.wanted_claims(others, facts.sight)
+    keep = following.wanted_claims(_others(desk, group), facts.sight)
+    if not await withdrawing.withdraw(desk, facts, placement, keep=keep):
+        return
     await bookkeeping.record(
         desk, [books.evict(placement, keep=keep, at=facts.now, actor=desk.actor, reason=eviction.reason)]
     )
     await notices.evicted(desk.ports.reports, eviction)
+
+
+async def take_back_started(desk: Desk, facts: Facts, group: Group, reason: str) -> None:
+    """Evict a gang that was let in and cannot start, as if it had not started in time."""
+    let_in = tuple(pod for pod in group.pods if not pod.gated)
+    await _take_back(desk, facts, Eviction(group=group, pods=let_in, reason=reason, timed_out=True))
+
+
+async def give_back(desk: Desk, facts: Facts, group: Group, reason: str, *, wait: bool = False) -> None:
+    """Take the places of a gang's gated pods back, and the devices that only they wait for. Nothing is deleted.
+
+    wait: whether the gang backs off before it is tried again. What fails is left as it is, for the next cycle.
+    """
+    placement, queue = desk.book.placements.get(group.uid), facts.snapshot.queues.get(group.queue)
+    gated = [pod for pod in group.half_open if pod.meta.uid not in desk.opened]
+    if placement is None or not gated:
+        return
+    if wait and queue is not None:
+        desk.backoffs[group.uid] = backoffs.following(desk.backoffs.get(group.uid), queue, facts.now)
+        await _remember(desk, facts, group)
+    if not await _shut(desk, gated):
+        return
+    gone = {pod.meta.uid for pod in gated}
+    left = replace(placement, seats={uid: seat for uid, seat in placement.seats.items() if uid not in gone})
+    keep = following.wanted_claims([left, *_others(desk, group)], facts.sight)
+    if not await withdrawing.withdraw(desk, facts, placement, keep=keep):
+        return
+    at, actor = facts.now, desk.actor
+    if left.seats:
+        unused = {uid for uid, holding in placement.holdings.items() if not holding.settled and uid not in keep}
+        entry = books.release(placement, pods=gone, claims=unused, at=at, actor=actor, reason=reason)
+    else:
+        entry = books.evict(placement, keep=keep, at=at, actor=actor, reason=reason)
+    await bookkeeping.record(desk, [entry])
+    await notices.returned(desk.ports.reports, group, gated, reason)
+
+
+async def _shut(desk: Desk, pods: Sequence[Pod]) -> bool:
+    """Make sure that gates stay shut, whoever was about to open them. Return whether all of them do."""
+    opened: list[Pod] = []
+
+    async def shut(pod: Pod) -> None:
+        if not await desk.ports.pods.shut(pod):
+            opened.append(pod)
+
+    failed = await writing.in_lanes(desk, [[(pod, shut)] for pod in pods])
+    return not failed and not opened
+
+
+def _others(desk: Desk, group: Group) -> list[Placement]:
+    return [other for uid, other in desk.book.placements.items() if uid != group.uid]
 
 
 def _is_under_way(desk: Desk, eviction: Eviction) -> bool:
@@ -87,7 +141,10 @@ async def _delete(desk: Desk, facts: Facts, eviction: Eviction) -> bool:
         await desk.ports.pods.evict(pod, eviction.reason)
         desk.leaving.add(pod.meta.uid)
 
-    return not await writing.in_lanes(desk, [[(pod, evict)] for pod in eviction.pods])
+    if await writing.in_lanes(desk, [[(pod, evict)] for pod in eviction.pods]):
+        return False
+    going = {pod.meta.uid for pod in eviction.pods}
+    return await _shut(desk, [pod for pod in eviction.group.half_open if pod.meta.uid not in going])
 
 
 async def _suspend(desk: Desk, eviction: Eviction, job: Job) -> bool:

@@ -1,4 +1,4 @@
-"""Committing what was decided: the rows of all grants first, then the gates of those that the ledger has taken."""
+"""Committing what was decided: the rows of all grants first, then claims and gates of what the ledger has taken."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -8,8 +8,9 @@ from admission.api.entries import BudgetShare, Entry, Seat
 from admission.api.names import GangUid
 from admission.api.reasons import Hold, HoldReason
 from admission.errors import BudgetTakenError, LedgerAwayError, Share
-from admission.flow import bookkeeping, notices, writing
+from admission.flow import bookkeeping, notices, placing
 from admission.flow.desks import Desk, Facts
+from admission.flow.placing import Start
 from admission.policy import paying
 from admission.policy.deciding import Decision, Grant
 from admission.policy.recognition import Group
@@ -41,14 +42,20 @@ async def grant(desk: Desk, facts: Facts, decisions: Sequence[Decision], balance
     holds = await _committed(desk, facts, granted, balances)
 
     placed = [pair for uid, pair in granted.items() if uid not in holds]
-    waiting = {pod.meta.uid: pod for group, _ in placed for pod in group.waiting}
-    await writing.open_gates(desk, [(waiting[pod.uid], pod.node) for _, grant in placed for pod in grant.plan.pods])
+    holds |= await placing.place(desk, facts, [_start(desk, group, given) for group, given in placed])
     for group, given in placed:
-        await notices.admitted(desk.ports.reports, group, given)
+        if group.uid not in holds:
+            await notices.admitted(desk.ports.reports, group, given)
     return [replace(d, outcome=holds[d.group.uid]) if d.group.uid in holds else d for d in decisions]
 
 
-async def _committed(desk: Desk, facts: Facts, granted: Granted, balances: Balances | None) -> Mapping[GangUid, Hold]:
+def _start(desk: Desk, group: Group, given: Grant) -> Start:
+    waiting = {pod.meta.uid: pod for pod in group.waiting}
+    gates = tuple((waiting[pod.uid], pod.node) for pod in given.plan.pods)
+    return Start(group=replace(group, placement=desk.book.placements[group.uid]), gates=gates)
+
+
+async def _committed(desk: Desk, facts: Facts, granted: Granted, balances: Balances | None) -> dict[GangUid, Hold]:
     """Post the reservations; return what holds those that the ledger has not taken."""
     if desk.away or balances is None:
         return dict.fromkeys(granted, AWAY)

@@ -12,7 +12,7 @@ from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
-from admission.api import names
+from admission.api import claims, names
 from admission.api.claims import AllocatedDevice, Allocation, Claim
 from admission.api.devices import Device, DeviceId
 from admission.api.entries import Bucket, BudgetShare, Entry, Holding, Kind, Posted, RequestDevice, UsageInterval
@@ -21,13 +21,14 @@ from admission.api.meta import Meta, Owner
 from admission.api.names import MeterName, NodeName, QueueName, Uid
 from admission.api.pods import Pod
 from admission.api.queues import Queue
+from admission.api.reading import Json
 from admission.api.reports import ConditionReport, Notice, QueueReport
 from admission.api.selectors import NodeSelector, NodeTerm, Requirement
 from admission.api.snapshot import Snapshot
 from admission.api.workloads import Job
 from admission.dra import extended, takings
 from admission.dra.releases import Features, Profile
-from admission.errors import BudgetTakenError, ConflictError, DeposedError
+from admission.errors import BudgetTakenError, ConflictError, DeposedError, GoneError
 from admission.flow import choosing
 from admission.policy import following
 from admission.policy.protection import Barriers
@@ -95,7 +96,7 @@ UNKEPT = Unkept()
 
 
 class Cluster:
-    """A cluster in memory: the ports View, Pods, Workloads, Queues and Reports of one cycle after the other."""
+    """A cluster in memory: the ports View, Pods, Claims, Workloads, Queues and Reports of one cycle after the other."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._rest = snapshot
@@ -103,6 +104,7 @@ class Cluster:
         self._claims = dict(snapshot.claims)
         self._jobs = dict(snapshot.jobs)
         self._gangs = dict(snapshot.gangs)
+        self._version = 10**6
         self.gangs: dict[str, GangReport] = {}
         self.queues: dict[QueueName, QueueReport] = {}
         self.condition_reports: list[ConditionReport] = []
@@ -127,14 +129,53 @@ class Cluster:
 
     async def open_gate(self, pod: Pod, node: NodeName | None) -> None:
         known = self._pods[pod.meta.uid]
+        if known.meta.annotations.get(names.PLACEMENT) != pod.meta.annotations.get(names.PLACEMENT):
+            raise ConflictError(f"pod {pod.meta.key} was taken back since it was seen")
         pinned = known.node_selector if node is None else {**known.node_selector, names.HOSTNAME: node}
         gates = tuple(gate for gate in known.gates if gate != names.GATE)
         self._pods[pod.meta.uid] = replace(known, gates=gates, node_selector=pinned)
+
+    async def shut(self, pod: Pod) -> bool:
+        known = self._pods.get(pod.meta.uid)
+        if known is None:
+            return True
+        if known.gated:
+            self._pods[pod.meta.uid] = replace(known, meta=self._marked(known.meta, "withdrawn"))
+        return known.gated
 
     async def evict(self, pod: Pod, reason: str) -> None:  # noqa: ARG002 - a port
         gone = self._pods.pop(pod.meta.uid, None)
         if gone is not None:
             self._leave_claims([gone])
+
+    # Claims
+
+    async def allocate(self, claim: Claim, allocation: Json) -> Claim:
+        known, wanted = self._claims.get(claim.meta.key), claims.decode_allocation(allocation)
+        if known is None or known.meta.uid != claim.meta.uid:
+            raise GoneError(f"claim {claim.meta.key} is gone")
+        if known.allocation is not None and known.allocation.devices == wanted.devices:
+            return known
+        if known.allocation is not None or known.meta.resource_version != claim.meta.resource_version:
+            raise ConflictError(f"claim {claim.meta.key} has changed since it was seen")
+        return self._put_claim(replace(known, allocation=wanted), "allocated")
+
+    async def deallocate(self, claim: Claim) -> Claim | None:
+        known = self._claims.get(claim.meta.key)
+        if known is None or known.meta.uid != claim.meta.uid:
+            return None
+        return known if known.reserved_for else self._put_claim(replace(known, allocation=None), "withdrawn")
+
+    def _put_claim(self, claim: Claim, what: str) -> Claim:
+        written = replace(claim, meta=self._marked(claim.meta, what))
+        self._claims[claim.meta.key] = written
+        return written
+
+    def _marked(self, meta: Meta, what: str) -> Meta:
+        """Return the metadata of the next version, which tells what Muster has done."""
+        self._version += 1
+        told = {**meta.annotations, names.PLACEMENT: f"{what} {self._version}"}
+        return replace(meta, resource_version=str(self._version), annotations=told)
 
     # Workloads
 

@@ -1,6 +1,6 @@
 """Events on pods and gangs: told once per change, to the people who look at the pod with kubectl."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from admission.api.gangs import GangReport
 from admission.api.names import GangUid
@@ -58,6 +58,13 @@ async def evicted(reports: Reports, eviction: Eviction) -> None:
     for pod in eviction.pods[:MOST]:
         message = f"gang {eviction.group.key} was evicted as a whole: {eviction.reason}"
         await reports.notify(_about(pod, EventType.WARNING, "Evicted", message))
+
+
+async def returned(reports: Reports, group: Group, pods: Sequence[Pod], reason: str) -> None:
+    """Tell pods that they do not go where they were told to."""
+    for pod in pods[:MOST]:
+        message = f"gang {group.key} cannot be placed as planned and waits again: {reason}"
+        await reports.notify(_about(pod, EventType.NORMAL, "PlacedAnew", message))
 
 
 async def failed(reports: Reports, pod: Pod, error: MusterError) -> None:

@@ -69,6 +69,13 @@ class Pods(Protocol):
         """
         ...
 
+    async def shut(self, pod: Pod) -> bool:
+        """Make sure that the gate stays shut: no `open_gate` of this version of the pod can have an effect later.
+
+        Return False when it is open already. Harmless when the pod is gone.
+        """
+        ...
+
     async def evict(self, pod: Pod, reason: str) -> None:
         """Delete the pod, provided it is still the same one. Harmless when it is gone."""
         ...

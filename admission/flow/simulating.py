@@ -85,6 +85,7 @@ class _Run:
         ports = Ports(
             view=cluster,
             pods=cluster,
+            claims=cluster,
             workloads=cluster,
             reports=cluster,
             ledger=self._ledger,

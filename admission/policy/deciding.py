@@ -12,17 +12,20 @@ from admission.api import names
 from admission.api.claims import Claim
 from admission.api.gangs import Charge
 from admission.api.names import GangUid, MeterName, QueueName, Uid
-from admission.api.queues import Queue, QueueingStrategy, StopPolicy, UnmeteredClasses
+from admission.api.queues import PlacementMode, Queue, QueueingStrategy, StopPolicy, UnmeteredClasses
 from admission.api.reasons import Denial, DenyReason, Detail, Hold, HoldReason
 from admission.api.snapshot import Snapshot
-from admission.dra import extended, holdings, metering, planning, plans, worlds
+from admission.dra import extended, holdings, metering, worlds
 from admission.dra.metering import Meters
-from admission.dra.plans import NoPlan, Plan, PodDemand
+from admission.dra.plans import Plan, PodDemand
 from admission.dra.releases import Profile
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
-from admission.policy import paying, recognition
+from admission.policy import paying, placements, recognition
 from admission.policy.backoffs import Backoff
+from admission.policy.placements import Chosen
+from admission.policy.proposing import Planner
+from admission.policy.protection import NOTHING, Protections
 from admission.policy.recalling import Basis, Recall
 from admission.policy.recognition import Group
 from admission.quota import sharing as sharing_
@@ -60,6 +63,10 @@ class Rules:
     """Gangs granted before the cycle commits; those behind them are looked at in the next one."""
     beyond: Hold | None = None
     """What holds those behind them, where nothing is going to be committed."""
+    protection: Protections = NOTHING
+    """Which drivers' devices are Muster's alone to give."""
+    unready: Mapping[GangUid, Hold] = field(default_factory=dict)
+    """What holds gangs whose claims are still being freed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +87,12 @@ class Inputs:
 class Grant:
     """A gang may start. claims: all that each pod uses, also those that are shared or were allocated before.
 
-    warnings: what it lacks in budgets that only warn.
+    chosen: who picks the devices. warnings: what it lacks in budgets that only warn.
     """
 
     plan: Plan
     claims: Mapping[Uid, tuple[Uid, ...]]
+    chosen: Chosen
     warnings: tuple[str, ...] = ()
 
 
@@ -112,7 +120,14 @@ def decide_all(groups: Sequence[Group], rules: Rules, world: World, usage: Usage
     After `most_grants` grants the rest is left out, so that those who may start need not wait for all the others.
     """
     rules.recall.begin(
-        Basis(world=world, usage=usage, queues=rules.snapshot.queues, meters=rules.meters, steps=rules.steps)
+        Basis(
+            world=world,
+            usage=usage,
+            queues=rules.snapshot.queues,
+            meters=rules.meters,
+            steps=rules.steps,
+            protection=rules.protection,
+        )
     )
     standing = Standing(rules.tree, usage)
     decisions: list[Decision] = []
@@ -234,6 +249,11 @@ def earlier_life_is_over(inputs: Inputs) -> Hold | None:
     return Hold(HoldReason.WAITING_FOR_CLAIMS, message, {"queue": placement.queue})
 
 
+def claims_are_free(inputs: Inputs) -> Hold | None:
+    """Hold a gang that was just taken back, until what it had is seen to be free."""
+    return inputs.rules.unready.get(inputs.group.uid)
+
+
 def claims_exist(inputs: Inputs) -> Hold | None:
     """Hold the gang until every claim of its pods has been made, naming the template or claim that is missing."""
     snapshot = inputs.rules.snapshot
@@ -344,6 +364,7 @@ CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
     earlier_life_is_over,
     gang_is_complete,
     claims_exist,
+    claims_are_free,
     backoff_is_over,
     meters_are_known,
     classes_are_metered,
@@ -354,30 +375,21 @@ CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
 )
 """Cheap before dear, and what its owner can mend before what only time mends."""
 
-HOLDS = {
-    plans.Kind.BUSY: HoldReason.DEVICES_BUSY,
-    plans.Kind.INFEASIBLE: HoldReason.NO_FEASIBLE_PLACEMENT,
-    plans.Kind.FATAL: HoldReason.NO_FEASIBLE_PLACEMENT,
-    plans.Kind.OVER_QUOTA: HoldReason.QUOTA_EXCEEDED,
-    plans.Kind.STEPS_ENDED: HoldReason.SEARCH_LIMIT,
-    plans.Kind.UNPRICED: HoldReason.NOT_SIMULATED,
-    plans.Kind.POOL_INCOMPLETE: HoldReason.POOL_INCOMPLETE,
-}
-
 
 def _planned(inputs: Inputs) -> Grant | Hold:
-    known = inputs.rules.recall.of(inputs.group.uid, inputs.demands)
+    wanted = placements.asked(inputs.group.record, inputs.queue)
+    known = inputs.rules.recall.of(inputs.group.uid, (inputs.demands, wanted))
     if known is not None:
         return known
     unpaid: dict[str, BudgetShortage] = {}
-    answer = _asked(inputs, unpaid)
+    answer = _proposed(inputs, wanted, unpaid)
     # What a budget cannot pay for now it may pay for later, though nothing else changes: time alone is enough.
     if isinstance(answer, Hold) and not unpaid:
-        inputs.rules.recall.keep(inputs.group.uid, inputs.demands, answer)
+        inputs.rules.recall.keep(inputs.group.uid, (inputs.demands, wanted), answer)
     return answer
 
 
-def _asked(inputs: Inputs, unpaid: dict[str, BudgetShortage]) -> Grant | Hold:
+def _proposed(inputs: Inputs, wanted: PlacementMode, unpaid: dict[str, BudgetShortage]) -> Grant | Hold:
     """Ask the planner. unpaid: gets what alternatives were passed over for, by the sentence that says so."""
     rules = inputs.rules
 
@@ -387,23 +399,13 @@ def _asked(inputs: Inputs, unpaid: dict[str, BudgetShortage]) -> Grant | Hold:
             unpaid[found.message] = found
         return found
 
-    answer = planning.plan(
-        inputs.demands,
-        inputs.world,
-        meters=rules.meters,
-        selectors=rules.selectors,
-        steps=rules.steps,
-        affordable=shortage,
-    )
-    if isinstance(answer, NoPlan):
-        answer = planning.diagnose(
-            answer, inputs.demands, inputs.world, meters=rules.meters, selectors=rules.selectors, steps=rules.steps
-        )
-        if answer.kind is plans.Kind.OVER_QUOTA and answer.message in unpaid:
-            return paying.hold(unpaid[answer.message])
-        return Hold(HOLDS[answer.kind], answer.message, answer.details)
+    planner = Planner(selectors=rules.selectors, steps=rules.steps, meters=rules.meters, protection=rules.protection)
+    answer = planner.propose(inputs.demands, inputs.world, wanted, shortage)
+    if isinstance(answer, Hold):
+        over_budget = unpaid.get(answer.message) if answer.reason is HoldReason.QUOTA_EXCEEDED else None
+        return answer if over_budget is None else paying.hold(over_budget)
     claims = {d.pod.meta.uid: tuple(c.meta.uid for c in d.claims) for d in inputs.demands}
-    return Grant(plan=answer, claims=claims, warnings=_warnings(inputs, answer.charge))
+    return Grant(plan=answer.plan, claims=claims, chosen=answer.chosen, warnings=_warnings(inputs, answer.plan.charge))
 
 
 def _shortage(inputs: Inputs, charge: Charge) -> Shortage | None:

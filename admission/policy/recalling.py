@@ -9,12 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from admission.api.names import GangUid, MeterName, QueueName
-from admission.api.queues import Queue
+from admission.api.queues import PlacementMode, Queue
 from admission.api.reasons import Hold
 from admission.dra import worlds
 from admission.dra.metering import Meters
 from admission.dra.plans import PodDemand
 from admission.dra.worlds import World
+from admission.policy.protection import Protections
+
+Question = tuple[tuple[PodDemand, ...], PlacementMode]
+"""What a gang asks for: its pods' demands, and how it is to be placed."""
 
 Usage = Mapping[QueueName, Mapping[MeterName, int]]
 
@@ -28,6 +32,7 @@ class Basis:
     queues: Mapping[QueueName, Queue]
     meters: Meters
     steps: int
+    protection: Protections
 
     def same(self, other: "Basis") -> bool:
         """Return whether the planner would answer alike on both."""
@@ -35,6 +40,7 @@ class Basis:
             self.meters is other.meters
             and self.steps == other.steps
             and self.usage == other.usage
+            and self.protection == other.protection
             and self.queues == other.queues
             and worlds.same(self.world, other.world)
         )
@@ -45,7 +51,7 @@ class Recall:
     """Holds by gang, and what they rest on. One for each leader; begun anew in every cycle."""
 
     _basis: Basis | None = None
-    _holds: dict[GangUid, tuple[tuple[PodDemand, ...], Hold]] = field(default_factory=dict)
+    _holds: dict[GangUid, tuple[Question, Hold]] = field(default_factory=dict)
     _stands: bool = False
 
     def begin(self, basis: Basis) -> None:
@@ -59,12 +65,12 @@ class Recall:
         """Say that a gang was granted: those that come after it see another world."""
         self._stands = False
 
-    def of(self, gang: GangUid, demands: tuple[PodDemand, ...]) -> Hold | None:
-        """Return the hold that still stands for a gang with these demands."""
+    def of(self, gang: GangUid, question: Question) -> Hold | None:
+        """Return the hold that still stands for a gang that asks for just this."""
         known = self._holds.get(gang) if self._stands else None
-        return known[1] if known is not None and known[0] == demands else None
+        return known[1] if known is not None and known[0] == question else None
 
-    def keep(self, gang: GangUid, demands: tuple[PodDemand, ...], hold: Hold) -> None:
+    def keep(self, gang: GangUid, question: Question, hold: Hold) -> None:
         """Remember a hold that the planner has found."""
         if self._stands:
-            self._holds[gang] = (demands, hold)
+            self._holds[gang] = (question, hold)

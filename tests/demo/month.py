@@ -131,7 +131,7 @@ async def write(file: Path) -> int:
     async with SqlLedger.open(url, "demo") as ledger:
         await ledger.fence(1)
         lab = Lab()
-        ports = Ports(view=lab, pods=lab, workloads=lab, reports=lab, ledger=ledger)
+        ports = Ports(view=lab, pods=lab, claims=lab, workloads=lab, reports=lab, ledger=ledger)
         month = Month(desk=Desk(ports=ports, actor="muster", epoch=1), cluster=lab)
         await month.pass_by()
         return month.jobs

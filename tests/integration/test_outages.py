@@ -21,7 +21,7 @@ async def test_a_release_during_an_outage_is_booked_to_the_second_and_in_order(d
         url = made(ledgers.template_in(durable_postgres))
         async with SqlLedger.open(url, ledgers.CLUSTER) as ledger:
             cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=2))
-            ports = Ports(view=cluster, pods=cluster, workloads=cluster, reports=cluster, ledger=ledger)
+            ports = Ports(view=cluster, pods=cluster, claims=cluster, workloads=cluster, reports=cluster, ledger=ledger)
             desk = Desk(ports=ports, actor="test", epoch=1)
             await run(desk)
             started = cluster.schedule(desk.book)

@@ -25,7 +25,14 @@ class Site:
     def __init__(self, ledger: SqlLedger, name: str, *, jobs: int) -> None:
         self.cluster = Cluster(_hardware(jobs))
         self.ledger = ledger
-        ports = Ports(view=self.cluster, pods=self.cluster, workloads=self.cluster, reports=self.cluster, ledger=ledger)
+        ports = Ports(
+            view=self.cluster,
+            pods=self.cluster,
+            claims=self.cluster,
+            workloads=self.cluster,
+            reports=self.cluster,
+            ledger=ledger,
+        )
         self.desk = Desk(ports=ports, actor=name, epoch=1)
 
     @property

@@ -177,7 +177,7 @@ class Leader:
     def __init__(self, town: Town, ledger: SqlLedger, faults: Faults, *, epoch: int) -> None:
         cluster = cast("Any", Faulty(town, faults, RetryError))
         books = cast("Any", Faulty(ledger, faults, LedgerAwayError))
-        ports = Ports(view=town, pods=cluster, workloads=cluster, reports=town, ledger=books)
+        ports = Ports(view=town, pods=cluster, claims=cluster, workloads=cluster, reports=town, ledger=books)
         self.desk = Desk(ports=ports, actor=f"leader {epoch}", epoch=epoch)
         self._ledger = ledger
 

@@ -55,13 +55,14 @@ def test_a_pin_demands_the_node_besides_what_the_author_demands(
 
 async def test_one_write_opens_the_gate_and_pins_the_pod(api: FakeApi, connection: Connection) -> None:
     stored = api.put(PODS, a_pod(gates=(names.GATE, "other/gate")))
+    seen = read(stored)
 
-    await PodWriter(connection).open_gate(read(stored), NODE)
+    await PodWriter(connection).open_gate(seen, NODE)
 
     sent = api.last("PATCH", PATH)
     assert sent.content == "application/strategic-merge-patch+json"
     assert sent.body == {
-        "metadata": {"uid": stored["metadata"]["uid"]},
+        "metadata": {"uid": stored["metadata"]["uid"], "resourceVersion": seen.meta.resource_version},
         "spec": {
             "schedulingGates": [{"$patch": "delete", "name": names.GATE}],
             "affinity": required({"matchFields": [HERE]}),
@@ -142,6 +143,56 @@ async def test_conflicts_without_end_are_for_the_next_cycle(api: FakeApi, connec
 
     with pytest.raises(ConflictError):
         await PodWriter(connection).open_gate(seen, NODE)
+
+
+async def test_a_pod_whose_place_was_taken_back_is_not_let_in_by_who_saw_it_before(
+    api: FakeApi, connection: Connection
+) -> None:
+    """Of a leader that was deposed while it opened gates, or of a request whose answer never came."""
+    seen = read(api.put(PODS, a_pod()))
+
+    assert await PodWriter(connection).shut(seen)
+    with pytest.raises(ConflictError, match="taken back"):
+        await PodWriter(connection).open_gate(seen, NODE)
+    between = read(api.objects[PODS]["team/a"])
+    assert await PodWriter(connection).shut(between)
+    with pytest.raises(ConflictError, match="taken back"):
+        await PodWriter(connection).open_gate(between, NODE)
+
+    assert read(api.objects[PODS]["team/a"]).gated
+
+
+async def test_a_pod_is_let_in_again_after_its_place_was_taken_back(api: FakeApi, connection: Connection) -> None:
+    assert await PodWriter(connection).shut(read(api.put(PODS, a_pod())))
+
+    await PodWriter(connection).open_gate(read(api.objects[PODS]["team/a"]), NODE)
+
+    assert not read(api.objects[PODS]["team/a"]).gated
+
+
+async def test_a_gate_that_is_open_cannot_be_shut_again(api: FakeApi, connection: Connection) -> None:
+    seen = read(api.put(PODS, a_pod()))
+    api.put(PODS, a_pod(gates=()))
+
+    assert not await PodWriter(connection).shut(seen)
+
+    assert api.count("PATCH", PATH) == 0
+
+
+async def test_the_gate_of_a_pod_that_is_gone_stays_shut(api: FakeApi, connection: Connection) -> None:
+    seen = read(api.put(PODS, a_pod()))
+    api.delete(PODS, "team/a")
+
+    assert await PodWriter(connection).shut(seen)
+
+
+async def test_a_pod_that_changes_while_its_gate_is_shut_is_read_again(api: FakeApi, connection: Connection) -> None:
+    seen = read(api.put(PODS, a_pod()))
+    api.answer("PATCH", PATH, 409, status(409, "Conflict", "modified"))
+
+    assert await PodWriter(connection).shut(seen)
+
+    assert api.count("PATCH", PATH) == 2
 
 
 async def test_a_pod_made_anew_under_the_name_is_not_let_in(api: FakeApi, connection: Connection) -> None:

@@ -75,7 +75,9 @@ class Ledger(memory.Ledger):
 def a_desk(cluster: Cluster, ledger: memory.Ledger, **options: Any) -> Desk:
     if isinstance(ledger, Ledger):
         ledger.cluster = cluster
-    ports = Ports(view=cluster, pods=cluster, workloads=cluster, reports=cluster, ledger=ledger, queues=cluster)
+    ports = Ports(
+        view=cluster, pods=cluster, claims=cluster, workloads=cluster, reports=cluster, ledger=ledger, queues=cluster
+    )
     return Desk(ports=ports, actor="test", epoch=1, **options)
 
 

@@ -24,6 +24,7 @@ def a_desk(builder: ClusterBuilder, profile: Profile | None) -> tuple[Desk, Sche
     ports = Ports(
         view=cluster,
         pods=cluster,
+        claims=cluster,
         workloads=cluster,
         reports=cluster,
         ledger=memory.Ledger(),

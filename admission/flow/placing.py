@@ -1,0 +1,204 @@
+"""Placing gangs whose reservation is committed: all claims of a gang first, where Muster picks the devices, then gates.
+
+One way for a grant of this cycle and for what an earlier cycle or an earlier leader left half-done: what the books have
+open says what to write, and every write may be made twice. As long as no gate of it has opened, a gang that cannot be
+placed as planned is taken back whole, with nothing lost but the time.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from admission.api.claims import Claim
+from admission.api.names import GangUid, NodeName
+from admission.api.pods import Pod
+from admission.api.queues import PlacementMode
+from admission.api.reading import Json
+from admission.api.reasons import Hold, HoldReason
+from admission.dra import allotting, worlds
+from admission.dra.allotting import Misfit
+from admission.dra.results import Result
+from admission.dra.selecting import Selectors
+from admission.dra.worlds import World
+from admission.errors import ConflictError, GoneError, MendError, RetryError
+from admission.flow import evicting, withdrawing, writing
+from admission.flow.desks import Desk, Facts
+from admission.policy import finishing, following, placements
+from admission.policy.finishing import Missing
+from admission.policy.recognition import Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """A gang to be placed, with its placement. gates: its pods whose gates are to be opened, in order."""
+
+    group: Group
+    gates: tuple[tuple[Pod, NodeName], ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Work:
+    """One gang while it is placed. hold: why its gates stay shut."""
+
+    start: Start
+    missing: Sequence[Missing] = ()
+    hold: Hold | None = None
+    errors: list[Exception] = field(default_factory=list)
+
+    @property
+    def group(self) -> Group:
+        return self.start.group
+
+
+async def finish(desk: Desk, facts: Facts) -> Facts:
+    """Place what was granted before and is not placed yet. Return the facts with those that were taken back."""
+    begun = [
+        Start(group=group, gates=tuple(following.unfinished(group)))
+        for group in facts.groups
+        if group.uid not in facts.taken_back and group.placement is not None and group.placement.seats
+    ]
+    holds = await place(desk, facts, [start for start in begun if _is_unfinished(desk, facts, start)])
+    return replace(facts, unready={**facts.unready, **holds}) if holds else facts
+
+
+def _is_unfinished(desk: Desk, facts: Facts, start: Start) -> bool:
+    return bool(start.gates) or bool(finishing.missing(start.group, desk.book, facts.sight))
+
+
+async def place(desk: Desk, facts: Facts, starts: Iterable[Start]) -> dict[GangUid, Hold]:
+    """Give all claims of every gang their devices, then open the gates of those that have them all.
+
+    Return what holds the others.
+    """
+    works = [_work(desk, facts, start) for start in starts]
+    await _allocate(desk, facts, [work for work in works if work.missing and work.hold is None])
+    for work in works:
+        await _resolve(desk, facts, work)
+    await writing.open_gates(desk, [pair for work in works if work.hold is None for pair in work.start.gates])
+    return {work.group.uid: work.hold for work in works if work.hold is not None}
+
+
+def _work(desk: Desk, facts: Facts, start: Start) -> _Work:
+    """Return what is to be done for a gang; what it lacks is kube-scheduler's to give where it is pinned or counted."""
+    group, work = start.group, _Work(start=start)
+    missing = finishing.missing(group, desk.book, facts.sight)
+    unread = finishing.unread(group, desk.book, facts.sight)
+    queue = facts.snapshot.queues.get(group.queue)
+    if unread is not None:
+        work.hold = _waits(f"claim {unread} cannot be read", unread)
+        return work
+    wanted = placements.asked(group.record, queue) if queue is not None else PlacementMode.AUTO
+    chosen = placements.mode(wanted, finishing.holdings(group, desk.book), desk.protection)
+    if isinstance(chosen, Hold):
+        work.hold = chosen if missing else None
+    else:
+        desk.chosen[group.uid] = chosen
+        _choose(desk, facts, work, missing, chosen.mode)
+    return work
+
+
+def _choose(desk: Desk, facts: Facts, work: _Work, missing: Sequence[Missing], mode: PlacementMode) -> None:
+    if mode is PlacementMode.ALLOCATE:
+        work.missing = missing
+        trouble = finishing.trouble(work.group, desk.book, facts.sight)
+        if trouble is not None:
+            work.errors.append(ConflictError(trouble))
+    elif missing and _is_begun(desk, facts, work.group):
+        work.errors.append(ConflictError("its devices are not safe from kube-scheduler any more"))
+
+
+def _is_begun(desk: Desk, facts: Facts, group: Group) -> bool:
+    """Whether Muster has given some of a gang's claims their devices, and no pod of it was let in yet."""
+    claims = (facts.sight.claims.get(holding.claim_uid) for holding in finishing.holdings(group, desk.book))
+    return not _let_in(desk, group) and any(withdrawing.is_given(claim) for claim in claims if claim is not None)
+
+
+# Claims.
+
+
+async def _allocate(desk: Desk, facts: Facts, works: Sequence[_Work]) -> None:
+    """Give claims their devices, those of all gangs at a time; what goes wrong stands with the gang."""
+    works = [work for work in works if not work.errors]
+    if not works:
+        return
+    world = await asyncio.to_thread(_world, desk, facts)
+    allotted = await asyncio.to_thread(_allotted, works, world, desk.selectors)
+    limit = asyncio.Semaphore(desk.writes)
+
+    async def allocate(work: _Work, claim: Claim, result: Result) -> None:
+        async with limit:
+            if work.errors:
+                return
+            try:
+                desk.assumed.note(await desk.ports.claims.allocate(claim, _written(result, facts.now)))
+            except (RetryError, MendError, GoneError) as error:
+                work.errors.append(error)
+
+    async with asyncio.TaskGroup() as tasks:
+        for work, claim, result in allotted:
+            if not work.errors:
+                tasks.create_task(allocate(work, claim, result), name=f"allocate {claim.meta.key}")
+
+
+def _world(desk: Desk, facts: Facts) -> World:
+    """Return the world in which everything that was granted is planned."""
+    placed = desk.book.placements.values()
+    desk.world = worlds.of(facts.snapshot, placed, profile=desk.profile, before=desk.world)
+    return desk.world
+
+
+def _allotted(works: Sequence[_Work], world: World, selectors: Selectors) -> list[tuple[_Work, Claim, Result]]:
+    """Return what to write; a gang of which a claim cannot have its devices any more gets that as its error."""
+    found: list[tuple[_Work, Claim, Result]] = []
+    for work in works:
+        for one in work.missing:
+            answer = allotting.allotment(one.claim, one.devices, one.node, world, selectors=selectors)
+            if isinstance(answer, Misfit):
+                work.errors.append(ConflictError(answer.message))
+                break
+            found.append((work, one.claim, answer))
+    return found
+
+
+def _written(result: Result, now: datetime) -> Json:
+    """Return status.allocation. Without its time kube-scheduler would fill that in, and be refused the change."""
+    shares = [str(uuid.uuid4()) for given in result.given if given.shared]
+    at = now.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return {"allocationTimestamp": at, **result.json(shares)}
+
+
+# What went wrong.
+
+
+async def _resolve(desk: Desk, facts: Facts, work: _Work) -> None:
+    """Take a gang back for which something went wrong for good; what may succeed later is tried by the next cycle."""
+    group = work.group
+    if work.hold is not None and work.hold.reason is HoldReason.NO_FEASIBLE_PLACEMENT and not _let_in(desk, group):
+        await evicting.give_back(desk, facts, group, work.hold.message)
+    if not work.errors:
+        return
+    error = next((one for one in work.errors if _is_final(one)), work.errors[0])
+    work.hold = _waits(f"it cannot be placed as planned: {error}")
+    if not _is_final(error):
+        return
+    if _let_in(desk, group) and not any(pod.phase == "Running" for pod in group.pods):
+        await evicting.take_back_started(desk, facts, group, str(error))
+    elif work.start.gates:
+        await evicting.give_back(desk, facts, group, str(error), wait=isinstance(error, MendError))
+
+
+def _is_final(error: Exception) -> bool:
+    """Whether trying the same again is in vain: the claim is not what it was, or the API server refuses it."""
+    return isinstance(error, (ConflictError, GoneError, MendError))
+
+
+def _let_in(desk: Desk, group: Group) -> list[Pod]:
+    """Return the pods with a place whose gate is open, though the view may not show it yet."""
+    seats = group.placement.seats if group.placement is not None else {}
+    return [pod for pod in group.pods if pod.meta.uid in seats and (not pod.gated or pod.meta.uid in desk.opened)]
+
+
+def _waits(message: str, claim: str = "") -> Hold:
+    return Hold(HoldReason.WAITING_FOR_CLAIMS, message, {"claim": claim} if claim else {})

@@ -1,0 +1,108 @@
+"""Taking devices back from claims: of gangs that cannot start as planned, and those that nobody's gang has any more.
+
+Muster gives a claim its devices before any pod uses it, and Kubernetes takes them back only when a pod has used it. So
+what Muster gave in vain it has to take back itself, and what a leader has left behind that died or was deposed.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from admission.api import names
+from admission.api.claims import Claim
+from admission.api.entries import Holding, Placement
+from admission.api.names import Uid
+from admission.api.reasons import Hold, HoldReason
+from admission.errors import GoneError, MendError, RetryError
+from admission.flow.desks import Desk, Facts
+from admission.policy import following
+from admission.policy.following import Sight
+from admission.policy.recognition import Group
+
+
+async def withdraw(desk: Desk, facts: Facts, placement: Placement, *, keep: Collection[Uid]) -> bool:
+    """Take the devices of a gang's claims back, before its quota is. Return whether that is done.
+
+    keep: claims that others wait for as well. Those that pods have reserved stay with these.
+    """
+    given = (holding for uid, holding in placement.holdings.items() if uid not in keep)
+    return not await deallocate(desk, list(_revocable(desk, facts, given)))
+
+
+def _revocable(desk: Desk, facts: Facts, holdings: Iterable[Holding]) -> Iterator[Claim]:
+    """Yield the claims that have devices and no pod, or that somebody may be about to give devices.
+
+    Where devices are Muster's to give, a write of an earlier leader may still be under way, and what kube-scheduler has
+    just allocated may not be seen yet.
+    """
+    for holding in holdings:
+        claim = facts.sight.claims.get(holding.claim_uid)
+        if claim is None or names.is_extended_claim(holding.claim_uid) or _is_in_use(claim):
+            continue
+        ours = any(desk.protection.of(given.device.driver).by is not None for given in holding.devices)
+        if ours or claim.allocation is not None or names.PLACEMENT in claim.meta.annotations:
+            yield claim
+
+
+async def deallocate(desk: Desk, claims: Sequence[Claim]) -> list[tuple[Claim, Exception]]:
+    """Take devices back from several claims at a time; return those for which it failed, and has to be tried again."""
+    limit = asyncio.Semaphore(desk.writes)
+    failed: list[tuple[Claim, Exception]] = []
+
+    async def take_back(claim: Claim) -> None:
+        async with limit:
+            try:
+                desk.assumed.note(await desk.ports.claims.deallocate(claim))
+            except GoneError:
+                return
+            except (RetryError, MendError) as error:
+                failed.append((claim, error))
+
+    async with asyncio.TaskGroup() as tasks:
+        for claim in claims:
+            tasks.create_task(take_back(claim), name=f"deallocate {claim.meta.key}")
+    return failed
+
+
+async def collect(desk: Desk, facts: Facts) -> Facts:
+    """Take devices back from claims that Muster gave some and that no gang with a place waits for.
+
+    A leader that did not know of its successor has written them, or their pods went away before any of them was bound.
+    Return the facts as they are then; gangs whose claims keep devices so are not to be planned in this cycle.
+    """
+    orphans = _orphans(desk, facts.sight)
+    if not orphans:
+        return facts
+    failed = await deallocate(desk, orphans)
+    snapshot = desk.assumed.over(facts.snapshot)
+    unready = dict(facts.unready)
+    for claim, error in failed:
+        message = f"claim {claim.meta.key} has devices that are to be taken back before it is planned anew: {error}"
+        hold = Hold(HoldReason.WAITING_FOR_CLAIMS, message, {"claim": claim.meta.key})
+        unready |= dict.fromkeys((group.uid for group in facts.groups if _uses(group, claim)), hold)
+    return replace(facts, snapshot=snapshot, sight=Sight.of(snapshot, facts.meters), unready=unready)
+
+
+def _orphans(desk: Desk, sight: Sight) -> list[Claim]:
+    given = [claim for claim in sight.snapshot.claims.values() if is_given(claim) and not claim.reserved_for]
+    if not given:
+        return []
+    wanted = following.wanted_claims(desk.book.placements.values(), sight)
+    return [claim for claim in given if claim.meta.uid not in wanted]
+
+
+def is_given(claim: Claim) -> bool:
+    """Whether a claim has devices that Muster gave it."""
+    return claim.allocation is not None and names.PLACEMENT in claim.meta.annotations
+
+
+def _is_in_use(claim: Claim) -> bool:
+    return claim.allocation is not None and bool(claim.reserved_for)
+
+
+def _uses(group: Group, claim: Claim) -> bool:
+    return any(
+        pod.meta.namespace == claim.meta.namespace and pod.claim_name(named) == claim.meta.name
+        for pod in group.waiting
+        for named in pod.claims
+    )

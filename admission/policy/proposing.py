@@ -1,0 +1,94 @@
+"""The plan of a gang and who carries it out: the planner is asked as the gang's placement needs it.
+
+Where Muster picks the devices itself the plan may have any of them; where kube-scheduler does, only those that it will
+come to. Which of the two it is depends on the drivers that the plan touches, so it is known when there is a plan: one
+that kube-scheduler would have to carry out is made anew as kube-scheduler would.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from admission.api.queues import PlacementMode
+from admission.api.reasons import Hold, HoldReason
+from admission.dra import metering, planning, plans
+from admission.dra.metering import Meters
+from admission.dra.plans import Affordable, NoPlan, Plan, PodDemand
+from admission.dra.selecting import Selectors
+from admission.dra.worlds import World
+from admission.policy import counting, placements
+from admission.policy.placements import Chosen
+from admission.policy.protection import NOTHING, Protections
+
+HOLDS = {
+    plans.Kind.BUSY: HoldReason.DEVICES_BUSY,
+    plans.Kind.INFEASIBLE: HoldReason.NO_FEASIBLE_PLACEMENT,
+    plans.Kind.FATAL: HoldReason.NO_FEASIBLE_PLACEMENT,
+    plans.Kind.OVER_QUOTA: HoldReason.QUOTA_EXCEEDED,
+    plans.Kind.STEPS_ENDED: HoldReason.SEARCH_LIMIT,
+    plans.Kind.UNPRICED: HoldReason.NOT_SIMULATED,
+    plans.Kind.POOL_INCOMPLETE: HoldReason.POOL_INCOMPLETE,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """A plan that can be carried out, and by whom."""
+
+    plan: Plan
+    chosen: Chosen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planner:
+    """What every gang of a cycle is planned with. steps: of each search."""
+
+    selectors: Selectors
+    steps: int
+    meters: Meters = metering.NONE
+    protection: Protections = field(default=NOTHING)
+
+    def propose(
+        self, demands: Sequence[PodDemand], world: World, wanted: PlacementMode, affordable: Affordable
+    ) -> Proposal | Hold:
+        """Return how a gang may start now, or why it may not. wanted: the placement that was asked for."""
+        if wanted is PlacementMode.COUNT:
+            return self._counted(demands, world, affordable)
+        return self._planned(demands, world, wanted, affordable)
+
+    def _counted(self, demands: Sequence[PodDemand], world: World, affordable: Affordable) -> Proposal | Hold:
+        plan = counting.plan(demands, world, self.meters)
+        if isinstance(plan, Hold):
+            return plan
+        shortfall = affordable(plan.charge)
+        if shortfall is not None:
+            return Hold(HoldReason.QUOTA_EXCEEDED, shortfall.message, shortfall.details)
+        chosen = placements.mode(PlacementMode.COUNT, plan.holdings, self.protection)
+        return chosen if isinstance(chosen, Hold) else Proposal(plan=plan, chosen=chosen)
+
+    def _planned(
+        self,
+        demands: Sequence[PodDemand],
+        world: World,
+        wanted: PlacementMode,
+        affordable: Affordable,
+    ) -> Proposal | Hold:
+        answer = planning.plan(
+            demands,
+            world,
+            meters=self.meters,
+            selectors=self.selectors,
+            steps=self.steps,
+            affordable=affordable,
+        )
+        if isinstance(answer, NoPlan):
+            answer = planning.diagnose(
+                answer,
+                demands,
+                world,
+                meters=self.meters,
+                selectors=self.selectors,
+                steps=self.steps,
+            )
+            return Hold(HOLDS[answer.kind], answer.message, answer.details)
+        chosen = placements.mode(wanted, answer.holdings, self.protection)
+        return chosen if isinstance(chosen, Hold) else Proposal(plan=answer, chosen=chosen)
