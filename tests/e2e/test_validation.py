@@ -6,7 +6,7 @@ import pytest
 
 from tests.controlplane import ApiError, ControlPlane
 from tests.unit.validation import refused
-from tests.unit.validation.refused import Case
+from tests.unit.validation.cases import Case
 
 pytestmark = pytest.mark.e2e
 

@@ -15,6 +15,7 @@ from admission.flow import expanding, simulating
 from admission.flow.expanding import Expanded
 from admission.flow.simulating import GangOutcome, Outcome, Verdict
 from tests.unit.validation import refused
+from tests.unit.validation.cases import Case
 
 Objects = list[dict[str, Any]]
 
@@ -326,7 +327,7 @@ def test_a_flaw_names_the_object_of_the_input_and_its_field(obj: dict[str, Any],
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
-def test_what_the_api_server_would_refuse_is_no_input(case: refused.Case) -> None:
+def test_what_the_api_server_would_refuse_is_no_input(case: Case) -> None:
     world = expand(teams(), [case.obj])
 
     assert [(index, flaw.field) for index, error in world.flaws for flaw in error.flaws] == [(3, case.field)]

@@ -8,8 +8,8 @@ from admission.api.validation import objects
 from admission.dra import releases
 from admission.dra.releases import Release
 from admission.flow import vetting
-from tests.unit.validation import refused
-from tests.unit.validation.refused import Case, Json
+from tests.unit.validation import claims, refused
+from tests.unit.validation.cases import Case, Json
 
 KINDS = {obj["kind"] for obj in refused.GOOD.values()}
 KNOWN = refused.REFUSED | refused.STRICTER
@@ -35,7 +35,7 @@ def test_cel_that_does_not_compile_is_told_with_its_field(case: Case, release: R
 
 
 def test_cel_that_is_too_long_is_not_compiled() -> None:
-    case = refused.CLAIMS["a selector of too much CEL"]
+    case = claims.CLAIMS["a selector of too much CEL"]
 
     found = vetting.flaws("ResourceClaim", case.obj, releases.profile(Release.V1_37))
 
@@ -43,9 +43,9 @@ def test_cel_that_is_too_long_is_not_compiled() -> None:
 
 
 def test_all_flaws_of_an_object_are_told_each_once() -> None:
-    bad = refused.exactly(count=-1, allocationMode="x", tolerations="y", deviceClassName="A")
+    bad = claims.exactly(count=-1, allocationMode="x", tolerations="y", deviceClassName="A")
 
-    found = objects.flaws("ResourceClaim", refused.claim(bad, bad, constraints=[{"requests": ["z"]}]))
+    found = objects.flaws("ResourceClaim", claims.claim(bad, bad, constraints=[{"requests": ["z"]}]))
 
     asked = [f"spec.devices.requests[{number}].exactly" for number in (0, 1)]
     fields = [f"{one}.{name}" for one in asked for name in ("deviceClassName", "allocationMode", "tolerations")]
@@ -135,7 +135,7 @@ STATUSES = {
 
 @pytest.mark.parametrize(("status", "field"), STATUSES.values(), ids=STATUSES)
 def test_a_bad_status_is_told_with_its_field(status: Json, field: str) -> None:
-    found = objects.flaws("ResourceClaim", {**refused.claim(), "status": status})
+    found = objects.flaws("ResourceClaim", {**claims.claim(), "status": status})
 
     assert [flaw.field for flaw in found] == [field]
 
@@ -143,4 +143,4 @@ def test_a_bad_status_is_told_with_its_field(status: Json, field: str) -> None:
 def test_a_good_status_has_no_flaws() -> None:
     status = {"allocation": {"devices": {"results": [{**RESULT, "shareID": UID}]}}, "reservedFor": [CONSUMER]}
 
-    assert objects.flaws("ResourceClaim", {**refused.claim(), "status": status}) == ()
+    assert objects.flaws("ResourceClaim", {**claims.claim(), "status": status}) == ()
