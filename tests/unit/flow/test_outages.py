@@ -11,6 +11,7 @@ from admission.api.names import QueueName
 from admission.api.reasons import HoldReason
 from admission.errors import DeposedError, LedgerAwayError
 from admission.flow import bookkeeping, memory
+from admission.flow.desks import Desk
 from admission.quota import books
 from admission.quota.books import Book
 from tests.builders import NOON, a_cluster
@@ -66,6 +67,13 @@ def a_town() -> Cluster:
     return Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("train", queue="q", pods=2))
 
 
+async def a_granted_gang() -> tuple[Cluster, Ledger, Desk]:
+    cluster, ledger = a_town(), Ledger()
+    desk = a_desk(cluster, ledger)
+    await run(desk)
+    return cluster, ledger, desk
+
+
 @pytest.mark.parametrize("carried_out", [False, True], ids=["refused", "answer lost"])
 @pytest.mark.parametrize("calls", [1, 2, 4])
 @pytest.mark.parametrize("first", range(12))
@@ -83,9 +91,7 @@ async def test_whatever_call_fails_the_gang_starts_once_and_the_books_end_right(
 
 
 async def test_what_happens_while_the_database_is_away_is_posted_with_its_true_times_and_in_order() -> None:
-    cluster, ledger = a_town(), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    cluster, ledger, desk = await a_granted_gang()
     ledger.away = True
     started = cluster.schedule(desk.book)
     await run(desk, NOON + MINUTE)
@@ -103,9 +109,7 @@ async def test_what_happens_while_the_database_is_away_is_posted_with_its_true_t
 
 
 async def test_an_outage_over_two_hours_is_marked_at_the_last_full_hour_before_each_cycle() -> None:
-    cluster, ledger = a_town(), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    cluster, ledger, desk = await a_granted_gang()
     cluster.schedule(desk.book)
     await run(desk, NOON + MINUTE)
     ledger.away = True
@@ -135,9 +139,7 @@ async def test_while_the_database_is_away_a_gang_that_does_not_start_is_evicted_
 
 
 async def test_reports_go_on_while_the_database_is_away() -> None:
-    cluster, ledger = a_town(), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    cluster, ledger, desk = await a_granted_gang()
     ledger.away = True
     cluster.schedule(desk.book)
     result = await run(desk, NOON + MINUTE)
@@ -147,9 +149,7 @@ async def test_reports_go_on_while_the_database_is_away() -> None:
 
 
 async def test_a_leader_that_starts_while_the_database_is_away_says_nothing_that_it_does_not_know() -> None:
-    cluster, ledger = a_town(), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    cluster, ledger, desk = await a_granted_gang()
     cluster.schedule(desk.book)
     await run(desk, NOON + MINUTE)
     before = dict(cluster.gangs), dict(cluster.queues)
@@ -168,9 +168,7 @@ async def test_a_leader_that_starts_while_the_database_is_away_says_nothing_that
 
 async def test_too_many_entries_are_dropped_and_derived_from_the_cluster_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bookkeeping, "MOST_UNPOSTED", 0)
-    cluster, ledger = a_town(), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    cluster, ledger, desk = await a_granted_gang()
     ledger.away = True
     cluster.schedule(desk.book)
     assert (await run(desk, NOON + MINUTE)).unposted == 0
@@ -184,9 +182,7 @@ async def test_too_many_entries_are_dropped_and_derived_from_the_cluster_later(m
 
 
 async def test_a_deposed_leader_posts_nothing_of_what_it_has_kept() -> None:
-    cluster, ledger = a_town(), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    cluster, ledger, desk = await a_granted_gang()
     ledger.away = True
     cluster.schedule(desk.book)
     await run(desk, NOON + MINUTE)
@@ -216,9 +212,7 @@ async def test_what_another_writer_has_posted_is_noticed_and_the_book_is_read_ag
 
 
 async def test_an_idle_leader_notices_what_an_operator_has_given_back() -> None:
-    cluster, ledger = a_town(), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    _, ledger, desk = await a_granted_gang()
     (placement,) = ledger.book.placements.values()
     await ledger.post_all([books.evict(placement, at=NOON, actor="muster ledger reconcile", reason="by hand")], epoch=1)
 
@@ -228,9 +222,7 @@ async def test_an_idle_leader_notices_what_an_operator_has_given_back() -> None:
 
 
 async def test_a_clock_that_goes_back_is_not_followed() -> None:
-    cluster, ledger = a_town(), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    cluster, ledger, desk = await a_granted_gang()
     cluster.schedule(desk.book)
 
     result = await run(desk, NOON - HOUR)
@@ -242,9 +234,7 @@ async def test_a_clock_that_goes_back_is_not_followed() -> None:
 
 async def test_a_quota_that_changes_there_and_back_and_there_again_is_booked_while_time_stands_still() -> None:
     """The clock is behind the books, so that every change has the same time."""
-    cluster, ledger = a_town(), Ledger()
-    desk = a_desk(cluster, ledger)
-    await run(desk)
+    cluster, ledger, desk = await a_granted_gang()
 
     for nominal in (5, 6, 5, 6):
         cluster._rest = a_cluster().node("a", gpus=4).queue("q", gpus=nominal).snapshot()
