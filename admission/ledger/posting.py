@@ -5,12 +5,10 @@ the commit, so what follows needs no lock of its own; who loses sees no row chan
 entries are, the statements are the same few, since most of the time of a short one is spent on the way.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from sqlalchemy import and_, bindparam, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
@@ -20,12 +18,11 @@ from admission.api.entries import Entry, Kind, Posted
 from admission.errors import ClockError, DeposedError, PageError
 from admission.ledger import bulk, hashing, parts, reading
 from admission.ledger.hashing import Line, Said
+from admission.ledger.overlapping import meanwhile
 from admission.ledger.reading import Head, Record
 from admission.ledger.tables import GENESIS, clusters, postings, transactions
 from admission.quota import accruals
 from admission.quota.books import Book, Draft
-
-T = TypeVar("T")
 
 
 class OvertakenError(Exception):
@@ -60,37 +57,18 @@ async def post_all(connection: AsyncConnection, cluster: str, entries: Sequence[
     new = _new(entries, known)
     if not new:
         return _posted(entries, known, ())
-    async with _meanwhile(parts.read(connection, cluster, new)) as read:
+    async with meanwhile(parts.read(connection, cluster, new)) as read:
         links = _linked(head, new, epoch=epoch)
     before = read.result()
 
     await _move(connection, head, {"sequence": links[-1].sequence, "digest": links[-1].digest, "epoch": epoch})
     await _add_transactions(connection, cluster, links, epoch=epoch)
-    async with _meanwhile(_add_lines(connection, cluster, links)):
+    async with meanwhile(_add_lines(connection, cluster, links)):
         after = _applied(before, new)
         _check_times(latest, new)
         rows = parts.rows(cluster, new, before=before, after=after)
     await parts.write(connection, cluster, rows)
     return _posted(entries, known, links)
-
-
-@asynccontextmanager
-async def _meanwhile(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
-    """Have the database work while the caller computes and keeps off the connection; at the end both are done."""
-    task = asyncio.create_task(work)
-    try:
-        await asyncio.sleep(0)  # until it waits for the database
-        await asyncio.sleep(_HAND_OVER)
-        yield task
-        await task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)  # who fails needs the connection to say so
-
-
-_HAND_OVER = 0.0001
-"""Seconds in which SQLite's thread takes up its work. Not 0: who only looks into the event loop keeps the interpreter
-for 5 ms, which that thread needs to begin."""
 
 
 async def fence(connection: AsyncConnection, cluster: str, epoch: int) -> None:

@@ -20,6 +20,7 @@ from admission.api.names import GangUid
 from admission.errors import AmountError, ConflictError, LedgerCorruptError, PageError
 from admission.ledger import archives, carrying, documents, failures, hashing, reading, shares
 from admission.ledger.carrying import Carried
+from admission.ledger.overlapping import meanwhile
 from admission.ledger.reading import Head, Record
 from admission.ledger.replaying import DoubtError, Quick
 from admission.ledger.tables import GENESIS, postings, transactions
@@ -178,18 +179,13 @@ async def _quickly(connection: AsyncConnection, quick: Quick, *, size: int) -> b
     """Return whether all rows follow each other. The database writes a batch down while Python takes the one before."""
     batch = await documents.batch(connection, quick.cluster, after=quick.sequence, limit=size)
     while batch:
-        following, right = await asyncio.gather(
-            documents.batch(connection, quick.cluster, after=quick.sequence + len(batch), limit=size),
-            asyncio.to_thread(quick.take, batch),
-            return_exceptions=True,  # both have to end before the connection is used again
-        )
-        if isinstance(right, BaseException):
-            raise right
+        following = documents.batch(connection, quick.cluster, after=quick.sequence + len(batch), limit=size)
+        async with meanwhile(following) as written:
+            # Not in a thread: two that need the interpreter wait 5 ms for each other again and again.
+            right = quick.take(batch)
         if not right:
             return False
-        if isinstance(following, BaseException):
-            raise following
-        batch = following
+        batch = written.result()
     return True
 
 
