@@ -23,6 +23,7 @@ from admission.cluster import installing, kinds, namespaces, registering, watchi
 from admission.cluster.allocating import ClaimWriter
 from admission.cluster.connecting import Connection
 from admission.cluster.credentials import Place
+from admission.cluster.fencing import Fencer, Wish
 from admission.cluster.keeping import QueueKeeper
 from admission.cluster.leases import Durations, Lease
 from admission.cluster.patching import PodWriter
@@ -150,10 +151,13 @@ async def _controller(parts: Parts) -> None:
             await ledger.fence(epoch)
             await watching.caught_up(parts.connection, parts.store, (kinds.PODS, kinds.CLAIMS))
             outbox = Outbox(Reporter(parts.connection, parts.store))
-            desk = _desk(parts, ledger, outbox, epoch)
+            fencer = Fencer(parts.connection, _wish(settings))
+            desk = _desk(parts, ledger, outbox, fencer, epoch)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(outbox.run(), name="write reports")
+                tasks.create_task(fencer.run(), name="keep the fences")
                 with parts.store.subscribe() as subscription:
+                    tasks.create_task(_pass_on(fencer.store, subscription), name="watch the fences")
                     await admitting.admit(
                         desk, _Changes(subscription), pace=_pace(settings), clock=_now, observe=_observer(parts.metrics)
                     )
@@ -161,7 +165,7 @@ async def _controller(parts: Parts) -> None:
         await leading.lead(_election(parts), work, leads=lambda now: parts.metrics.leads(leading=now))
 
 
-def _desk(parts: Parts, ledger: SqlLedger, outbox: Outbox, epoch: int) -> Desk:
+def _desk(parts: Parts, ledger: SqlLedger, outbox: Outbox, fencer: Fencer, epoch: int) -> Desk:
     settings = parts.settings.controller
     ports = Ports(
         view=parts.store,
@@ -171,6 +175,7 @@ def _desk(parts: Parts, ledger: SqlLedger, outbox: Outbox, epoch: int) -> Desk:
         reports=outbox,
         ledger=ledger,
         scheduler=parts.versions,
+        fences=fencer,
         queues=QueueKeeper(parts.connection),
     )
     actor = f"{parts.user}@{socket.gethostname()}/{os.getpid()}"
@@ -181,6 +186,18 @@ def _election(parts: Parts) -> Lease:
     lease = parts.settings.lease
     durations = Durations(lease=lease.duration, renew=lease.renew_deadline, retry=lease.retry)
     return Lease(parts.connection, namespace=lease.namespace, name=lease.name, durations=durations)
+
+
+def _wish(settings: Settings) -> Wish:
+    return Wish(namespace=settings.lease.namespace, fence=settings.fence, coverage=settings.coverage)
+
+
+async def _pass_on(store: Store, subscription: Subscription) -> None:
+    """Wake the cycles whenever something has changed around the fences."""
+    with store.subscribe() as changes:
+        while True:
+            await changes.next()
+            subscription.wake()
 
 
 class _Changes:

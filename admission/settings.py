@@ -4,7 +4,8 @@ They are read from a YAML file (`muster serve --config FILE`), over the defaults
 before both. Only `app` and `cli` read them; everything else gets what it needs as arguments.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -87,6 +88,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """None: $KUBECONFIG, else the service account of the pod, else ~/.kube/config."""
     install_crds: bool = True
     """Whether `serve` applies Muster's CRDs at its start."""
+    fence: tuple[str, ...] = ()
+    """Drivers whose devices shall be handed out through Muster's queues alone: kube-scheduler gives them to nobody else
+    (docs/placement.md)."""
+    coverage: bool = False
+    """Whether Muster may allocate devices without a fence where its webhook sees every pod of the cluster; it then
+    keeps claims out of the namespaces that the webhook spares."""
     log_level: str = "info"
     log_format: str = "auto"
     """`json`, `text`, or `auto`: text on a terminal, JSON elsewhere."""
@@ -100,6 +107,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 ROLES = frozenset({"webhook", "controller"})
 PROFILES = ("auto", "1.36", "1.37")
 
+_DRIVER = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LONGEST_DRIVER = 63
+
 
 def read(values: Mapping[str, Any]) -> Settings:
     """Return settings from a parsed YAML mapping. Raises MendError naming the setting that is wrong."""
@@ -112,6 +122,18 @@ def read(values: Mapping[str, Any]) -> Settings:
         raise MendError(f"settings: roles: {', '.join(unknown) or '(none)'}: choose from {', '.join(sorted(ROLES))}")
     if str(settings.controller.profile) not in PROFILES:
         raise MendError(f"settings: controller.profile: {settings.controller.profile}: choose {', '.join(PROFILES)}")
+    _check_drivers(settings.fence)
     if not 0 < settings.lease.retry < settings.lease.renew_deadline < settings.lease.duration:
         raise MendError("settings: lease: retry < renew_deadline < duration must hold, all above 0")
     return settings
+
+
+def _check_drivers(fence: Sequence[str]) -> None:
+    for driver in fence:
+        if len(driver) > _LONGEST_DRIVER or not _DRIVER.fullmatch(driver):
+            raise MendError(
+                f"settings: fence: {driver!r} is no name of a DRA driver such as gpu.example.com;"
+                " `kubectl get resourceslices` shows the drivers that there are"
+            )
+        if fence.count(driver) > 1:
+            raise MendError(f"settings: fence: {driver} stands there twice; leave one out")

@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from admission.api import names
+from admission.api.reading import Json
 from admission.api.selectors import LabelSelector, Requirement
 from admission.cluster import kinds, pauses
 from admission.cluster.connecting import Connection
@@ -196,13 +197,35 @@ def _common(registration: Registration, path: str) -> dict[str, Any]:
     }
 
 
-def _which(name: str, selector: LabelSelector, namespace: str, plural: str = "pods") -> dict[str, Any]:
-    spared = Requirement(
-        key="kubernetes.io/metadata.name", operator="NotIn", values=tuple(dict.fromkeys((*NEVER, namespace)))
+def spared(namespace: str) -> tuple[str, ...]:
+    """Return the namespaces whose pods Muster never sees. namespace: its own."""
+    return tuple(dict.fromkeys((*NEVER, namespace)))
+
+
+def shows_all(kind: str, configuration: Json, *, namespace: str) -> bool:
+    """Return whether a configuration, as it stands, has Muster asked about every pod, or else the pod refused.
+
+    Of every namespace, that is, but those that are spared. Who is asked, and how long for, is left open.
+    """
+    everywhere = LabelSelector()
+    registration = Registration(
+        client=Client(authority=b"", url="https://-"), selectors=(everywhere,), namespace=namespace
     )
+    name = f"queued-{digest(everywhere)}.pods.{names.GROUP}"
+    encode = mutating if kind == "MutatingWebhookConfiguration" else validating
+    wanted = next(webhook for webhook in encode(registration)["webhooks"] if webhook["name"] == name)
+    found = next((webhook for webhook in configuration.get("webhooks") or () if webhook.get("name") == name), None)
+    if found is None or found.get("objectSelector"):
+        return False
+    matters = ("rules", "matchConditions", "matchPolicy", "namespaceSelector", "failurePolicy")
+    return all(found.get(field) == wanted[field] for field in matters)
+
+
+def _which(name: str, selector: LabelSelector, namespace: str, plural: str = "pods") -> dict[str, Any]:
+    others = Requirement(key="kubernetes.io/metadata.name", operator="NotIn", values=spared(namespace))
     return {
         "name": f"{name}.{plural}.{names.GROUP}",
-        "namespaceSelector": {"matchExpressions": [_requirement(r) for r in (*selector.requirements, spared)]},
+        "namespaceSelector": {"matchExpressions": [_requirement(r) for r in (*selector.requirements, others)]},
     }
 
 

@@ -27,8 +27,8 @@ SETTLING = timedelta(seconds=5)
 """How long something must have stood before it counts: kube-scheduler and the API servers learn of it by watching."""
 
 PATIENCE = timedelta(seconds=60)
-"""How long a fence waits for what kube-scheduler may be allocating already: for pods outside Muster that it may have
-chosen devices for before it saw the fence, and for pinned gangs before the fence goes up."""
+"""How long a fence that cannot be kept is left standing, and how long a new one waits for what kube-scheduler may be
+allocating: pinned gangs, and pods outside Muster that it may have chosen devices for before it saw the fence."""
 
 LISTED = 3
 """Objects that a sentence names; of more it says how many."""
@@ -92,7 +92,8 @@ class Barriers:
 
     fence: the drivers that the setting names. served: whether the API server has DeviceTaintRules to make fences of.
     rules: driver → since when its rule stands as it must. policy: since when claims that tolerate the fence are
-    refused. webhooks: None where the settings do not ask for coverage. trouble: why this cannot be seen or mended.
+    refused. webhooks: None where the settings do not ask for coverage. trouble: why this cannot be seen or mended, and
+    troubled: since when.
     """
 
     fence: tuple[str, ...] = ()
@@ -101,6 +102,7 @@ class Barriers:
     policy: datetime | None = None
     webhooks: Webhooks | None = None
     trouble: str = ""
+    troubled: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,9 +189,15 @@ def _rules_are_served(_: str, scene: Scene) -> _Lack | None:
     )
 
 
-def _fence_can_be_kept(_: str, scene: Scene) -> _Lack | None:
-    trouble = scene.barriers.trouble
-    return _Lack(f"the fence cannot be kept: {trouble}") if trouble else None
+def _fence_can_be_kept(driver: str, scene: Scene) -> _Lack | None:
+    """Have patience with a fence: an API server that restarts refuses for a moment what it allows."""
+    barriers = scene.barriers
+    if barriers.troubled is None:
+        return None
+    passing = scene.now - barriers.troubled < PATIENCE
+    return _Lack(
+        f"the fence cannot be kept: {barriers.trouble}", soon=passing, rule=passing and driver in barriers.rules
+    )
 
 
 def _nobody_tolerates_it(_: str, scene: Scene) -> _Lack | None:
@@ -261,7 +269,10 @@ def _covered(webhooks: Webhooks, scene: Scene) -> Protection:
 
 
 def _coverage_can_be_kept(_: Webhooks, scene: Scene) -> _Lack | None:
-    return _Lack(scene.barriers.trouble) if scene.barriers.trouble else None
+    barriers = scene.barriers
+    if barriers.troubled is None:
+        return None
+    return _Lack(barriers.trouble, soon=scene.now - barriers.troubled < PATIENCE)
 
 
 def _one_queue_takes_all(_: Webhooks, scene: Scene) -> _Lack | None:

@@ -28,22 +28,22 @@ SETTINGS: dict[str, Any] = {
 class Muster:
     """One installation: settings, ledger and log in a folder; its process may come and go."""
 
-    def __init__(self, control_plane: ControlPlane, *, database: str = "") -> None:
-        """database: the URL of a ledger; without it, a file of its own."""
+    def __init__(self, control_plane: ControlPlane, *, database: str = "", **settings: Any) -> None:
+        """database: the URL of a ledger; without it, a file of its own. settings: beside those that all tests have."""
         self._control_plane = control_plane
         self._folder = Path(tempfile.mkdtemp(prefix="muster-e2e-"))
         self._family = Family(self._folder)
         self._program: Program | None = None
         self._starts = 0
         self.database = database or f"sqlite+aiosqlite:///{self._folder / 'data' / 'ledger.sqlite3'}"
-        settings = {
-            **SETTINGS,
-            "kubeconfig": str(control_plane.kubeconfig_for(USER)),
-            "ledger": {"url": self.database},
-        }
         self._config = self._folder / "muster.yaml"
-        self._config.write_text(yaml.safe_dump(settings))
+        self.configure(**settings)
         grant(control_plane)
+
+    def configure(self, **settings: Any) -> None:
+        """Write the settings that the next start reads."""
+        own = {"kubeconfig": str(self._control_plane.kubeconfig_for(USER)), "ledger": {"url": self.database}}
+        self._config.write_text(yaml.safe_dump({**SETTINGS, **own, **settings}))
 
     def start(self, *, killed_at_gate: int | None = None, within: float = 60.0) -> Self:
         """Start `muster serve` and wait until it leads and its webhooks are registered.

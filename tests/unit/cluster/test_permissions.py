@@ -10,6 +10,7 @@ import yaml
 from admission.cluster import failures
 
 MANIFEST = Path(__file__).parents[3] / "deploy" / "manifests" / "rbac.yaml"
+REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/muster-system/leases"
 
 CALLS: dict[str, tuple[str, str]] = {
@@ -22,6 +23,19 @@ CALLS: dict[str, tuple[str, str]] = {
     "a claim is protected": ("PATCH", "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims/gpu"),
     "a claim is allocated": ("PATCH", "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims/gpu/status"),
     "an allocation is a binding": ("PATCH", "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims/gpu/binding"),
+    "a fence is put up": ("POST", "/apis/resource.k8s.io/v1/devicetaintrules"),
+    "a fence is mended": ("PUT", "/apis/resource.k8s.io/v1/devicetaintrules/muster-fence-gpu.example.com"),
+    "a fence is taken away": ("DELETE", "/apis/resource.k8s.io/v1/devicetaintrules/muster-fence-gpu.example.com"),
+    "policies are listed": ("GET", f"{REGISTRATION}/validatingadmissionpolicies"),
+    "a policy is made": ("POST", f"{REGISTRATION}/validatingadmissionpolicies"),
+    "a policy is mended": ("PUT", f"{REGISTRATION}/validatingadmissionpolicies/muster-fence"),
+    "a policy is removed": ("DELETE", f"{REGISTRATION}/validatingadmissionpolicies/muster-coverage"),
+    "bindings are listed": ("GET", f"{REGISTRATION}/validatingadmissionpolicybindings"),
+    "a binding is made": ("POST", f"{REGISTRATION}/validatingadmissionpolicybindings"),
+    "a binding is mended": ("PUT", f"{REGISTRATION}/validatingadmissionpolicybindings/muster-coverage"),
+    "a binding is removed": ("DELETE", f"{REGISTRATION}/validatingadmissionpolicybindings/muster-fence"),
+    "a policy is proved": ("POST", "/apis/resource.k8s.io/v1/namespaces/muster-system/resourceclaims"),
+    "the webhooks are looked at": ("GET", f"{REGISTRATION}/validatingwebhookconfigurations"),
     "a job is suspended and resumed": ("PATCH", "/apis/batch/v1/namespaces/team/jobs/train"),
     "a gang is made": ("PATCH", "/apis/muster.dev/v1alpha1/namespaces/team/gangs/train"),
     "the gang of an earlier workload is removed": ("DELETE", "/apis/muster.dev/v1alpha1/namespaces/team/gangs/train"),
