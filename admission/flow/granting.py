@@ -75,8 +75,17 @@ async def _committed(desk: Desk, facts: Facts, granted: Granted, balances: Balan
                 balances.give_back(group.queue, given.plan.charge, paying.runtime_of(group))
                 holds[uid] = _taken(error.share)
         else:
-            return holds | {entry.gang_uid: STILL_BOOKED for entry in refused}
+            booked = left.keys() - {entry.gang_uid for entry in refused}
+            return holds | {
+                uid: STILL_BOOKED for uid in left if uid not in booked or not _is_booked(desk, uid, left[uid][1])
+            }
     return holds
+
+
+def _is_booked(desk: Desk, uid: GangUid, given: Grant) -> bool:
+    """Whether the reservation is open. While time stands still, one that was given back is not made a second time."""
+    placement = desk.book.placements.get(uid)
+    return placement is not None and all(pod.uid in placement.seats for pod in given.plan.pods)
 
 
 def _shares(facts: Facts, granted: Granted, balances: Balances) -> tuple[BudgetShare, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from admission.api.claims import Claim
-from admission.api.names import GangUid, NodeName
+from admission.api.names import GangUid, NodeName, Uid
 from admission.api.pods import Pod
 from admission.api.queues import PlacementMode
 from admission.api.reading import Json
@@ -50,6 +50,15 @@ class _Work:
     @property
     def group(self) -> Group:
         return self.start.group
+
+
+@dataclass(slots=True, kw_only=True)
+class _Write:
+    """A claim and what it gets. works: the gangs that wait for it."""
+
+    claim: Claim
+    result: Result
+    works: list[_Work] = field(default_factory=list)
 
 
 async def finish(desk: Desk, facts: Facts) -> Facts:
@@ -124,22 +133,23 @@ async def _allocate(desk: Desk, facts: Facts, works: Sequence[_Work]) -> None:
     if not works:
         return
     world = await asyncio.to_thread(_world, desk, facts)
-    allotted = await asyncio.to_thread(_allotted, works, world, desk.selectors)
+    writes = await asyncio.to_thread(_writes, works, world, desk.selectors)
     limit = asyncio.Semaphore(desk.writes)
 
-    async def allocate(work: _Work, claim: Claim, result: Result) -> None:
+    async def allocate(write: _Write) -> None:
         async with limit:
-            if work.errors:
+            if all(work.errors for work in write.works):
                 return
             try:
-                desk.assumed.note(await desk.ports.claims.allocate(claim, _written(result, facts.now)))
+                written = await desk.ports.claims.allocate(write.claim, _written(write.result, facts.now))
+                desk.assumed.note(written)
             except (RetryError, MendError, GoneError) as error:
-                work.errors.append(error)
+                for work in write.works:
+                    work.errors.append(error)
 
     async with asyncio.TaskGroup() as tasks:
-        for work, claim, result in allotted:
-            if not work.errors:
-                tasks.create_task(allocate(work, claim, result), name=f"allocate {claim.meta.key}")
+        for write in writes:
+            tasks.create_task(allocate(write), name=f"allocate {write.claim.meta.key}")
 
 
 def _world(desk: Desk, facts: Facts) -> World:
@@ -149,17 +159,21 @@ def _world(desk: Desk, facts: Facts) -> World:
     return desk.world
 
 
-def _allotted(works: Sequence[_Work], world: World, selectors: Selectors) -> list[tuple[_Work, Claim, Result]]:
-    """Return what to write; a gang of which a claim cannot have its devices any more gets that as its error."""
-    found: list[tuple[_Work, Claim, Result]] = []
+def _writes(works: Sequence[_Work], world: World, selectors: Selectors) -> list[_Write]:
+    """Return what to write, each claim once; gangs whose claim cannot have its devices any more get that as error."""
+    found: dict[Uid, _Write | Misfit] = {}
     for work in works:
         for one in work.missing:
-            answer = allotting.allotment(one.claim, one.devices, one.node, world, selectors=selectors)
-            if isinstance(answer, Misfit):
-                work.errors.append(ConflictError(answer.message))
-                break
-            found.append((work, one.claim, answer))
-    return found
+            uid = one.claim.meta.uid
+            if uid not in found:
+                answer = allotting.allotment(one.claim, one.devices, one.node, world, selectors=selectors)
+                found[uid] = answer if isinstance(answer, Misfit) else _Write(claim=one.claim, result=answer)
+            write = found[uid]
+            if isinstance(write, Misfit):
+                work.errors.append(ConflictError(write.message))
+            else:
+                write.works.append(work)
+    return [write for write in found.values() if isinstance(write, _Write)]
 
 
 def _written(result: Result, now: datetime) -> Json:
