@@ -95,7 +95,7 @@ class Desk:
     """The queues of the last cycle."""
     gone: Mapping[QueueName, Queue] = field(default_factory=dict)
     """Queues that this leader has seen go; what they still use counts where they were."""
-    kept: dict[Uid, str] = field(default_factory=dict)
+    kept: dict[QueueName, str] = field(default_factory=dict)
     """Queues that the finalizer was put on, or would not take, with the version that they had then."""
     world: World | None = None
     """The world of the last cycle; what has not changed since is taken from it."""

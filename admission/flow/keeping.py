@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from admission.api.meta import Meta
+from admission.api.names import QueueName
 from admission.errors import GoneError, MendError, RetryError
 from admission.flow.desks import Desk, Facts
 from admission.policy import lingering
@@ -17,11 +18,11 @@ Write = Callable[[Meta], Awaitable[None]]
 
 async def keep(desk: Desk, facts: Facts) -> None:
     """Put the finalizer on queues that lack it. One that takes none is tried again when it has changed."""
-    present = {queue.meta.uid for queue in facts.snapshot.queues.values()}
-    desk.kept = {uid: version for uid, version in desk.kept.items() if uid in present}
-    wanted = [meta for meta in lingering.unkept(facts.snapshot) if desk.kept.get(meta.uid) != meta.resource_version]
-    again = await _each(desk, desk.ports.queues.keep, wanted)
-    desk.kept |= {meta.uid: meta.resource_version for meta in wanted if meta.uid not in again}
+    desk.kept = {name: version for name, version in desk.kept.items() if name in facts.snapshot.queues}
+    unkept = {QueueName(meta.name): meta for meta in lingering.unkept(facts.snapshot)}
+    wanted = {name: meta for name, meta in unkept.items() if desk.kept.get(name) != meta.resource_version}
+    again = await _each(desk, desk.ports.queues.keep, wanted.values())
+    desk.kept |= {name: meta.resource_version for name, meta in wanted.items() if name not in again}
 
 
 async def let_go(desk: Desk, facts: Facts) -> None:
@@ -29,11 +30,11 @@ async def let_go(desk: Desk, facts: Facts) -> None:
     if not desk.loaded or desk.away or desk.unposted:
         return
     placements = desk.book.placements.values()
-    await _each(desk, desk.ports.queues.let_go, lingering.unused(facts.snapshot, desk.gone, placements))
+    await _each(desk, desk.ports.queues.let_go, lingering.unused(facts.snapshot, facts.tree.queues, placements))
 
 
 async def _each(desk: Desk, write: Write, queues: Iterable[Meta]) -> set[str]:
-    """Write to every queue, `writes` at a time; return the UIDs of those for which it may succeed later."""
+    """Write to every queue, `writes` at a time; return the names of those for which it may succeed later."""
     limit = asyncio.Semaphore(desk.writes)
     failed: set[str] = set()
 
@@ -42,7 +43,7 @@ async def _each(desk: Desk, write: Write, queues: Iterable[Meta]) -> set[str]:
             try:
                 await write(queue)
             except RetryError:
-                failed.add(queue.uid)
+                failed.add(queue.name)
             except (GoneError, MendError):
                 return
 

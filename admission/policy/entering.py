@@ -32,6 +32,8 @@ class Entrance:
 class Defaults:
     """The default queues of every namespace that was asked for, as long as queues and namespaces stay the same.
 
+    One that is being deleted makes room for another, which may be there already; alone, it is better than none.
+
     With hundreds of queues, matching all their selectors would be most of the work of a review.
     """
 
@@ -47,7 +49,8 @@ class Defaults:
             if not self._candidates:
                 return ()
             labels = _labels(namespace, self._namespaces)
-            found = tuple(queue for queue, selector in self._candidates if selector.matches(labels))
+            every = tuple(queue for queue, selector in self._candidates if selector.matches(labels))
+            found = tuple(queue for queue in every if queue.meta.deleted is None) or every
             self._found[namespace] = found
         return found
 

@@ -5,24 +5,28 @@ with quotas or budgets `QuotaWithin`, `MetersKnown` and `BudgetLeft`.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from admission.api import quantities
+from admission.api import names, quantities
 from admission.api.gangs import GangReport, Phase
 from admission.api.meta import Condition, ConditionStatus
 from admission.api.names import MeterName, QueueName
 from admission.api.queues import OnExhausted, Queue
 from admission.api.reports import BudgetUse, MeterUse, QueueReport
-from admission.policy import reporting
+from admission.policy import lingering, reporting
 from admission.policy.deciding import Grant
 from admission.policy.recognition import Group
 from admission.policy.reporting import Facts
 from admission.quota import budgets as budgets_
 from admission.quota.books import Use
 from admission.quota.standing import Standing
+from admission.quota.tree import Inactive
 
 Amounts = Mapping[QueueName, Mapping[MeterName, int]]
+
+MOST_NAMED = 3
+"""Gangs that the condition of a queue names for which its deletion waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,8 @@ class _Sums:
     uses: Mapping[QueueName, Mapping[MeterName, Use]]
     pending: Amounts
     standing: Standing
+    open: Mapping[QueueName, Sequence[str]]
+    """The gangs for which the deletion of queues waits."""
 
 
 def queues(groups: Iterable[Group], reports: Iterable[GangReport], facts: Facts) -> list[QueueReport]:
@@ -42,7 +48,14 @@ def queues(groups: Iterable[Group], reports: Iterable[GangReport], facts: Facts)
         phases.setdefault(report.queue, Counter())[report.phase] += 1
     uses = facts.book.usage()
     totals = {name: {meter: sum(use) for meter, use in meters.items()} for name, meters in uses.items()}
-    sums = _Sums(facts=facts, uses=uses, pending=_pending(groups, facts), standing=Standing(facts.tree, totals))
+    deleted = any(queue.meta.deleted is not None for queue in facts.snapshot.queues.values())
+    sums = _Sums(
+        facts=facts,
+        uses=uses,
+        pending=_pending(groups, facts),
+        standing=Standing(facts.tree, totals),
+        open=lingering.users(facts.tree.queues, facts.book.placements.values()) if deleted else {},
+    )
     return [
         QueueReport(
             name=name,
@@ -93,7 +106,9 @@ def _uses(queue: Queue, sums: _Sums) -> dict[MeterName, MeterUse]:
 
 def _conditions(queue: Queue, sums: _Sums) -> Iterator[Condition]:
     flaw = sums.facts.tree.flaws.get(queue.name)
-    if flaw is not None:
+    if queue.meta.deleted is not None:
+        yield reporting.condition("Active", Inactive.TERMINATING, _ending(queue, sums), holds=False)
+    elif flaw is not None:
         yield reporting.condition("Active", flaw.reason, flaw.message, holds=False)
     else:
         yield reporting.condition("Active", "Ready", "the queue admits gangs", holds=True)
@@ -103,6 +118,20 @@ def _conditions(queue: Queue, sums: _Sums) -> Iterator[Condition]:
         yield _meters_known(queue, sums)
     if queue.budgets:
         yield _budget_left(queue, sums.facts.budgets.get(queue.name))
+
+
+def _ending(queue: Queue, sums: _Sums) -> str:
+    """Say for what the deletion of a queue waits."""
+    says = "the queue is being deleted and takes no new gangs"
+    gangs = sorted(sums.open.get(queue.name, ()))
+    if gangs:
+        more = len(gangs) - MOST_NAMED
+        named = ", ".join(gangs[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        return f"{says}; it goes when all that was let in here or below it has given its devices back: {named}"
+    others = [name for name in queue.meta.finalizers if name != names.IN_USE]
+    if others:
+        return f"{says}; nothing runs in it any more, but others keep it by the finalizers {', '.join(others)}"
+    return f"{says}; nothing runs in it any more"
 
 
 def _quota_within(queue: Queue, sums: _Sums) -> Condition:

@@ -40,8 +40,8 @@ def unkept(snapshot: Snapshot) -> list[Meta]:
     ]
 
 
-def unused(snapshot: Snapshot, gone: Queues, placements: Iterable[Placement]) -> list[Meta]:
-    """Return the queues that are being deleted, and wait for nothing but Muster's finalizer, which can go.
+def unused(snapshot: Snapshot, queues: Queues, placements: Iterable[Placement]) -> list[Meta]:
+    """Return the queues that are being deleted and may lose Muster's finalizer. queues: as in `users`.
 
     A queue that cannot be read is deleted like any other.
     """
@@ -49,9 +49,17 @@ def unused(snapshot: Snapshot, gone: Queues, placements: Iterable[Placement]) ->
     waiting = [meta for meta in metas if meta.deleted is not None and names.IN_USE in meta.finalizers]
     if not waiting:
         return []
-    queues = {**gone, **snapshot.queues}
-    used = {name for placement in placements for name in _upwards(placement.queue, queues)}
+    used = users(queues, placements)
     return [meta for meta in waiting if meta.name not in used]
+
+
+def users(queues: Queues, placements: Iterable[Placement]) -> dict[QueueName, list[str]]:
+    """Return the gangs that have anything open in or below each queue. queues: those that are there or keep a place."""
+    found: dict[QueueName, list[str]] = {}
+    for placement in placements:
+        for name in _upwards(placement.queue, queues):
+            found.setdefault(name, []).append(placement.gang)
+    return found
 
 
 def _upwards(queue: QueueName, queues: Queues) -> Iterator[QueueName]:

@@ -8,11 +8,11 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from admission import resources, settings
-from admission.cluster.connecting import Connection
+from admission.cluster.connecting import Connection, PatchKind
 from admission.cluster.credentials import Place
 from admission.errors import ConflictError, GoneError, MusterError
 from tests.controlplane import ControlPlane, fleet
@@ -117,6 +117,7 @@ async def _clear(connection: Connection, kept: set[str]) -> None:
         f"{COLLECTIONS[found['kind']]}/{found['metadata']['name']}" for found in reversed(documents("10-teams.yaml"))
     ]
     hardware = [f"{COLLECTIONS[found['kind']]}/{found['metadata']['name']}" for found in map(fitted, _hardware())]
+    await _free(connection, [path for path in teams if path.startswith(COLLECTIONS["Queue"])])
     await _delete(connection, [*teams, *reversed(hardware)])
     await _delete(connection, [path for path in _made_by_muster() if path not in kept])
     for namespace in NAMESPACES:
@@ -125,6 +126,13 @@ async def _clear(connection: Connection, kept: set[str]) -> None:
             what=f"namespace {namespace} is gone",
             within=60,
         )
+
+
+async def _free(connection: Connection, queues: Iterable[str]) -> None:
+    """Take the finalizer from queues, for Muster has ended."""
+    for queue in queues:
+        with suppress(GoneError):
+            await connection.patch(queue, {"metadata": {"finalizers": None}}, PatchKind.MERGE)
 
 
 async def _below(connection: Connection, collection: str) -> list[str]:

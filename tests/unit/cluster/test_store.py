@@ -1,8 +1,10 @@
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from admission.api.names import QueueName
 from admission.cluster import kinds
 from admission.cluster.store import Store
 from admission.errors import ClusterAwayError
@@ -83,6 +85,22 @@ def test_what_is_not_watched_is_empty_and_holds_nothing_up() -> None:
     assert synced(store)
     assert store.snapshot().nodes == {}
     assert store.policies == {}
+
+
+def test_of_a_queue_that_cannot_be_read_it_is_known_that_it_is_being_deleted() -> None:
+    store = Store((kinds.QUEUES,))
+    ending = {"deletionTimestamp": "2026-11-21T12:00:00Z", "finalizers": ["muster.dev/in-use"]}
+    spec = {"quotas": [{"meter": "gpus", "nominal": "-1"}]}
+    obj = {"metadata": {"name": "q", "resourceVersion": "1", **ending}, "spec": spec}
+    listed(store, kinds.QUEUES, obj)
+
+    snapshot = store.snapshot()
+
+    assert snapshot.queues == {}
+    unread = snapshot.unread_queues[QueueName("q")]
+    assert (unread.deleted, unread.finalizers) == (datetime(2026, 11, 21, 12, tzinfo=UTC), ("muster.dev/in-use",))
+    store.tables[kinds.QUEUES].drop(obj)
+    assert store.snapshot().unread_queues == {}
 
 
 async def test_each_subscriber_hears_what_changed_since_it_last_asked() -> None:

@@ -56,6 +56,16 @@ ADDITIONS: dict[str, tuple[World, dict[str, Any], list[dict[str, Any]]]] = {
         [],
     ),
     "two defaults are none": (World().queue("a", default=True).queue("b", default=True), a_pod(), []),
+    "a default that is being deleted makes room for another": (
+        World().queue("a", default=True).queue("b", default=True).deleted("a"),
+        a_pod(labels={"app": "x"}),
+        [add_gate(), {"op": "add", "path": LABEL_POINTER, "value": "b"}],
+    ),
+    "a default that is being deleted is better than none": (
+        World().queue("a", default=True).deleted("a"),
+        a_pod(labels={"app": "x"}),
+        [add_gate(), {"op": "add", "path": LABEL_POINTER, "value": "a"}],
+    ),
     "a queue that is not the default is not entered unasked": (a_world(), a_pod(), []),
     "a default of another namespace is none": (World().queue("team-b", team="b", default=True), a_pod(), []),
     "a parent is nobody's default": (World().queue("root", team=None, default=True), a_pod(), []),

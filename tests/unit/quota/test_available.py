@@ -2,9 +2,19 @@ import pytest
 
 from admission.api.names import MeterName, QueueName
 from admission.quota import available
+from admission.quota.tree import MAX_DEPTH
 from tests.unit.quota.trees import GPU, TreeBuilder, a_pair, a_tree
 
 A = QueueName("a")
+
+
+def below(builder: TreeBuilder, depth: int, *, used: int) -> TreeBuilder:
+    """Add a chain of queues under the root, of which the last uses something."""
+    for level in range(2, depth + 1):
+        parent = "root" if level == 2 else f"q-{level - 1}"
+        builder.queue(f"q-{level}", parent=parent, used=used if level == depth else 0)
+    return builder
+
 
 LEFT = {
     "a queue alone has its quota less its usage": (a_tree().queue("a", 8, used=3), 5),
@@ -44,6 +54,17 @@ LEFT = {
     ),
     "more used than there is leaves 0, not less": (a_tree().queue("a", 2, used=5), 0),
     "an inactive queue has nothing": (a_tree().queue("a", 5, parent="gone"), 0),
+    "nor has one that is being deleted": (a_tree().queue("a", 5, deleted=True), 0),
+    "what one that is being deleted has borrowed is taken": (
+        a_pair().queue("x", 0, parent="root", used=4, deleted=True).queue("b", 6, parent="root"),
+        4,
+    ),
+    "what it leaves idle may be borrowed": (a_pair().queue("x", 3, parent="root", deleted=True), 5),
+    "what is used below a queue that is gone is taken": (
+        a_pair().queue("x", parent="root").queue("y", 0, parent="x", used=1).gone("x"),
+        1,
+    ),
+    "what is used by a queue that is too deep is taken": (below(a_pair(), MAX_DEPTH + 3, used=1), 1),
 }
 
 

@@ -1,6 +1,7 @@
 """What is left of budgets, who pays for whom, and what a gang is told that cannot be paid for."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -323,6 +324,16 @@ def test_each_period_asks_the_ledger_from_its_own_beginning() -> None:
     assert budgets.starts(tree, NOW) == (MONTH, DAY)
     with pytest.raises(KeyError):
         Balances(tree, NOW, Sources(booked={DAY: {}}))
+
+
+def test_what_a_queue_that_is_being_deleted_has_spent_and_was_promised_counts_above_it() -> None:
+    deleted = a_queue("b", a_budget(5), parent="a")
+    deleted = replace(deleted, meta=replace(deleted.meta, deleted=NOW))
+    balances = at_hand(
+        a_queue("a", a_budget(24)), deleted, spent={"b": 4}, placements=[a_placement("b", 2, ago=timedelta(0))]
+    )
+
+    assert (left(balances, "a"), left(balances, "b")) == ([18], [-1])
 
 
 def test_a_queue_that_is_inactive_or_unknown_has_no_budget() -> None:

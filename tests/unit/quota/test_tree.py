@@ -6,9 +6,17 @@ import pytest
 from admission.api.names import QueueName
 from admission.quota import ordering
 from admission.quota.tree import MAX_DEPTH, Inactive
-from tests.unit.quota.trees import GPU, a_tree
+from tests.unit.quota.trees import GPU, TreeBuilder, a_tree
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def a_chain(depth: int) -> TreeBuilder:
+    """Return queues q-1, q-2, …, each under the one before."""
+    builder = a_tree().queue("q-1")
+    for level in range(2, depth + 1):
+        builder.queue(f"q-{level}", parent=f"q-{level - 1}")
+    return builder
 
 
 def test_queues_without_flaws_are_active_and_know_their_path() -> None:
@@ -46,24 +54,67 @@ def test_a_queue_may_not_be_its_own_parent() -> None:
 
 
 def test_a_tree_may_be_sixteen_deep_and_no_deeper() -> None:
-    builder = a_tree().queue("q-1")
-    for depth in range(2, MAX_DEPTH + 2):
-        builder.queue(f"q-{depth}", parent=f"q-{depth - 1}")
+    builder = a_chain(MAX_DEPTH + 1)
 
     assert {name: flaw.reason for name, flaw in builder.tree.flaws.items()} == {f"q-{MAX_DEPTH + 1}": Inactive.TOO_DEEP}
 
 
 def test_a_queue_under_one_that_is_too_deep_is_too_deep_itself() -> None:
-    builder = a_tree().queue("q-1")
-    for depth in range(2, MAX_DEPTH + 3):
-        builder.queue(f"q-{depth}", parent=f"q-{depth - 1}")
-    tree = builder.tree
+    tree = a_chain(MAX_DEPTH + 2).tree
 
     assert tree.flaws[QueueName(f"q-{MAX_DEPTH + 2}")].message == (
         "queue q-18 is 18 levels deep, at most 16 are supported;"
         " give it or a queue above it a parent nearer to the root"
     )
     assert tree.children.get(QueueName(f"q-{MAX_DEPTH}"), ()) == ()
+
+
+def test_a_queue_that_is_being_deleted_and_those_below_it_take_nothing_but_keep_their_place() -> None:
+    tree = (
+        a_tree()
+        .queue("root")
+        .queue("a", parent="root", deleted=True)
+        .queue("b", parent="a")
+        .queue("c", parent="b")
+        .tree
+    )
+
+    assert {name: flaw.reason for name, flaw in tree.flaws.items()} == {
+        "a": Inactive.TERMINATING,
+        "b": Inactive.ANCESTOR,
+        "c": Inactive.ANCESTOR,
+    }
+    assert tree.flaws[QueueName("a")].message.startswith("queue a is being deleted and takes no new gangs")
+    assert "queue a is being deleted; mend that queue, or choose" in tree.flaws[QueueName("c")].message
+    assert tree.bearing(QueueName("c")) == tree.path(QueueName("c")) == ("c", "b", "a", "root")
+    assert tree.active(QueueName("root"))
+
+
+def test_under_a_queue_that_is_gone_use_counts_as_before_though_the_parent_is_missing() -> None:
+    tree = a_tree().queue("root").queue("a", parent="root").queue("b", parent="a").queue("c", parent="b").gone("a").tree
+
+    assert {name: flaw.reason for name, flaw in tree.flaws.items()} == {
+        "b": Inactive.MISSING_PARENT,
+        "c": Inactive.ANCESTOR,
+    }
+    assert "parent a of queue b does not exist" in tree.flaws[QueueName("c")].message
+    assert tree.bearing(QueueName("c")) == ("c", "b", "a", "root")
+
+
+BEARING: dict[str, tuple[TreeBuilder, tuple[str, ...]]] = {
+    "too deep: the nearest above it that has a place": (
+        a_chain(MAX_DEPTH + 2).queue("q", parent=f"q-{MAX_DEPTH + 2}"),
+        tuple(f"q-{depth}" for depth in range(MAX_DEPTH, 0, -1)),
+    ),
+    "below a missing parent: nobody": (a_tree().queue("a", parent="gone").queue("q", parent="a"), ()),
+    "in a circle: nobody": (a_tree().queue("a", parent="q").queue("q", parent="a"), ()),
+    "unknown: nobody": (a_tree(), ()),
+}
+
+
+@pytest.mark.parametrize(("builder", "bearing"), BEARING.values(), ids=BEARING)
+def test_what_an_inactive_queue_uses_counts_against(builder: TreeBuilder, bearing: tuple[str, ...]) -> None:
+    assert builder.tree.bearing(QueueName("q")) == bearing
 
 
 def test_a_parent_stands_before_its_children() -> None:

@@ -15,6 +15,7 @@ class TreeBuilder:
 
     def __init__(self) -> None:
         self._queues: list[queues.Queue] = []
+        self._gone: set[str] = set()
         self.usage: dict[QueueName, dict[MeterName, int]] = {}
 
     def queue(
@@ -26,6 +27,7 @@ class TreeBuilder:
         borrows: int | None = None,
         lends: int | None = None,
         used: int = 0,
+        deleted: bool = False,
     ) -> Self:
         quota: dict[str, Any] = {"meter": GPU, "nominal": str(nominal)}
         if borrows is not None:
@@ -35,13 +37,22 @@ class TreeBuilder:
         spec: dict[str, Any] = {"quotas": [] if nominal is None else [quota]}
         if parent is not None:
             spec["parent"] = parent
-        self._queues.append(queues.decode({"metadata": {"name": name}, "spec": spec}))
+        meta = {"name": name, **({"deletionTimestamp": "2026-11-21T12:00:00Z"} if deleted else {})}
+        self._queues.append(queues.decode({"metadata": meta, "spec": spec}))
         self.usage[QueueName(name)] = {GPU: used}
+        return self
+
+    def gone(self, name: str) -> Self:
+        """Let a queue be gone but keep its place."""
+        self._gone.add(name)
         return self
 
     @property
     def tree(self) -> Tree:
-        return Tree.of(self._queues)
+        return Tree.of(
+            [queue for queue in self._queues if queue.name not in self._gone],
+            [queue for queue in self._queues if queue.name in self._gone],
+        )
 
     def left(self, name: str) -> int:
         return available.of(self.tree, self.usage, QueueName(name), GPU)

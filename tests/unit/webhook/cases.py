@@ -119,6 +119,12 @@ class World:
         self._queues.append(a_queue(name, **spec))
         return self
 
+    def deleted(self, queue: str) -> "World":
+        """Let a queue be deleted while something keeps it."""
+        (found,) = [one for one in self._queues if one["metadata"]["name"] == queue]
+        found["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
+        return self
+
     def listed(self, meter: str, *resources: str) -> "World":
         """Add a meter that counts these extended resources."""
         self._meters.append({"metadata": {"name": meter}, "spec": {"extendedResources": list(resources)}})
