@@ -23,7 +23,9 @@ async def meanwhile(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[
         await asyncio.sleep(0)  # until it waits for the database
         await asyncio.sleep(_HAND_OVER)
         yield task
-        await task
-    finally:
+    except asyncio.CancelledError:
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)  # who fails needs the connection to say so
+        raise
+    finally:
+        await asyncio.gather(task, return_exceptions=True)  # whoever comes next needs the connection
+    task.result()
