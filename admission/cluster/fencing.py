@@ -42,6 +42,7 @@ POLICIES = upkeep.kind("ValidatingAdmissionPolicy", _REGISTRATION, "validatingad
 BINDINGS = upkeep.kind("ValidatingAdmissionPolicyBinding", _REGISTRATION, "validatingadmissionpolicybindings")
 MUTATING = upkeep.kind("MutatingWebhookConfiguration", _REGISTRATION, "mutatingwebhookconfigurations")
 VALIDATING = upkeep.kind("ValidatingWebhookConfiguration", _REGISTRATION, "validatingwebhookconfigurations")
+KINDS = (RULES, POLICIES, BINDINGS, MUTATING, VALIDATING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +83,7 @@ class Fencer:
     def __init__(
         self, connection: Connection, wish: Wish, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
-        kinds = (RULES, POLICIES, BINDINGS, *((MUTATING, VALIDATING) if wish.coverage else ()))
+        kinds = KINDS if wish.coverage else (RULES, POLICIES, BINDINGS)
         self._connection = connection
         self._wish = wish
         self._clock = clock

@@ -17,6 +17,7 @@ from admission.api.meta import Meta
 from admission.api.reading import Json, Reader
 from admission.cluster import paths
 from admission.cluster.connecting import Connection, Request
+from admission.cluster.failures import ExistsError
 from admission.cluster.kinds import Kind
 from admission.cluster.store import Store
 from admission.errors import GoneError, MendError
@@ -95,7 +96,10 @@ class Objects:
         body = {"apiVersion": f"{kind.group}/{version}", "kind": kind.name, "metadata": metadata, "spec": spec}
         path = collection(kind, version)
         if found is None:
-            answer = await self._connection.post(path, body)
+            try:
+                answer = await self._connection.post(path, body)
+            except ExistsError:
+                return  # it was made a moment ago, and the watch is about to show it
         else:
             metadata["resourceVersion"] = found.meta.resource_version
             answer = await self._connection.send(Request(method="PUT", path=paths.of(path, name), body=body))

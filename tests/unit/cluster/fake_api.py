@@ -14,11 +14,11 @@ from typing import Any
 
 from aiohttp import web
 
-from admission.cluster import kinds
+from admission.cluster import fencing, kinds
 
 Json = dict[str, Any]
 
-PLURALS = {kind.plural for kind in kinds.ALL}
+PLURALS = {kind.plural for kind in (*kinds.ALL, *fencing.KINDS)}
 """What can be listed."""
 
 
@@ -43,6 +43,10 @@ class FakeApi:
     answers: dict[tuple[str, str], list[web.Response]] = field(default_factory=lambda: defaultdict(list))
     objects: dict[str, dict[str, Json]] = field(default_factory=lambda: defaultdict(dict))
     port: int = 0
+    absent: set[str] = field(default_factory=set)
+    """Collections that are not served."""
+    refusing: str = ""
+    """A policy by which dry runs are refused, if it is there."""
     oldest: int = 0
     """Watches from before this version are answered 410."""
     _version: int = 10
@@ -148,9 +152,14 @@ class FakeApi:
         handlers: dict[str, Callable[[Asked], web.Response]] = {
             "GET": self._get,
             "POST": self._post,
+            "PUT": self._replace,
             "PATCH": self._patch,
             "DELETE": self._delete,
         }
+        if asked.path in self.absent:
+            return _status(404, "NotFound", "the server could not find the requested resource")
+        if asked.query.get("dryRun") == "All":
+            return self._dry_run()
         if asked.query.get("watch") == "true":
             return await self._watch(request, asked)
         return handlers[asked.method](asked)
@@ -198,6 +207,22 @@ class FakeApi:
         if self._find(f"{asked.path}/{obj['metadata']['name']}") is not None:
             return _status(409, "AlreadyExists", "there is one already", name=obj["metadata"]["name"])
         return web.json_response(self.put(collection, obj), status=201)
+
+    def _dry_run(self) -> web.Response:
+        if any(self.refusing in known for known in self.objects.values()):
+            return _status(422, "Invalid", f"ValidatingAdmissionPolicy '{self.refusing}' denied request")
+        return web.json_response({}, status=201)
+
+    def _replace(self, asked: Asked) -> web.Response:
+        found = self._find(asked.path)
+        collection, _ = _collection(asked.path.rsplit("/", 1)[0])
+        name = asked.path.rsplit("/", 1)[1]
+        if found is None:
+            return _status(404, "NotFound", f"{name} not found", name=name)
+        fresh = copy.deepcopy(asked.body)
+        if fresh["metadata"].get("resourceVersion") not in (None, found["metadata"]["resourceVersion"]):
+            return _status(409, "Conflict", "the object has been modified", name=name)
+        return web.json_response(self.put(collection, fresh))
 
     def _patch(self, asked: Asked) -> web.Response:
         path = asked.path.removesuffix("/status")
