@@ -88,9 +88,9 @@ class Lab:
         return self._team
 
     def submit(self, name: str, *, pods: int, request: Manifest | None = None, **more: Any) -> None:
-        """Create a Job whose pods have a claim with this request each, or these `resources`."""
+        """Create a Job whose pods have a claim with this request each, under `constraints`, or these `resources`."""
         if request is not None:
-            self.namespace.create(workloads.claim_template(name, request))
+            self.namespace.create(workloads.claim_template(name, request, constraints=more.pop("constraints", [])))
         manifest = teams.job(name, pods=pods, template=name, annotations=more.pop("annotations", {}))
         spec = manifest["spec"]["template"]["spec"]
         resources = more.pop("resources", None)

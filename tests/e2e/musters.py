@@ -45,16 +45,16 @@ class Muster:
         own = {"kubeconfig": str(self._control_plane.kubeconfig_for(USER)), "ledger": {"url": self.database}}
         self._config.write_text(yaml.safe_dump({**SETTINGS, **own, **settings}))
 
-    def start(self, *, killed_at_gate: int | None = None, within: float = 60.0) -> Self:
+    def start(self, *, killed_at: str = "", within: float = 60.0) -> Self:
         """Start `muster serve` and wait until it leads and its webhooks are registered.
 
-        killed_at_gate: the process kills itself (-9) when it is about to open its n-th gate.
+        killed_at: `WHAT:N`, the process kills itself (-9) when it is about to make that write, as `killing` knows it.
         """
         self._starts += 1
         serve = ["serve", "--config", str(self._config)]
         command = [COMMAND, *serve]
-        if killed_at_gate is not None:
-            command = [sys.executable, "-m", "tests.e2e.killing", str(killed_at_gate), *serve]
+        if killed_at:
+            command = [sys.executable, "-m", "tests.e2e.killing", killed_at, *serve]
         self._program = program = self._family.start(f"muster-{self._starts}", command)
         eventually(
             lambda: (

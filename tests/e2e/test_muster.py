@@ -132,7 +132,7 @@ def test_nobody_but_the_controller_opens_a_gate_or_changes_the_queue(team: Team,
 def test_killed_between_reservation_and_gates_nothing_is_lost_or_granted_twice(
     control_plane: ControlPlane, stopped: Muster, namespace: Namespace, gate: int
 ) -> None:
-    stopped.start(killed_at_gate=gate)
+    stopped.start(killed_at=f"gate:{gate}")
     team = found_team(control_plane, namespace, gpus=4)
     team.submit("train", pods=3)
     eventually(lambda: stopped.program.ended, what="the controller is dead")

@@ -1,0 +1,187 @@
+"""Behind a fence Muster gives devices itself, on a real control plane: whole gangs, the very devices, or nothing."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.controlplane import ControlPlane
+from tests.controlplane.fleet import Manifest
+from tests.controlplane.namespaces import Namespace
+from tests.controlplane.observing import eventually
+from tests.e2e.labs import Lab, of_profile, plain
+from tests.e2e.musters import Muster
+
+DRIVERS = [f"fenced{number}.test" for number in range(1, 17)]
+"""One for each test, as what a test leaves must not be in the way of the next."""
+
+ROOT = "resource.kubernetes.io/pcieRoot"
+
+drivers = iter(DRIVERS)
+
+
+@pytest.fixture(scope="module")
+def muster(control_plane: ControlPlane) -> Iterator[Muster]:
+    """An installation that fences the drivers of all these tests."""
+    muster = Muster(control_plane, fence=DRIVERS).start()
+    yield muster
+    assert "Traceback" not in muster.log
+    muster.end()
+    muster.configure()
+    muster.start()
+    eventually(lambda: not fences(control_plane), what="the fences are gone")
+    muster.clean()
+
+
+def fences(control_plane: ControlPlane) -> list[str]:
+    found = control_plane.kubectl("get", "devicetaintrules", "--output=name").split()
+    return [name for name in found if "muster-fence-" in name]
+
+
+@pytest.fixture
+def lab(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> Iterator[Lab]:
+    lab = Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=next(drivers))
+    yield lab
+    lab.clear()
+
+
+def one_gpu(lab: Lab, count: int = 1, **more: Any) -> Manifest:
+    return {"name": "gpu", "exactly": {"deviceClassName": lab.driver, "count": count, **more}}
+
+
+def a_class(lab: Lab) -> None:
+    lab.device_class()
+    lab.meter("gpus", count={})
+
+
+def placement_of(lab: Lab, name: str) -> str:
+    return str((lab.team.gang(name) or {}).get("status", {}).get("placement", ""))
+
+
+def given_by_muster(lab: Lab, name: str) -> list[bool]:
+    """Whether each claim of a Job's pods says that Muster gave it its devices."""
+    claims = [claim for pod in lab.team.pods(name) for claim in lab.claims_of(pod).values()]
+    marks = [claim["metadata"].get("annotations", {}).get("muster.dev/placement", "") for claim in claims]
+    return [mark.startswith("allocated") for mark in marks]
+
+
+def test_a_gang_has_all_its_devices_before_its_first_pod_starts_and_lands_on_them(lab: Lab) -> None:
+    lab.node("one", plain(2))
+    lab.node("two", plain(2))
+    a_class(lab)
+    lab.found()
+
+    lab.submit("train", pods=3, request=one_gpu(lab))
+
+    lab.wait_running_as_planned("train", 3)
+    assert given_by_muster(lab, "train") == [True] * 3
+    assert placement_of(lab, "train") == "Allocate"
+    lab.wait_used(gpus=(0, 3))
+    lab.end("train")
+
+
+@pytest.mark.parametrize("moment", ["claim:1", "claim:3", "protected:3", "claim:4", "gate:1", "gate:3"])
+def test_killed_in_the_middle_the_successor_finishes_what_the_books_say(lab: Lab, moment: str) -> None:
+    lab.node("one", plain(2))
+    lab.node("two", plain(2))
+    a_class(lab)
+    team = lab.found()
+    lab.muster.end()
+    lab.muster.start(killed_at=moment)
+
+    lab.submit("train", pods=4, request=one_gpu(lab))
+    eventually(lambda: lab.muster.program.ended, what="the controller is dead")
+    planned = lab.booked("train", "reserve")
+    assert len(planned) == 4, "the reservation was committed before the first claim was written"
+    if moment.startswith("gate"):
+        assert lab.allocated("train") == planned, "all claims were allocated before the first gate"
+    else:
+        assert len(team.gated("train")) == 4
+        assert [] in lab.allocated("train").values()
+    lab.muster.start()
+
+    lab.wait_running_as_planned("train", 4)
+    assert len(lab.entries("train", "reserve")) == 1
+    lab.end("train")
+
+
+def test_one_pod_that_wants_more_than_any_node_has_waits_until_there_is_one(lab: Lab) -> None:
+    lab.node("one", plain(4))
+    lab.node("two", plain(4))
+    a_class(lab)
+    team = lab.found({lab.meters[0]: "16"})
+    lab.submit("wide", pods=1, request=one_gpu(lab, 8))
+
+    hold = team.wait_held("wide", "NoFeasiblePlacement")
+
+    assert "8 devices" in hold["message"]
+    lab.wait_used(gpus=(0, 0))
+    lab.node("three", plain(8))
+    lab.wait_running_as_planned("wide", 1)
+    lab.end("wide")
+
+
+def test_ten_pods_with_quota_for_all_of_them_wait_for_the_devices_and_start_together(lab: Lab) -> None:
+    lab.node("one", plain(4))
+    a_class(lab)
+    team = lab.found({lab.meters[0]: "16"})
+    lab.submit("ten", pods=10, request=one_gpu(lab))
+
+    team.wait_held("ten", "NoFeasiblePlacement")
+
+    assert len(team.gated("ten")) == 10
+    assert not any(lab.allocated("ten").values())
+    lab.wait_used(gpus=(0, 0))
+    lab.node("two", plain(6))
+    lab.wait_running_as_planned("ten", 10)
+    lab.end("ten")
+
+
+def on_roots(*roots: str) -> list[Manifest]:
+    return [{"name": f"gpu-{at}", "attributes": {ROOT: {"string": root}}} for at, root in enumerate(roots)]
+
+
+def test_two_devices_under_one_root_wait_until_two_share_one(lab: Lab) -> None:
+    lab.node("one", on_roots("pci0", "pci1"))
+    lab.node("two", on_roots("pci0", "pci1"))
+    a_class(lab)
+    team = lab.found()
+    together = [{"matchAttribute": ROOT, "requests": ["gpu"]}]
+    lab.submit("pair", pods=1, request=one_gpu(lab, 2), constraints=together)
+
+    hold = team.wait_held("pair", "NoFeasiblePlacement")
+
+    assert ROOT in hold["message"]
+    lab.wait_used(gpus=(0, 0))
+    lab.node("three", on_roots("pci0", "pci1", "pci1"))
+    lab.wait_running_as_planned("pair", 1)
+    assert sorted(device for _, _, _, device in next(iter(lab.allocated("pair").values()))) == ["gpu-1", "gpu-2"]
+    lab.end("pair")
+
+
+def cards(lab: Lab, name: str, number: int) -> str:
+    """A node of cards of seven slices each, of which a 4g partition takes four: there is room for one, in two ways."""
+    sets, devices = [], []
+    for card in range(number):
+        sets.append({"name": f"card-{card}", "counters": {"slices": {"value": "7"}}})
+        draws = {"counterSet": f"card-{card}", "counters": {"slices": {"value": "4"}}}
+        devices += plain(2, f"card-{card}-4g", attributes={"profile": {"string": "4g"}}, consumesCounters=[draws])
+    return lab.node(name, devices, sets)
+
+
+def test_partitions_wait_until_there_are_cards_enough(lab: Lab) -> None:
+    cards(lab, "one", 1)
+    a_class(lab)
+    team = lab.found()
+    lab.submit("two", pods=2, request=of_profile(lab, "4g"))
+    team.wait_held("two", "NoFeasiblePlacement")
+    cards(lab, "other", 1)
+    lab.wait_running_as_planned("two", 2)
+    lab.end("two")
+
+    lab.submit("three", pods=3, request=of_profile(lab, "4g"))
+    team.wait_held("three", "NoFeasiblePlacement")
+    lab.wait_used(gpus=(0, 0))
+    cards(lab, "third", 1)
+    lab.wait_running_as_planned("three", 3)
+    lab.end("three")
