@@ -7,14 +7,14 @@ leader left half-done is taken back or finished before anything new is decided.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
 from admission.api.entries import Placement
 from admission.api.gangs import GangReport, Phase
-from admission.api.names import QueueName
+from admission.api.names import GangUid, QueueName
 from admission.api.reports import ConditionReport, QueueReport
 from admission.api.snapshot import Snapshot
 from admission.dra import appraising, landing, metering, worlds
@@ -27,6 +27,7 @@ from admission.flow.desks import Desk, Facts, Result
 from admission.policy import (
     deciding,
     entitlements,
+    guarding,
     lingering,
     paying,
     protection,
@@ -47,7 +48,7 @@ ASK_AGAIN = timedelta(seconds=5)
 """After how long a database that did not answer is asked again, though nothing else happens."""
 
 LOOK_AGAIN = timedelta(seconds=1)
-"""After how long it is looked what other clusters have left of a shared budget."""
+"""After how long it is looked what other clusters have left of a shared budget, and whether a fence counts by now."""
 
 
 async def run(desk: Desk, now: datetime) -> Result:
@@ -77,6 +78,7 @@ async def run(desk: Desk, now: datetime) -> Result:
     await spending.read(desk, facts)
     balances = spending.balances(desk, facts)
     decisions = await asyncio.to_thread(_decide, desk, facts, balances)
+    _protected(desk, desk.ports.view.snapshot(), facts.now)
 
     # 5. Commit the reservations. 6. Place: only what was committed.
     decisions = await granting.grant(desk, facts, decisions, balances)
@@ -185,6 +187,7 @@ async def _report(desk: Desk, facts: Facts, decisions: Sequence[Decision]) -> Re
         tasks.create_task(_each(reports.queue, queues if desk.known else ()), name="report queues")
         tasks.create_task(_each(reports.conditions, conditions), name="report meters")
         tasks.create_task(notices.held(reports, facts.groups, gangs, desk.told), name="report holds")
+        tasks.create_task(_report_placing(desk, facts, granted), name="report placing")
     left_out = sum(bool(group.waiting) for group in facts.groups) > len(decisions) - len(granted)
     return Result(
         gangs=tuple(sorted(gangs, key=lambda report: report.key)),
@@ -193,6 +196,17 @@ async def _report(desk: Desk, facts: Facts, decisions: Sequence[Decision]) -> Re
         granted=tuple(granted),
         next_try=facts.now if (granted and left_out) or desk.appraisal.left else _next_try(desk, facts),
     )
+
+
+async def _report_placing(desk: Desk, facts: Facts, granted: Collection[GangUid]) -> None:
+    """Tell what became of the protection of devices, and who is placed otherwise than was asked for."""
+    changes = [*guarding.changes(desk.guarded, desk.protection)]
+    desk.guarded = guarding.holding(desk.protection)
+    queues = (queue for queue in facts.snapshot.queues.values() if guarding.matters(queue, desk.protection))
+    await notices.guarded(desk.ports.reports, queues, changes)
+    groups = (group for group in facts.groups if group.uid in granted and group.pods)
+    await notices.placed_otherwise(desk.ports.reports, groups, desk.chosen)
+    desk.chosen = {uid: chosen for uid, chosen in desk.chosen.items() if uid in desk.book.placements}
 
 
 def _statuses(desk: Desk, facts: Facts) -> tuple[list[GangReport], list[QueueReport], list[ConditionReport]]:
@@ -208,6 +222,7 @@ def _statuses(desk: Desk, facts: Facts) -> tuple[list[GangReport], list[QueueRep
         appraisal=desk.appraisal,
         budgets=paying.uses(facts.tree, balances) if balances is not None else {},
         chosen=desk.chosen,
+        protections=desk.protection,
     )
     gangs = [*(reporting.gang(group, basis) for group in facts.groups), *_idle(desk, facts)]
     queues = [*entitlements.queues(facts.groups, gangs, basis), *_malformed(facts.snapshot)]
@@ -271,7 +286,7 @@ def _next_try(desk: Desk, facts: Facts) -> datetime | None:
     ends.append(times.next_mark(times.budgets_of(facts.tree.queues.values()), facts.now))
     if desk.away:
         ends.append(facts.now + ASK_AGAIN)
-    if desk.overtaken:
+    if desk.overtaken or desk.protection.soon:
         ends.append(facts.now + LOOK_AGAIN)
     for placement in desk.book.placements.values():
         queue = facts.snapshot.queues.get(QueueName(placement.queue))

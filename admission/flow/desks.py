@@ -89,6 +89,8 @@ class Desk:
     """The meters of the last cycle, compiled; made anew only when a Meter has changed."""
     protection: Protections = protection.NOTHING
     """Which drivers' devices kube-scheduler leaves to Muster, as of the beginning of this cycle."""
+    guarded: frozenset[str] = frozenset()
+    """Of which drivers it was last told that their devices are protected."""
     chosen: dict[GangUid, Chosen] = field(default_factory=dict)
     """How the gangs that this leader has let in were placed, and why."""
     queues: Mapping[QueueName, Queue] = field(default_factory=dict)

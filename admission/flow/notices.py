@@ -1,16 +1,20 @@
-"""Events on pods and gangs: told once per change, to the people who look at the pod with kubectl."""
+"""Events on pods and queues: told once per change, to the people who look at them with kubectl."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from admission.api import names
 from admission.api.gangs import GangReport
 from admission.api.names import GangUid
 from admission.api.pods import Pod
+from admission.api.queues import Queue
 from admission.api.reasons import HoldReason
 from admission.api.reports import EventType, Notice
 from admission.errors import MusterError
 from admission.flow.ports import Reports
 from admission.policy.deciding import Grant
 from admission.policy.following import Eviction
+from admission.policy.guarding import Change
+from admission.policy.placements import Chosen
 from admission.policy.recognition import Group
 
 Told = tuple[str, str]
@@ -70,6 +74,32 @@ async def returned(reports: Reports, group: Group, pods: Sequence[Pod], reason: 
 async def failed(reports: Reports, pod: Pod, error: MusterError) -> None:
     """Tell a pod that changing it failed, and that it is tried again."""
     await reports.notify(_about(pod, EventType.WARNING, "WriteFailed", f"{error}; it is tried again"))
+
+
+async def placed_otherwise(reports: Reports, groups: Iterable[Group], chosen: Mapping[GangUid, Chosen]) -> None:
+    """Tell gangs that asked for `Allocate` that they are pinned."""
+    for group in groups:
+        found = chosen.get(group.uid)
+        if found is not None and found.fell_back:
+            message = f"gang {group.key} asked for placement Allocate and is placed by {found.mode}: {found.reason}"
+            await reports.notify(_about(group.pods[0], EventType.WARNING, "FellBack", message))
+
+
+async def guarded(reports: Reports, queues: Iterable[Queue], changes: Sequence[Change]) -> None:
+    """Tell queues whose devices are protected from now on, or are not any more."""
+    for queue in queues if changes else ():
+        for change in changes:
+            notice = Notice(
+                api_version=names.API_VERSION,
+                kind="Queue",
+                namespace="",
+                name=queue.name,
+                uid=queue.meta.uid,
+                type=EventType.NORMAL if change.holds else EventType.WARNING,
+                reason="DevicesProtected" if change.holds else "ProtectionLost",
+                message=change.message,
+            )
+            await reports.notify(notice)
 
 
 def _about(pod: Pod, kind: EventType, reason: str, message: str) -> Notice:

@@ -1,7 +1,8 @@
 """The status of every queue: use against quota, budgets, what waits, and what is wrong with its entitlement.
 
 One standing of all queues answers for all of them. What is wrong is a condition with the mend: `Active`, and for queues
-with quotas or budgets `QuotaWithin`, `MetersKnown` and `BudgetLeft`.
+with quotas or budgets `QuotaWithin`, `MetersKnown` and `BudgetLeft`; where Muster is to allocate devices,
+`DevicesProtected`.
 """
 
 from collections import Counter
@@ -14,7 +15,7 @@ from admission.api.meta import Condition, ConditionStatus
 from admission.api.names import MeterName, QueueName
 from admission.api.queues import OnExhausted, Queue
 from admission.api.reports import BudgetUse, MeterUse, QueueReport
-from admission.policy import lingering, reporting
+from admission.policy import guarding, lingering, reporting
 from admission.policy.deciding import Grant
 from admission.policy.recognition import Group
 from admission.policy.reporting import Facts
@@ -118,6 +119,9 @@ def _conditions(queue: Queue, sums: _Sums) -> Iterator[Condition]:
         yield _meters_known(queue, sums)
     if queue.budgets:
         yield _budget_left(queue, sums.facts.budgets.get(queue.name))
+    protected = guarding.condition(queue, sums.facts.protections)
+    if protected is not None:
+        yield protected
 
 
 def _ending(queue: Queue, sums: _Sums) -> str:

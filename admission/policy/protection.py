@@ -70,8 +70,13 @@ class Protections:
 
     @property
     def any(self) -> bool:
-        """Whether the devices of some driver may be protected, now or in a moment."""
-        return any(one.by is not None or one.soon for one in (self.rest, *self.named.values()))
+        """Whether the devices of some driver are protected, now or in a moment."""
+        return self.soon or any(one.by is not None for one in (self.rest, *self.named.values()))
+
+    @property
+    def soon(self) -> bool:
+        """Whether the devices of some driver are not protected, but will be in a moment."""
+        return any(one.soon for one in (self.rest, *self.named.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

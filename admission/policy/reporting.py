@@ -21,6 +21,7 @@ from admission.dra.metering import Meters
 from admission.policy.backoffs import Backoff
 from admission.policy.deciding import Decision, Grant
 from admission.policy.placements import Chosen
+from admission.policy.protection import NOTHING, Protections
 from admission.policy.recognition import Group
 from admission.quota.books import Book
 from admission.quota.tree import Tree
@@ -60,6 +61,7 @@ class Facts:
     """How the budgets of each queue that has some stand; none is in it when nobody knows."""
     chosen: Mapping[GangUid, Chosen] = field(default_factory=dict)
     """How gangs were placed that this leader has let in."""
+    protections: Protections = NOTHING
 
 
 def gang(group: Group, facts: Facts) -> GangReport:

@@ -1,0 +1,71 @@
+"""What a cycle tells of the protection of devices, and of gangs that are placed otherwise than they asked for."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from admission.api.reports import EventType
+from admission.flow import cycle, memory
+from tests.builders import CLASS, NOON, a_cluster
+from tests.unit.flow.fences import Cluster, a_desk, fence
+
+
+async def test_losing_a_fence_is_an_event_and_a_condition_and_gangs_are_pinned() -> None:
+    cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
+    desk = a_desk(cluster, memory.Ledger())
+    fences = desk.ports.fences
+    assert isinstance(fences, memory.Fences)
+
+    await cycle.run(desk, NOON)
+    assert fences.wanted == {CLASS}
+    assert next(iter(cluster.gangs.values())).placement == "Allocate"
+    assert next(iter(cluster.gangs.values())).placement_reason == f"driver {CLASS}: its devices are fenced"
+    fences.barriers = replace(fence(), rules={}, served=False)
+    await cycle.run(desk, NOON + timedelta(seconds=1))
+    await cycle.run(desk, NOON + timedelta(seconds=2))
+
+    told = [notice for notice in cluster.notices if notice.kind == "Queue"]
+    assert [(one.type, one.reason) for one in told] == [
+        (EventType.NORMAL, "DevicesProtected"),
+        (EventType.WARNING, "ProtectionLost"),
+    ]
+    assert "upgrade to Kubernetes 1.37" in told[1].message
+    (condition,) = [one for one in cluster.queues[next(iter(cluster.queues))].conditions if "Protected" in one.type]
+    assert (condition.status, condition.reason) == ("False", "Unprotected")
+
+
+async def test_a_gang_that_asked_for_more_is_told_why_it_is_pinned() -> None:
+    cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4, placement="Allocate").job("one", queue="q"))
+    desk = a_desk(cluster, memory.Ledger(), barriers=replace(fence(None), served=False))
+
+    result = await cycle.run(desk, NOON)
+
+    assert len(result.granted) == 1
+    assert next(iter(cluster.gangs.values())).placement == "Pin"
+    (told,) = [notice for notice in cluster.notices if notice.reason == "FellBack"]
+    assert "asked for placement Allocate and is placed by Pin: driver gpu.example.com: the API server" in told.message
+
+
+async def test_a_fence_that_is_about_to_count_is_looked_at_soon() -> None:
+    cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
+    desk = a_desk(cluster, memory.Ledger(), barriers=replace(fence(), rules={CLASS: NOON}))
+
+    result = await cycle.run(desk, NOON)
+
+    assert not result.granted
+    assert result.next_try is not None
+    assert result.next_try <= NOON + cycle.LOOK_AGAIN
+    assert (await cycle.run(desk, NOON + timedelta(seconds=10))).granted
+
+
+async def test_what_is_known_of_placements_ends_with_them() -> None:
+    cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
+    desk = a_desk(cluster, memory.Ledger())
+    await cycle.run(desk, NOON)
+    started = cluster.schedule(desk.book)
+    await cycle.run(desk, NOON + timedelta(seconds=1))
+    assert len(desk.chosen) == 1
+
+    cluster.finish(started)
+    await cycle.run(desk, NOON + timedelta(seconds=2))
+
+    assert not desk.chosen

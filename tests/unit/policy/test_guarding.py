@@ -1,0 +1,91 @@
+"""What queues are told of the protection of their devices."""
+
+from typing import Any
+
+import pytest
+
+from admission.api import queues
+from admission.api.queues import Queue
+from admission.policy import guarding, protection
+from admission.policy.protection import Means, Protection, Protections
+
+GPU, NIC = "gpu.example.com", "nic.example.com"
+FENCED = Protection(driver=GPU, why="its devices are fenced", by=Means.FENCE, closed=True)
+LOST = Protection(driver=GPU, why="a claim tolerates it")
+NEW = Protection(driver=GPU, why="the fence is new", closed=True, soon=True)
+COVERED = Protection(driver="", why="no pod is outside", by=Means.COVERAGE)
+UNCOVERED = Protection(driver="", why="not every pod is covered")
+
+
+def a_queue(**spec: Any) -> Queue:
+    return queues.decode({"metadata": {"name": "q"}, "spec": {"namespaceSelector": {}, **spec}})
+
+
+def protections(*named: Protection, rest: Protection = protection.NOTHING.rest) -> Protections:
+    return Protections(named={one.driver: one for one in named}, rest=rest)
+
+
+CONDITIONS: dict[str, tuple[Protections, str, str, str]] = {
+    "all fences hold": (protections(FENCED), "True", "Protected", f"driver {GPU}: its devices are fenced"),
+    "coverage holds": (protections(rest=COVERED), "True", "Protected", "all drivers: no pod is outside"),
+    "a fence is lost": (
+        protections(LOST),
+        "False",
+        "Unprotected",
+        f"driver {GPU}: a claim tolerates it; gangs that need these devices are pinned",
+    ),
+    "a fence is new": (protections(NEW), "False", "NotYet", "wait for a moment"),
+    "coverage is lost": (
+        protections(rest=UNCOVERED),
+        "False",
+        "Unprotected",
+        "other drivers: not every pod is covered",
+    ),
+    "a fence holds, and coverage does not": (protections(FENCED, rest=UNCOVERED), "False", "Unprotected", "other driv"),
+}
+
+
+@pytest.mark.parametrize(("known", "status", "reason", "message"), CONDITIONS.values(), ids=CONDITIONS)
+def test_the_condition_says_whether(known: Protections, status: str, reason: str, message: str) -> None:
+    condition = guarding.condition(a_queue(), known)
+
+    assert condition is not None
+    assert (condition.type, condition.status, condition.reason) == ("DevicesProtected", status, reason)
+    assert message in condition.message
+
+
+def test_queues_that_it_does_not_matter_to_have_no_such_condition() -> None:
+    parent = queues.decode({"metadata": {"name": "q"}, "spec": {}})
+
+    assert guarding.condition(a_queue(), protection.NOTHING) is None, "nobody asks for protection"
+    assert guarding.condition(a_queue(placement="Pin"), protections(FENCED)) is None
+    assert guarding.condition(parent, protections(FENCED)) is None
+
+
+def test_a_queue_that_asks_to_allocate_without_protection_is_told() -> None:
+    condition = guarding.condition(a_queue(placement="Allocate"), protection.NOTHING)
+
+    assert condition is not None
+    assert condition.status == "False"
+    assert "docs/placement.md" in condition.message
+
+
+def test_changes_are_told_once() -> None:
+    held = guarding.holding(protections(FENCED))
+    (lost,) = guarding.changes(held, protections(LOST))
+    (back,) = guarding.changes(guarding.holding(protections(LOST)), protections(FENCED))
+
+    assert not [*guarding.changes(held, protections(FENCED))]
+    assert lost.message == (
+        f"Muster may not allocate the devices of driver {GPU} any more: a claim tolerates it;"
+        " gangs that need them are pinned from now on"
+    )
+    assert back.message == f"Muster may allocate the devices of driver {GPU}: its devices are fenced"
+    (moment,) = guarding.changes(held, protections(NEW))
+    assert moment.message.endswith("gangs wait for a moment")
+
+
+def test_coverage_is_told_of_all_devices() -> None:
+    (change,) = guarding.changes(frozenset(), protections(rest=COVERED))
+
+    assert change.message == "Muster may allocate all devices: no pod is outside"
