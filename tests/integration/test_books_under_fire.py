@@ -5,8 +5,8 @@ Budgets hold too, and what is spent of them is what the lines on use add up to, 
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
@@ -96,6 +96,15 @@ class Fire(RuleBasedStateMachine):
         await leader.begin()
         return leader
 
+    @contextmanager
+    def _queues_made_anew(self) -> Iterator[None]:
+        """Make queues anew that go meanwhile, as their owners had declared them."""
+        declared = self.town.snapshot().queues
+        try:
+            yield
+        finally:
+            self.town.make_anew(declared.values())
+
     def book(self) -> Book:
         return self.runner.run(self.ledger.load())
 
@@ -129,7 +138,7 @@ class Fire(RuleBasedStateMachine):
     @rule(data=st.data())
     def take_an_allocation_away(self, data: st.DataObject) -> None:
         for uid in data.draw(_some(self.town.allocated())):
-            self.town.deallocate(uid)
+            self.town.take_away(uid)
 
     @rule(
         name=st.sampled_from([ROOT, *PARENTS]),
@@ -148,6 +157,12 @@ class Fire(RuleBasedStateMachine):
     def edit_a_budget(self, name: QueueName, hours: int | None) -> None:
         daily = () if hours is None else (Budget(meter=GPUS, seconds=hours * 3600, period=Period.DAY),)
         self.town.edit(replace(self.town.queue_of(name), budgets=daily))
+
+    @rule(name=st.sampled_from([ROOT, *PARENTS]))
+    def delete_a_queue(self, name: QueueName) -> None:
+        """It is made anew as soon as it is gone, which is not before its gangs have ended."""
+        with self._queues_made_anew():
+            self.town.delete_queue(name, self.now)
 
     @rule(cycles=st.integers(1, 3))
     def the_database_goes_away(self, cycles: int) -> None:
@@ -177,11 +192,13 @@ class Fire(RuleBasedStateMachine):
         self.faults.kind, self.faults.after = kind, after
         before = self.book()
         is_away = bool(self.faults.away)
-        result = self.runner.run(self.leader.cycle(self.now))
+        ending = {name for name in (ROOT, *PARENTS) if self.town.queue_of(name).meta.deleted is not None}
+        with self._queues_made_anew():
+            result = self.runner.run(self.leader.cycle(self.now))
         self.faults.never()
         book = self.book()
         assert not is_away or book == before
-        self._check_quota(before, book)
+        self._check_quota(before, book, ending)
         self._check_budgets(before, book)
         if result is None:
             self.succeed()
@@ -201,8 +218,11 @@ class Fire(RuleBasedStateMachine):
         before = self._rows()
         town = Town(a_cluster(), self.ledger)
         town.__dict__.update({name: dict(value) for name, value in vars(self.town).items() if isinstance(value, dict)})
+        town.make_anew(self.town.snapshot().queues.values())
         ports = self.former.desk.ports
-        self.former.desk.ports = replace(ports, view=self.town, pods=town, workloads=town, reports=town)
+        self.former.desk.ports = replace(
+            ports, view=self.town, pods=town, claims=town, workloads=town, queues=town, reports=town
+        )
         try:
             self.runner.run(self.former.cycle(self.now))
         except DeposedError:
@@ -221,12 +241,13 @@ class Fire(RuleBasedStateMachine):
             sums[sequence, queue, meter, unit] += int(amount)
         assert not any(sums.values())
 
-    def _check_quota(self, before: Book, after: Book) -> None:
-        """Nobody who took more in this cycle has more than the tree gives, limits included."""
+    def _check_quota(self, before: Book, after: Book, ending: set[QueueName]) -> None:
+        """Nobody who took more in this cycle has more than the tree gives, limits included, or is being deleted."""
         quotas = {name: _quota(self.town, name) for name in (ROOT, *PARENTS)}
         had, has = _taken(before), _taken(after)
         for name in TEAMS:
             if has[name] > had[name]:
+                assert ending.isdisjoint(_path(name))
                 _check_path(name, quotas, has)
 
     def _check_budgets(self, before: Book, after: Book) -> None:
@@ -273,7 +294,8 @@ class Fire(RuleBasedStateMachine):
         self.now = max(self.now, self.book().at or self.now)
         for _ in range(4):
             self.now += LONG
-            self.runner.run(self.leader.cycle(self.now))
+            with self._queues_made_anew():
+                self.runner.run(self.leader.cycle(self.now))
         left = self.book()
         assert left.placements == {}
         assert {use for queue in left.usage().values() for use in queue.values()} <= {(0, 0)}

@@ -14,6 +14,7 @@ from typing import Any, cast
 from admission.api import queues
 from admission.api.devices import DeviceId
 from admission.api.entries import RequestDevice
+from admission.api.meta import Meta
 from admission.api.names import MeterName, NodeName, QueueName, Uid
 from admission.api.pods import Pod
 from admission.errors import LedgerAwayError, RetryError
@@ -117,6 +118,24 @@ class Town(memory.Cluster):
         """Change a Queue, as its owner does with kubectl."""
         self._rest = replace(self._rest, queues={**self._rest.queues, queue.name: queue})
 
+    async def let_go(self, queue: Meta) -> None:
+        book = await self._ledger.load()
+        for placement in book.placements.values():
+            assert queue.name not in self._path(placement.queue), (
+                f"{placement.gang} still holds devices in {queue.name}"
+            )
+        await super().let_go(queue)
+
+    def _path(self, name: QueueName) -> list[QueueName]:
+        parent = self._rest.queues[name].parent
+        return [name, *(self._path(parent) if parent is not None else ())]
+
+    def make_anew(self, declared: Iterable[queues.Queue]) -> None:
+        """Create those queues again that are gone, as they are declared."""
+        for queue in declared:
+            if queue.name not in self._rest.queues:
+                self.edit(replace(queue, meta=Meta(name=queue.name)))
+
     def queue_of(self, name: str) -> queues.Queue:
         return self._rest.queues[QueueName(name)]
 
@@ -157,7 +176,7 @@ class Town(memory.Cluster):
         gone = [self._pods.pop(pod.meta.uid) for pod in pods if pod.meta.uid in self._pods]
         self._leave_claims(gone)
 
-    def deallocate(self, uid: Uid) -> None:
+    def take_away(self, uid: Uid) -> None:
         """Take a claim's allocation away, as somebody does who may write its status."""
         for key, claim in self._claims.items():
             if claim.meta.uid == uid:
@@ -177,7 +196,9 @@ class Leader:
     def __init__(self, town: Town, ledger: SqlLedger, faults: Faults, *, epoch: int) -> None:
         cluster = cast("Any", Faulty(town, faults, RetryError))
         books = cast("Any", Faulty(ledger, faults, LedgerAwayError))
-        ports = Ports(view=town, pods=cluster, claims=cluster, workloads=cluster, reports=town, ledger=books)
+        ports = Ports(
+            view=town, pods=cluster, claims=cluster, workloads=cluster, queues=cluster, reports=town, ledger=books
+        )
         self.desk = Desk(ports=ports, actor=f"leader {epoch}", epoch=epoch)
         self._ledger = ledger
 
