@@ -222,6 +222,7 @@ def _observer(metrics: Metrics) -> Callable[[Result, float], None]:
         held = Counter(gang.hold.reason for gang in result.gangs if gang.hold is not None)
         reasons = {reason: held[reason] for reason in HoldReason if reason in held}
         metrics.cycled(seconds, admitted=len(result.granted), held=reasons)
+        metrics.booked(behind=result.behind, unposted=result.unposted)
         _show(result.queues)
 
     def _show(queues: tuple[QueueReport, ...]) -> None:

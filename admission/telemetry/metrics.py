@@ -5,6 +5,7 @@ Amounts of meters become floats here, exact up to 2^53; whoever needs more asks 
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
@@ -77,6 +78,16 @@ class Metrics:
             ("reason",),
             registry=self.registry,
         )
+        self._behind = Gauge(
+            "muster_clock_behind_books_seconds",
+            "How far this machine's clock is behind the latest entry of the ledger, whose time is kept instead.",
+            registry=self.registry,
+        )
+        self._unposted = Gauge(
+            "muster_ledger_entries_waiting",
+            "Entries that wait for the ledger's database to be back.",
+            registry=self.registry,
+        )
         self._leading = Gauge("muster_leading", "1 while this process is the leader.", registry=self.registry)
         self._gangs = Gauge(
             "muster_queue_gangs", "Gangs of a queue, by phase.", ("queue", "phase"), registry=self.registry
@@ -98,6 +109,11 @@ class Metrics:
         self._admitted.inc(admitted)
         for reason in HoldReason:
             self._held.labels(reason).set(held.get(reason, 0))
+
+    def booked(self, *, behind: timedelta, unposted: int) -> None:
+        """Show how the last cycle stood with the ledger: the clock's lag, and entries that are not written yet."""
+        self._behind.set(behind.total_seconds())
+        self._unposted.set(unposted)
 
     def leads(self, *, leading: bool) -> None:
         """Say whether this process is the leader."""

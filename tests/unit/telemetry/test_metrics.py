@@ -1,3 +1,5 @@
+from datetime import timedelta
+
 import pytest
 
 from admission.api.gangs import Phase
@@ -55,6 +57,16 @@ def test_a_reason_that_no_longer_holds_anyone_is_zero() -> None:
     assert value(metrics, "muster_gangs_admitted_total") == 3
     assert value(metrics, "muster_gangs_held", reason="QuotaExceeded") == 0
     assert value(metrics, "muster_cycle_seconds_count") == 2
+
+
+def test_how_the_last_cycle_stood_with_the_ledger_is_shown() -> None:
+    metrics = Metrics()
+
+    metrics.booked(behind=timedelta(seconds=90), unposted=3)
+    metrics.booked(behind=timedelta(seconds=2.5), unposted=4)
+
+    assert value(metrics, "muster_clock_behind_books_seconds") == 2.5
+    assert value(metrics, "muster_ledger_entries_waiting") == 4
 
 
 def report(**phases: int) -> QueueReport:
