@@ -23,12 +23,15 @@ from admission.cluster.kinds import Kind
 from admission.cluster.store import Store, Subscription
 from admission.cluster.upkeep import Identity, Objects
 from admission.errors import GoneError, MendError, MusterError, RetryError
-from admission.policy.protection import Barriers, Webhooks
+from admission.policy.protection import SETTLING, Barriers, Webhooks
 
 log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 30.0
 """Between two proofs that a policy is heeded, and two looks for whether DeviceTaintRules are served."""
+
+AGAIN_SECONDS = 0.5
+"""Until a policy that is not heeded yet is tried again."""
 
 SYNC_SECONDS = 10.0
 """After how long it is a trouble that something cannot be listed."""
@@ -75,6 +78,10 @@ class _Proof(NamedTuple):
 
     of: tuple[Identity, Identity]
     at: float
+
+
+class _NotYetError(RetryError):
+    """Something that was made a moment ago does not count yet, as was to be expected."""
 
 
 class Fencer:
@@ -194,6 +201,8 @@ class Fencer:
                 pause = LOOK_SECONDS
                 try:
                     await self._mend()
+                except _NotYetError:
+                    pause = AGAIN_SECONDS
                 except MusterError as error:
                     failed += 1
                     pause = pauses.backoff(failed, base=0.2, longest=LOOK_SECONDS)
@@ -255,10 +264,17 @@ class Fencer:
             self._proofs[name] = _Proof(identities, now)
         else:
             self._proofs.pop(name, None)
+            self._excuse(name)
             raise RetryError(
                 f"the API server lets a claim through that ValidatingAdmissionPolicy {name} refuses; should that last,"
                 " switch on its admission plugin ValidatingAdmissionPolicy"
             )
+
+    def _excuse(self, name: str) -> None:
+        """Have patience with a policy that has just been made: an API server heeds it after a second or two."""
+        since = self._objects.since(BINDINGS, name)
+        if since is not None and self._clock() - since < SETTLING:
+            raise _NotYetError(f"ValidatingAdmissionPolicy {name} is not heeded yet")
 
     def _fences(self) -> set[str]:
         """Return the names of the fences that stand."""

@@ -60,6 +60,15 @@ class Team:
         mine = [gang for gang in found if gang["spec"].get("workload", {}).get("name") == name]
         return mine[0] if mine else None
 
+    def placed(self, name: str) -> tuple[str, str]:
+        """How the gang was placed and why, as soon as its status says so."""
+
+        def said() -> tuple[str, str] | None:
+            status = (self.gang(name) or {}).get("status", {})
+            return (status["placement"], status.get("placementReason", "")) if "placement" in status else None
+
+        return eventually(said, what=f"{name} says how it was placed")
+
     def hold(self, name: str) -> Any:
         """Why the gang waits; empty while nothing is said."""
         gang = self.gang(name)

@@ -9,6 +9,7 @@ from tests.controlplane import ApiError, ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually, holds_for
 from tests.e2e.musters import Muster
+from tests.e2e.teams import GROUP, Team, found_team
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 POLICY = f"{ADMISSION}/validatingadmissionpolicies/muster-fence"
@@ -43,11 +44,12 @@ def muster(control_plane: ControlPlane, hardware: None, rules: str) -> Iterator[
     muster.clean()
 
 
-def fenced(muster: Muster, control_plane: ControlPlane, rules: str) -> None:
-    """Start Muster, and wait for its fence."""
+def fenced(muster: Muster, control_plane: ControlPlane, rules: str, *, stands: bool = True) -> None:
+    """Start Muster, and wait for its fence where it is to stand."""
     muster.configure(fence=[fleet.DRIVER])
     muster.start()
-    eventually(lambda: control_plane.client().find(f"{rules}/{RULE}"), what="the fence stands")
+    if stands:
+        eventually(lambda: control_plane.client().find(f"{rules}/{RULE}"), what="the fence stands")
 
 
 def unfenced(muster: Muster, control_plane: ControlPlane, rules: str) -> None:
@@ -155,6 +157,84 @@ def test_what_somebody_changes_is_set_right(control_plane: ControlPlane, rules: 
         )
 
     eventually(is_right, what="all of it is as before")
+
+
+@pytest.fixture
+def team(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> Iterator[Team]:
+    team = found_team(control_plane, namespace, gpus=8)
+    yield team
+    control_plane.client().delete(f"{GROUP}/queues/{team.queue}")
+
+
+def protected(team: Team) -> Any:
+    """What the queue says of the protection of its devices."""
+    status = team.control_plane.client().get(f"{GROUP}/queues/{team.queue}").get("status", {})
+    found = [one for one in status.get("conditions", []) if one["type"] == "DevicesProtected"]
+    return found[0] if found else {}
+
+
+def wait_protected(team: Team, status: str) -> Any:
+    return eventually(
+        lambda: found if (found := protected(team)).get("status") == status else None, what=f"DevicesProtected={status}"
+    )
+
+
+def events(team: Team) -> set[str]:
+    """Reasons of the Events about the team's queue."""
+    found = team.control_plane.client().items("/apis/events.k8s.io/v1/namespaces/default/events")
+    return {event["reason"] for event in found if event["regarding"].get("name") == team.queue}
+
+
+def test_behind_a_fence_gangs_get_their_devices_and_others_none(team: Team) -> None:
+    team.namespace.create(workloads.claim_template("one", workloads.device_request()))
+    wait_protected(team, "True")
+
+    team.submit("train", pods=4)
+
+    team.wait_running("train", 4)
+    mode, reason = team.placed("train")
+    assert mode == "Allocate"
+    assert reason == f"driver {fleet.DRIVER}: its devices are fenced"
+    assert "DevicesProtected" in events(team)
+
+
+@pytest.mark.usefixtures("muster")
+def test_who_wants_kube_scheduler_to_choose_behind_a_fence_is_told_the_mend(
+    control_plane: ControlPlane, namespace: Namespace
+) -> None:
+    team = found_team(control_plane, namespace, gpus=8, placement="Pin")
+
+    team.submit("pinned", pods=1)
+
+    hold = team.wait_held("pinned", "NoFeasiblePlacement")
+    assert "Pin was asked for" in hold["message"]
+    assert "setting `fence`" in hold["message"]
+    control_plane.client().delete(f"{GROUP}/queues/{team.queue}")
+
+
+def test_a_claim_that_is_there_already_and_tolerates_everything_is_named_and_the_fence_does_not_count(
+    team: Team, muster: Muster, control_plane: ControlPlane, rules: str
+) -> None:
+    client = control_plane.client()
+    muster.end()
+    client.delete(BINDING)
+    passes = workloads.claim("passes", tolerant(operator="Exists"))
+    eventually(lambda: is_taken(team.namespace, passes), what="the claim is made while nobody refuses it")
+    fenced(muster, control_plane, rules, stands=False)
+
+    why = f"ResourceClaim {team.namespace.name}/passes (request gpu) tolerates every taint"
+    eventually(lambda: why in protected(team).get("message", ""), what="the queue says who weakens the fence")
+    eventually(
+        lambda: client.find(f"{rules}/{RULE}") is None, what="the fence is taken away, or nobody could be pinned"
+    )
+    team.submit("pinned", pods=1)
+    team.wait_running("pinned", 1)
+    assert team.placed("pinned")[0] == "Pin"
+    team.finish("pinned")
+
+    client.delete(f"{team.namespace.claims}/passes")
+    wait_protected(team, "True")
+    assert client.find(f"{rules}/{RULE}")
 
 
 def is_taken(namespace: Namespace, manifest: Any) -> bool:

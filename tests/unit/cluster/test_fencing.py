@@ -22,6 +22,7 @@ ROOT = "/apis/admissionregistration.k8s.io/v1"
 POLICIES = f"{ROOT}/validatingadmissionpolicies"
 BINDINGS = f"{ROOT}/validatingadmissionpolicybindings"
 WEBHOOKS = {kind: f"{ROOT}/{plural}" for kind, plural in registering.KINDS.items()}
+PROBES = "/apis/resource.k8s.io/v1/namespaces/muster-system/resourceclaims"
 NAME = f"muster-fence-{CLASS}"
 FENCE = Wish(namespace="muster-system", fence=(CLASS,))
 COVERAGE = Wish(namespace="muster-system", coverage=True)
@@ -208,9 +209,18 @@ async def test_what_is_forbidden_is_a_trouble_with_its_mend_until_it_is_allowed(
     assert fencer.seen().troubled is None
 
 
-async def test_a_policy_that_lets_everything_through_does_not_count(api: FakeApi, fencer: Fencer) -> None:
-    api.refusing = "another policy"
+async def test_a_policy_that_lets_everything_through_does_not_count(
+    api: FakeApi, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fencing, "AGAIN_SECONDS", 0.01)
+    api.refusing, clock = "another policy", Clock()
+    fencer = Fencer(connection, FENCE, clock=clock)
     async with running(fencer):
+        await until(lambda: api.count("POST", PROBES, dryRun="All"))
+        assert not fencer.seen().trouble, "it may not be heeded yet"
+        assert fencer.seen().policy is None
+
+        clock.now += timedelta(minutes=1)
         await until(lambda: "admission plugin ValidatingAdmissionPolicy" in fencer.seen().trouble)
         assert fencer.seen().policy is None
 

@@ -1,0 +1,109 @@
+"""Coverage on a real control plane: every pod that could get devices passes Muster's webhook."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.controlplane import ApiError, ControlPlane, fleet, workloads
+from tests.controlplane.namespaces import Namespace
+from tests.controlplane.observing import eventually
+from tests.e2e.musters import Muster
+from tests.e2e.teams import GROUP, Team, found_team
+
+POLICY = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/muster-coverage"
+
+
+@pytest.fixture(scope="module")
+def hardware(control_plane: ControlPlane) -> Iterator[None]:
+    client = control_plane.client()
+    manifests = fleet.demo_fleet([2, 2])
+    fleet.install(client, manifests)
+    yield
+    fleet.remove(client, manifests)
+
+
+@pytest.fixture(scope="module")
+def muster(control_plane: ControlPlane, hardware: None) -> Iterator[Muster]:
+    muster = Muster(control_plane, coverage=True).start()
+    yield muster
+    assert "Traceback" not in muster.log
+    muster.end()
+    muster.configure()
+    muster.start()
+    eventually(lambda: control_plane.client().find(POLICY) is None, what="the policy is gone")
+    muster.clean()
+
+
+@pytest.fixture
+def team(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> Iterator[Team]:
+    """A team whose queue is the default of every namespace."""
+    team = found_team(control_plane, namespace, gpus=8, namespaceSelector={})
+    yield team
+    control_plane.client().delete(f"{GROUP}/queues/{team.queue}")
+
+
+def wait_covered(team: Team, status: str) -> Any:
+    def condition() -> Any:
+        found = team.control_plane.client().get(f"{GROUP}/queues/{team.queue}").get("status", {})
+        (one,) = [one for one in found.get("conditions", []) if one["type"] == "DevicesProtected"] or [{}]
+        return one if one.get("status") == status else None
+
+    return eventually(condition, what=f"DevicesProtected={status}")
+
+
+def test_where_every_pod_is_seen_muster_allocates_without_a_fence(team: Team) -> None:
+    wait_covered(team, "True")
+
+    team.submit("train", pods=4)
+
+    team.wait_running("train", 4)
+    mode, reason = team.placed("train")
+    assert mode == "Allocate"
+    assert "no pod can ask for devices but through a queue" in reason
+
+
+def test_claims_are_kept_out_of_namespaces_that_the_webhook_spares(team: Team, control_plane: ControlPlane) -> None:
+    wait_covered(team, "True")
+    spared = Namespace(name="kube-system", client=control_plane.client())
+
+    for manifest in (workloads.claim("c"), workloads.claim_template("t")):
+        with pytest.raises(
+            ApiError, match=r"devices\.requests: Muster hands out all devices .* of namespace kube-system"
+        ):
+            spared.create(manifest)
+    team.namespace.create(workloads.claim("c"))
+
+
+def test_a_pod_that_was_there_before_and_may_still_get_devices_is_named(
+    team: Team, muster: Muster, control_plane: ControlPlane
+) -> None:
+    client = control_plane.client()
+    muster.end()
+    for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+        client.delete(f"/apis/admissionregistration.k8s.io/v1/{kind}/muster")
+    team.namespace.create(workloads.pod("early", claim="not-there-yet"))
+    muster.start()
+
+    why = f"pod {team.namespace.name}/early came before the webhook"
+    eventually(lambda: why in wait_covered(team, "False")["message"], what="the queue says who is outside")
+    team.submit("pinned", pods=1)
+    team.wait_running("pinned", 1)
+    assert team.placed("pinned")[0] == "Pin"
+
+    client.delete(f"{team.namespace.pods}/early")
+    wait_covered(team, "True")
+
+
+def test_a_second_default_queue_ends_coverage(team: Team, control_plane: ControlPlane) -> None:
+    wait_covered(team, "True")
+    client = control_plane.client()
+    spec = {"default": True, "namespaceSelector": {"matchLabels": {"a": "b"}}}
+    body = {"apiVersion": "muster.dev/v1alpha1", "kind": "Queue", "metadata": {"name": "second"}, "spec": spec}
+    client.apply(f"{GROUP}/queues/second", body)
+
+    why = "second is marked default"
+    eventually(lambda: why in wait_covered(team, "False")["message"], what="the queue says which one")
+
+    client.delete(f"{GROUP}/queues/second")
+    wait_covered(team, "True")
