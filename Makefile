@@ -10,6 +10,8 @@ UV_VERSION := 0.13.9
 UV := $(or $(shell command -v uv 2>/dev/null),$(MUSTER_CACHE)/tools/uv-$(UV_VERSION)/bin/uv)
 PYTHON ?= python3
 RUN := $(UV) run --frozen
+# Without bytecode every process that a test starts would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help: ## show this list
@@ -29,7 +31,7 @@ check: env ## fast feedback: format, lint, types, layers, unit tests
 	$(RUN) ruff check .
 	$(RUN) lint-imports
 	$(RUN) mypy
-	$(RUN) pytest tests/unit tests/architecture -q
+	$(RUN) pytest tests/unit tests/architecture -q -n auto --maxprocesses 4
 
 .PHONY: fmt
 fmt: env ## format, and mend what ruff can mend
