@@ -10,7 +10,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-LEASH = Path(__file__).with_name("leash.py")
+from tests import leash
+
+LEASH = Path(leash.__file__)
 SECONDS_TO_END = 10.0
 
 
@@ -39,10 +41,10 @@ class Family:
 
     def end(self) -> None:
         """End whoever is left and remove the folder."""
-        with self._leash as leash:
-            assert leash.stdin is not None
-            leash.stdin.close()
-            leash.wait()
+        with self._leash as held:
+            assert held.stdin is not None
+            held.stdin.close()
+            held.wait()
 
 
 class Program:

@@ -19,10 +19,10 @@ from typing import Any, Self
 
 import asyncpg
 
-from tests.controlplane.processes import FreePorts, tail
-from tests.postgres import leash, programs
+from tests import leash
+from tests.controlplane.processes import LEASH, FreePorts, tail
+from tests.postgres import programs
 
-LEASH = Path(leash.__file__)
 ROLE = "muster"
 SECONDS_TO_START = 60.0
 SECONDS_TO_END = 20.0
@@ -55,9 +55,10 @@ class Server:
         self._folder = Path(tempfile.mkdtemp(prefix="muster-postgres-"))
         if self._user:
             shutil.chown(self._folder, self._user)
-        # Isolated (-I -S): the leash must start fast and must not depend on the caller's environment.
+        # Isolated (-I -S): the leash must start fast and must not depend on the caller's environment. SIGQUIT first,
+        # PostgreSQL's immediate shutdown: killed -9, it would leave its System V segment of shared memory behind.
         self._leash = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(LEASH), str(self._folder), str(os.getpid())],
+            [sys.executable, "-I", "-S", str(LEASH), str(self._folder), str(os.getpid()), "SIGQUIT"],
             stdin=subprocess.PIPE,
             process_group=0,
         )
@@ -130,7 +131,7 @@ class Server:
         """Kill all of its processes -9, as a failing machine does."""
         self._process.kill()
         self._process.wait(SECONDS_TO_END)
-        leash.end(str(self._data), (signal.SIGKILL,), SECONDS_TO_END)
+        leash.end(lambda: leash.working_in(str(self._data)), (signal.SIGKILL,), SECONDS_TO_END)
 
     def speak_tls(self, certificate: str, key: str) -> None:
         """Offer TLS to new connections, by a certificate and its key in PEM."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import conftest
-from tests.postgres import ProgramsMissing, Server, leash, programs
+from tests import conftest, leash
+from tests.postgres import ProgramsMissing, Server, programs
 
 ROOT = Path(__file__).parents[2]
 OWNER = """
