@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Table, and_, insert, select, update
+from sqlalchemy import ColumnElement, Row, Table, and_, insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -18,7 +18,7 @@ from admission.api.entries import BudgetShare
 from admission.errors import BudgetTakenError
 from admission.ledger import reading
 from admission.ledger.posting import OvertakenError
-from admission.ledger.tables import budget_shares, shared_budgets
+from admission.ledger.tables import BUDGET_KEY, budget_shares, shared_budgets
 
 
 async def take(connection: AsyncConnection, cluster: str, shares: Sequence[BudgetShare]) -> None:
@@ -96,8 +96,7 @@ async def _mine(connection: AsyncConnection, cluster: str, share: BudgetShare) -
 
 
 def _columns(share: BudgetShare) -> dict[str, Any]:
-    """Return what names a budget: a month and a quarter may begin together."""
-    return {"queue": share.queue, "meter": share.meter, "start": share.start, "until": share.end}
+    return dict(zip(BUDGET_KEY, (share.queue, share.meter, share.start, share.end), strict=True))
 
 
 def _name(share: BudgetShare) -> tuple[Any, ...]:
@@ -112,12 +111,16 @@ async def flaw(connection: AsyncConnection) -> str | None:
     """Return the first shared budget whose sum is not that of all clusters' shares, in words."""
     sums: defaultdict[tuple[Any, ...], int] = defaultdict(int)
     async for row in reading.streamed(connection, select(budget_shares)):
-        sums[row.queue, row.meter, row.start, row.until] += row.seconds
+        sums[_key(row)] += row.seconds
     async for row in reading.streamed(connection, select(shared_budgets).order_by(*shared_budgets.primary_key)):
-        due = sums.pop((row.queue, row.meter, row.start, row.until), 0)
+        due = sums.pop(_key(row), 0)
         if row.taken != due:
             name = f"the shared budget of {row.meter} of queue {row.queue} from {row.start:%Y-%m-%d}"
             return f"{name} says that {row.taken} meter-seconds are taken, the clusters' shares sum to {due}"
     for queue, meter, start, _ in sums:
         return f"clusters have shares of a budget of {meter} of queue {queue} from {start:%Y-%m-%d} that is not there"
     return None
+
+
+def _key(row: Row[Any]) -> tuple[Any, ...]:
+    return tuple(row._mapping[name] for name in BUDGET_KEY)  # noqa: SLF001 - public, in spite of its name

@@ -9,6 +9,9 @@ Triggers made by the migrations keep `transactions`, `postings`, `closings` and 
 transactions and their postings may be removed up to the sequence through which `closings` says that they were archived.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -24,6 +27,7 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
 )
+from sqlalchemy.types import TypeEngine
 
 from admission.api.entries import Bucket, Kind
 from admission.ledger.columns import ExactInteger, Instant, counted, known, natural, nonzero, whole
@@ -203,16 +207,26 @@ carried_usage = Table(
     whole("seconds"),
 )
 
+BUDGET_KEY: Mapping[str, TypeEngine[Any]] = {
+    "queue": String(253),
+    "meter": String(253),
+    "start": Instant(),
+    "until": Instant(),
+}
+"""What names a budget that clusters share, with its types: a month and a quarter may begin together."""
+
+
+def _budget_key() -> list[Column[Any]]:
+    return [Column(name, kind, nullable=False) for name, kind in BUDGET_KEY.items()]
+
+
 shared_budgets = Table(
     "shared_budgets",
     metadata,
-    Column("queue", String(253), nullable=False),
-    Column("meter", String(253), nullable=False),
-    Column("start", Instant, nullable=False),
-    Column("until", Instant, nullable=False),
+    *_budget_key(),
     Column("limit", ExactInteger, nullable=False),
     Column("taken", ExactInteger, nullable=False),
-    PrimaryKeyConstraint("queue", "meter", "start", "until"),
+    PrimaryKeyConstraint(*BUDGET_KEY),
     whole('"limit"', name="limit"),
     whole("taken"),
     *natural("taken"),
@@ -222,18 +236,12 @@ budget_shares = Table(
     "budget_shares",
     metadata,
     Column("cluster", String(253), nullable=False),
-    Column("queue", String(253), nullable=False),
-    Column("meter", String(253), nullable=False),
-    Column("start", Instant, nullable=False),
-    Column("until", Instant, nullable=False),
+    *_budget_key(),
     Column("seconds", ExactInteger, nullable=False),
-    PrimaryKeyConstraint("cluster", "queue", "meter", "start", "until"),
+    PrimaryKeyConstraint("cluster", *BUDGET_KEY),
     ForeignKeyConstraint(["cluster"], ["clusters.cluster"]),
-    ForeignKeyConstraint(
-        ["queue", "meter", "start", "until"],
-        ["shared_budgets.queue", "shared_budgets.meter", "shared_budgets.start", "shared_budgets.until"],
-    ),
-    Index(None, "queue", "meter", "start", "until"),
+    ForeignKeyConstraint([*BUDGET_KEY], [f"shared_budgets.{column}" for column in BUDGET_KEY]),
+    Index(None, *BUDGET_KEY),
     whole("seconds"),
     *natural("seconds"),
 )
