@@ -149,7 +149,7 @@ async def _controller(parts: Parts) -> None:
 
         async def work(epoch: int) -> None:
             await ledger.fence(epoch)
-            await watching.caught_up(parts.connection, parts.store, (kinds.PODS, kinds.CLAIMS))
+            await watching.caught_up(parts.connection, parts.store, (kinds.PODS, kinds.CLAIMS, kinds.QUEUES))
             outbox = Outbox(Reporter(parts.connection, parts.store))
             fencer = Fencer(parts.connection, _wish(settings))
             desk = _desk(parts, ledger, outbox, fencer, epoch)
