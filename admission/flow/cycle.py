@@ -25,6 +25,7 @@ from admission.errors import GoneError, MendError, RetryError
 from admission.flow import bookkeeping, evicting, granting, keeping, notices, placing, spending, withdrawing
 from admission.flow.desks import Desk, Facts, Result
 from admission.policy import (
+    breaching,
     deciding,
     entitlements,
     guarding,
@@ -112,11 +113,15 @@ async def _gather(desk: Desk, snapshot: Snapshot, now: datetime) -> Facts:
 def _protected(desk: Desk, snapshot: Snapshot, now: datetime) -> Snapshot:
     """Judge the protection of devices, and have fences stand accordingly; return the snapshot without them."""
     fences = desk.ports.fences
+    placements = desk.book.placements.values()
+    booked = {uid for placement in placements for uid in placement.holdings} if desk.watch.drivers else ()
+    watch = breaching.look(desk.watch, snapshot, booked)
     scene = protection.Scene(
-        barriers=fences.seen(), snapshot=snapshot, placements=desk.book.placements.values(), now=now
+        barriers=fences.seen(), snapshot=snapshot, placements=placements, now=now, breaches=watch.breaches
     )
     judgement = protection.judge(scene)
     desk.protection = judgement.protections
+    desk.watch = replace(watch, drivers=judgement.protections.fenced)
     fences.want(judgement.wanted)
     return protection.without_fences(snapshot)
 

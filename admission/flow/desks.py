@@ -22,6 +22,7 @@ from admission.flow.assuming import Assumed
 from admission.flow.ports import Claims, Fences, Ledger, Pods, Queues, Reports, Scheduler, View, Workloads
 from admission.policy import protection
 from admission.policy.backoffs import Backoff
+from admission.policy.breaching import Watch
 from admission.policy.deciding import Decision
 from admission.policy.following import Sight
 from admission.policy.placements import Chosen
@@ -89,6 +90,8 @@ class Desk:
     """The meters of the last cycle, compiled; made anew only when a Meter has changed."""
     protection: Protections = protection.NOTHING
     """Which drivers' devices kube-scheduler leaves to Muster, as of the beginning of this cycle."""
+    watch: Watch = field(default_factory=Watch)
+    """What was seen of others who allocate, too."""
     guarded: frozenset[str] = frozenset()
     """Of which drivers it was last told that their devices are protected."""
     chosen: dict[GangUid, Chosen] = field(default_factory=dict)

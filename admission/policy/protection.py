@@ -74,6 +74,11 @@ class Protections:
         return self.soon or any(one.by is not None for one in (self.rest, *self.named.values()))
 
     @property
+    def fenced(self) -> frozenset[str]:
+        """Return the drivers whose devices a fence protects."""
+        return frozenset(driver for driver, one in self.named.items() if one.by is Means.FENCE)
+
+    @property
     def soon(self) -> bool:
         """Whether the devices of some driver are not protected, but will be in a moment."""
         return any(one.soon for one in (self.rest, *self.named.values()))
@@ -112,12 +117,13 @@ class Barriers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What is judged: the barriers, the cluster, and what the ledger has open."""
+    """What is judged: the barriers, the cluster, what the ledger has open, and who has got past a fence, by driver."""
 
     barriers: Barriers
     snapshot: Snapshot
     placements: Collection[Placement]
     now: datetime
+    breaches: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +200,16 @@ def _rules_are_served(_: str, scene: Scene) -> _Lack | None:
     )
 
 
+def _kube_scheduler_heeds_it(driver: str, scene: Scene) -> _Lack | None:
+    breach = scene.breaches.get(driver)
+    if breach is None:
+        return None
+    return _Lack(
+        f"{breach}, which somebody gave it in spite of the fence: see that the feature gate DRADeviceTaintRules is on"
+        " in kube-scheduler and that nobody else allocates, then restart Muster's controller"
+    )
+
+
 def _fence_can_be_kept(driver: str, scene: Scene) -> _Lack | None:
     """Have patience with a fence: an API server that restarts refuses for a moment what it allows."""
     barriers = scene.barriers
@@ -254,6 +270,7 @@ def _rule_is_heeded(driver: str, scene: Scene) -> _Lack | None:
 
 _OF_FENCES: tuple[Callable[[str, Scene], _Lack | None], ...] = (
     _rules_are_served,
+    _kube_scheduler_heeds_it,
     _fence_can_be_kept,
     _nobody_tolerates_it,
     _tolerating_claims_are_refused,

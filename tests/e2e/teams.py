@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.controlplane import ControlPlane, fleet, workloads
+from tests.controlplane import ApiError, ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
 
@@ -135,7 +135,10 @@ def _wait_registered(team: Team) -> None:
     pod = workloads.pod("dry-run")
 
     def is_gated() -> bool:
-        answer = client.create(f"{team.namespace.pods}?dryRun=All", pod)
+        try:
+            answer = client.create(f"{team.namespace.pods}?dryRun=All", pod)
+        except ApiError:  # one of the two webhooks is registered a moment before the other
+            return False
         return bool(answer["spec"].get("schedulingGates"))
 
     eventually(is_gated, what=f"pods of {team.namespace.name} are gated")

@@ -3,6 +3,9 @@
 from dataclasses import replace
 from datetime import timedelta
 
+from admission.api.claims import AllocatedDevice, Allocation
+from admission.api.devices import DeviceId
+from admission.api.entries import RequestDevice
 from admission.api.reports import EventType
 from admission.flow import cycle, memory
 from tests.builders import CLASS, NOON, a_cluster
@@ -69,3 +72,19 @@ async def test_what_is_known_of_placements_ends_with_them() -> None:
     await cycle.run(desk, NOON + timedelta(seconds=2))
 
     assert not desk.chosen
+
+
+async def test_a_fence_that_kube_scheduler_does_not_heed_is_found_out() -> None:
+    cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).pod("outsider", queue=""))
+    desk = a_desk(cluster, memory.Ledger())
+    fences = desk.ports.fences
+    assert isinstance(fences, memory.Fences)
+    await cycle.run(desk, NOON)
+    assert fences.wanted == {CLASS}
+
+    device = RequestDevice(request="gpus", device=DeviceId(CLASS, "a", "gpu-0"))
+    cluster.change_claim("outsider-gpus", allocation=Allocation(devices=(AllocatedDevice(given=device),)))
+    await cycle.run(desk, NOON + timedelta(seconds=1))
+
+    assert not fences.wanted
+    assert "ResourceClaim team/outsider-gpus has device" in desk.protection.of(CLASS).why

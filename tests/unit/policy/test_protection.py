@@ -226,6 +226,17 @@ def test_a_fence_does_not_go_up_before_pinned_gangs_that_still_look_for_their_de
     assert judge(nothing, has_them, a_placement()).wanted
 
 
+def test_a_fence_that_was_breached_counts_no_more_and_goes() -> None:
+    scene = Scene(
+        barriers=FENCED, snapshot=a_snapshot(), placements=(), now=NOON, breaches={CLASS: "claim c has gpu-0"}
+    )
+
+    found = protection.judge(scene)
+
+    assert not found.wanted
+    assert "claim c has gpu-0, which somebody gave it in spite of the fence" in found.protections.of(CLASS).why
+
+
 def test_a_fence_that_the_settings_do_not_name_any_more_is_on_its_way_out() -> None:
     found = judge(Barriers())
 

@@ -1,0 +1,72 @@
+"""Clusters whose kube-scheduler heeds no DeviceTaintRule: 1.36 as it comes, and 1.37 with the feature gate off."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.controlplane import ControlPlane, fleet, workloads
+from tests.controlplane.namespaces import Namespace
+from tests.controlplane.observing import eventually
+from tests.e2e.musters import Muster
+from tests.e2e.teams import GROUP, Team, found_team
+
+
+@pytest.fixture
+def team(kubernetes: str) -> Iterator[Team]:
+    gates = {} if kubernetes == "1.36" else {"DRADeviceTaintRules": False}
+    with ControlPlane(kubernetes, feature_gates=gates) as control_plane:
+        client = control_plane.client()
+        fleet.install(client, fleet.demo_fleet([2, 2]))
+        client.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
+        muster = Muster(control_plane, fence=[fleet.DRIVER]).start()
+        yield found_team(control_plane, Namespace(name="team", client=client), gpus=4, placement="Allocate")
+        assert "Traceback" not in muster.log
+        muster.clean()
+
+
+def wait_told(team: Team, status: str, text: str = "") -> None:
+    """Wait until the queue says so of the protection of its devices."""
+
+    def told() -> bool:
+        queue = team.control_plane.client().get(f"{GROUP}/queues/{team.queue}")
+        conditions: list[Any] = queue.get("status", {}).get("conditions", [])
+        found = {one["type"]: one for one in conditions}.get("DevicesProtected", {})
+        return found.get("status") == status and text in found["message"]
+
+    eventually(told, what=f"DevicesProtected={status} {text}")
+
+
+def wait_pinned(team: Team, text: str) -> None:
+    """Let a gang start, and see that it is pinned, and told why."""
+    team.submit("train", pods=2)
+    team.wait_running("train", 2)
+    mode, reason = team.placed("train")
+    assert mode == "Pin"
+    assert text in reason
+    events = team.control_plane.client().items(f"/apis/events.k8s.io/v1/namespaces/{team.namespace.name}/events")
+    assert "FellBack" in {event["reason"] for event in events}
+
+
+def test_where_rules_are_not_served_that_is_said_and_gangs_are_pinned(team: Team, kubernetes: str) -> None:
+    if kubernetes != "1.36":
+        pytest.skip("1.37 serves them whatever the feature gate")
+    wait_told(team, "False", "upgrade to Kubernetes 1.37")
+
+    wait_pinned(team, "does not serve DeviceTaintRules")
+
+
+def test_where_rules_are_not_heeded_the_first_claim_beside_muster_shows_it(team: Team, kubernetes: str) -> None:
+    if kubernetes == "1.36":
+        pytest.skip("1.36 does not serve them without being told to")
+    wait_told(team, "True")
+    outside = Namespace(name="default", client=team.control_plane.client())
+    outside.create(workloads.claim("beside", workloads.device_request()), workloads.pod("beside", claim="beside"))
+    outside.bound("beside")
+
+    why = "ResourceClaim default/beside has device"
+    wait_told(team, "False", why)
+
+    wait_pinned(team, why)
+    found = team.control_plane.kubectl("get", "devicetaintrules", "--output=name")
+    assert "muster-fence" not in found
