@@ -12,7 +12,7 @@ import os
 import socket
 import uuid
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -181,14 +181,15 @@ class Lease:
     async def _keep(self, term: Term) -> None:
         """Renew until that fails for too long, then say that the term is lost."""
         try:
-            async with asyncio.timeout_at(term.deadline) as limit:
-                while True:
-                    await asyncio.sleep(self._durations.retry)
-                    began = self._now()
-                    if await self._renew(term):
-                        term.deadline = began + self._durations.renew
-                        limit.reschedule(term.deadline)
-        except TimeoutError:
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(term.deadline) as limit:
+                    # aiohttp takes our cancellation for its own when a request times out in the same moment.
+                    while not limit.expired():
+                        await asyncio.sleep(self._durations.retry)
+                        began = self._now()
+                        if await self._renew(term) and not limit.expired():
+                            term.deadline = began + self._durations.renew
+                            limit.reschedule(term.deadline)
             log.warning("the lease could not be renewed in time", lease=self._name, epoch=term.epoch)
         except GoneError as error:
             log.warning("the lease was taken away", lease=self._name, epoch=term.epoch, error=str(error))

@@ -1,15 +1,17 @@
 """Leadership against a fake API server, with durations of milliseconds."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from admission.cluster.connecting import Connection
 from admission.cluster.leases import Durations, Lease
-from tests.unit.cluster.fake_api import FakeApi, status
+from tests.unit.cluster.fake_api import Asked, FakeApi, status
 
 LEASES = "/apis/coordination.k8s.io/v1/leases"
 PATH = "/apis/coordination.k8s.io/v1/namespaces/muster/leases/muster-controller"
@@ -125,6 +127,23 @@ async def test_a_leader_that_cannot_renew_is_lost_before_others_may_lead(
     await api.start()
     async with leading(candidate()) as again:
         assert again.epoch == term.epoch + 1
+
+
+async def test_a_leader_whose_machine_stood_still_while_it_renewed_has_lost(
+    candidate: Callable[[], Lease], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request and the term time out at once, and aiohttp takes both cancellations for its own."""
+    answer = FakeApi._patch
+
+    def late(api: FakeApi, asked: Asked) -> web.Response:
+        monkeypatch.setattr(FakeApi, "_patch", answer)
+        time.sleep(2 * QUICK.renew)
+        return answer(api, asked)
+
+    monkeypatch.setattr(FakeApi, "_patch", late)
+    async with leading(candidate()) as term:
+        await term.lost.wait()
+        assert not term.leads
 
 
 async def test_a_touched_lease_is_still_ours(api: FakeApi, candidate: Callable[[], Lease]) -> None:
