@@ -27,6 +27,7 @@ COMMANDS = {
     "why": "admission.cli.explaining",
     "gang": "admission.cli.gangs",
     "queue": "admission.cli.queues",
+    "fence": "admission.cli.fences",
     "ledger": "admission.cli.ledgers",
 }
 """Name of a command → the module whose `app` it is."""

@@ -78,6 +78,7 @@ def as_json(report: GangReport) -> dict[str, Any]:
         "message": hold.message if hold else "",
         "details": dict(hold.details) if hold else {},
         "placement": report.placement or None,
+        "placementReason": report.placement_reason,
         "plan": rendering.plan(report.plan),
         "charges": rendering.amounts(report.charges),
         "evictions": report.evictions,

@@ -17,6 +17,7 @@ import structlog
 
 from admission.api import taint_rules
 from admission.api.reading import Json
+from admission.api.taint_rules import TaintRule
 from admission.cluster import failures, paths, pauses, policies, registering, upkeep, watching
 from admission.cluster.connecting import Connection, Request
 from admission.cluster.kinds import Kind
@@ -298,6 +299,22 @@ async def served(connection: Connection) -> str | None:
     return None
 
 
+class Standing(NamedTuple):
+    """What stands in a cluster: fences as driver and time of creation, and the policies that are bound, by name."""
+
+    fences: list[tuple[str, datetime]]
+    policies: list[str]
+
+
+async def standing(connection: Connection) -> Standing:
+    """Return what stands now, whoever has put it up."""
+    bindings = (await connection.get(upkeep.collection(BINDINGS, BINDINGS.version))).get("items") or ()
+    bound = {item["metadata"]["name"] for item in bindings}
+    fences = await _standing_rules(connection, await served(connection))
+    listed = sorted((driver, rule.meta.created) for driver, rule in fences.items())
+    return Standing(listed, [name for name in (policies.FENCE, policies.COVERAGE) if name in bound])
+
+
 async def lift(connection: Connection, drivers: Collection[str] = ()) -> list[str]:
     """Remove the fences of these drivers; of all, and the policies with them, where none is named.
 
@@ -305,17 +322,23 @@ async def lift(connection: Connection, drivers: Collection[str] = ()) -> list[st
     """
     removed: list[str] = []
     version = await served(connection)
-    if version is not None:
-        path = upkeep.collection(RULES, version)
-        items = (await connection.get(path)).get("items") or ()
-        for driver in filter(None, (taint_rules.fenced(taint_rules.decode(item)) for item in items)):
-            if not drivers or driver in drivers:
-                removed += await _deleted(connection, RULES, version, taint_rules.fence_name(driver))
+    for driver in await _standing_rules(connection, version):
+        if not drivers or driver in drivers:
+            removed += await _deleted(connection, RULES, version or RULES.version, taint_rules.fence_name(driver))
     if not drivers:
         for kind in (BINDINGS, POLICIES):
             for name in (policies.FENCE, policies.COVERAGE):
                 removed += await _deleted(connection, kind, kind.version, name)
     return removed
+
+
+async def _standing_rules(connection: Connection, version: str | None) -> dict[str, TaintRule]:
+    """Return the rules of fences by driver; none where no version is served."""
+    if version is None:
+        return {}
+    items = (await connection.get(upkeep.collection(RULES, version))).get("items") or ()
+    rules = map(taint_rules.decode, items)
+    return {driver: rule for rule in rules if (driver := taint_rules.fenced(rule)) is not None}
 
 
 async def _deleted(connection: Connection, kind: Kind, version: str, name: str) -> list[str]:

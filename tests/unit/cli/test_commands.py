@@ -44,7 +44,10 @@ def simulated(run: Run, *words: str) -> tuple[int, Any]:
     return result.exit_code, json.loads(result.stdout)
 
 
-@pytest.mark.parametrize("words", [[], ["simulate"], ["why"], ["gang", "list"], ["queue", "list"], ["serve"]])
+@pytest.mark.parametrize(
+    "words",
+    [[], ["simulate"], ["why"], ["gang", "list"], ["queue", "list"], ["fence", "list"], ["fence", "lift"], ["serve"]],
+)
 def test_every_command_has_help(run: Run, words: list[str]) -> None:
     result = run(*words, "--help")
 

@@ -264,10 +264,16 @@ async def test_the_fence_of_one_driver_can_be_lifted_alone(api: FakeApi, connect
         api.put(RULES, {"metadata": {"name": f"muster-fence-{driver}"}, "spec": fencing.rule(driver)})
     api.put(POLICIES, {"metadata": {"name": "muster-fence"}, "spec": {}})
 
+    api.put(BINDINGS, {"metadata": {"name": "muster-coverage"}, "spec": {}})
+    found = await fencing.standing(connection)
+    assert [driver for driver, _ in found.fences] == [CLASS, "nic.example.com"]
+    assert found.policies == ["muster-coverage"]
+
     assert await fencing.lift(connection, [CLASS]) == [f"DeviceTaintRule {NAME}"]
     assert set(api.objects[RULES]) == {"muster-fence-nic.example.com"}
     assert await fencing.lift(connection) == [
         "DeviceTaintRule muster-fence-nic.example.com",
+        "ValidatingAdmissionPolicyBinding muster-coverage",
         "ValidatingAdmissionPolicy muster-fence",
     ]
 
