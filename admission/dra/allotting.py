@@ -9,7 +9,8 @@ very claim does not count, so the world may be the one in which the claim is pla
 would have come to does not matter: all that satisfy the claim are as good.
 
 The rules are those of kube-scheduler's allocator with its known defects mended, as `planning` keeps them where devices
-are chosen freely. A claim for extended resources is made and allocated by kube-scheduler only.
+are chosen freely: administrators take nothing, and need nothing to be left. A claim for extended resources is made and
+allocated by kube-scheduler only.
 """
 
 from collections.abc import Sequence
@@ -285,7 +286,7 @@ class _Judge:
                 kind = "distinctAttribute" if rule.distinct else "matchAttribute"
                 message = f"device {device} is against {kind} {rule.attribute}"
                 return self._misfit(Flaw.CONSTRAINT, message, option.name, device)
-        return self._overfull(entry, unit)
+        return None if option.admin else self._overfull(entry, unit)
 
     def _must_pay(self, at: int, unit: Unit, option: Option) -> bool:
         """Return whether a device draws from counters: not for administrators, nor for a second share."""

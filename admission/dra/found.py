@@ -1,7 +1,11 @@
 """What a search for devices answers, and the budget that it has."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +75,23 @@ class Budget:
         self.left -= 1
         if self.left < 0:
             raise StepsEndedError
+
+
+class Remembered(Generic[T]):
+    """What an iterator yields, kept to be looked at again."""
+
+    def __init__(self, rest: Iterator[T]) -> None:
+        self._rest = rest
+        self._seen: list[T] = []
+
+    def __iter__(self) -> Iterator[T]:
+        at = 0
+        while True:
+            if at == len(self._seen):
+                for one in self._rest:
+                    self._seen.append(one)
+                    break
+                else:
+                    return
+            yield self._seen[at]
+            at += 1

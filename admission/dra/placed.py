@@ -3,10 +3,12 @@
 from dataclasses import dataclass, field
 
 from admission.api.names import NodeName
-from admission.dra.asking import Refusal
+from admission.dra.asking import Option, Refusal
 from admission.dra.demands import Wanted
 from admission.dra.plans import Shortfall
+from admission.dra.pools import Spot
 from admission.dra.results import Given
+from admission.dra.traits import Trait
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,11 @@ class Placed:
     member: int
     node: int
     claims: tuple[tuple[Wanted, tuple[Given, ...]], ...]
+
+
+def given(option: Option, spot: Spot, trait: Trait, ask: int) -> Given:
+    """Return a device that a search has found. ask: the number of what the option asks for."""
+    return Given(option, spot, shared=trait.shared, consumed=trait.consumed(ask))
 
 
 @dataclass(slots=True)

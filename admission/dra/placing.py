@@ -6,13 +6,13 @@ left early: too few devices or resources by counting, or not affordable even at 
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
 from admission.api.gangs import Charge
 from admission.api.names import MeterName
-from admission.dra import asking, metering, pools, searching
+from admission.dra import asking, metering, placed, pools, searching
 from admission.dra.asking import ClaimAsk, Fatal, Refusal
 from admission.dra.demands import Gang, PodKind
 from admission.dra.found import Budget, Found, Pick, Stuck
@@ -134,13 +134,18 @@ class Placer:
                 continue
             open_ = self._open(kind)
             ranked, hopeless = self._ranked(kind, open_)
-            for _, node, found, signature in ranked:
-                charge = self._pricing.of_pod(kind, open_, found.picks, self.state.units_of(signature))
-                yield _Option(kind, node, found, open_, charge)
+            for _, node, first, signature in ranked:
+                for found in self._ways(kind, open_, first, signature):
+                    charge = self._pricing.of_pod(kind, open_, found.picks, self.state.units_of(signature))
+                    yield _Option(kind, node, found, open_, charge)
             if not ranked:
                 self.outcome.stuck = kind
             if hopeless or self._commuting or self._greedy:
                 return
+
+    def _ways(self, kind: int, open_: tuple[int, ...], first: Found, signature: Signature) -> Iterable[Found]:  # noqa: ARG002
+        """Return what a pod of the kind may get on such a node: nobody but kube-scheduler chooses."""
+        return (first,)
 
     def _open(self, kind: int) -> tuple[int, ...]:
         """Return the places of the kind's claims that are still to be allocated."""
@@ -183,18 +188,16 @@ class Placer:
         described = self._gang.kinds[kind]
         if kind not in signature.kinds or self.state.rooms(described, signature) == 0:
             return None
-        claims = tuple(described.asks[at] for at in open_)
+        return self._first_fit(tuple(described.asks[at] for at in open_), signature)
+
+    def _first_fit(self, claims: tuple[ClaimAsk, ...], signature: Signature) -> Found | Stuck | Refusal:
+        """Return what kube-scheduler will give on such a node."""
         key = (claims, signature.contents)
         found = self._searched.get(key)
         if found is None:
-            found = self._searched[key] = searching.search(
-                claims,
-                signature.contents,
-                self.state.units,
-                self._world.profile,
-                self._budget,
-                promise=True,
-            )
+            units, profile = self.state.units, self._world.profile
+            found = searching.search(claims, signature.contents, units, profile, self._budget, promise=True)
+            self._searched[key] = found
         return found
 
     def _commutes(self) -> bool:
@@ -262,7 +265,7 @@ class Placer:
 
     def _given(self, claim: ClaimAsk, pick: Pick, spot: Spot, trait: Trait) -> Given:
         option = claim.requests[pick.request].options[pick.option]
-        return Given(option, spot, shared=trait.shared, consumed=trait.consumed(self._ask[option.ask]))
+        return placed.given(option, spot, trait, self._ask[option.ask])
 
     def _take_back(self) -> None:
         for undo in self._undo.pop():
@@ -320,7 +323,8 @@ class Placer:
             for cheapest, left in zip(self._pricing.least, self._left, strict=True)
             if left
         )
-        return metering.added((self._charge, *rest))
+        shared = (least for number, least in self._pricing.least_shared.items() if self.state.allocated[number] is None)
+        return metering.added((self._charge, *rest, *shared))
 
     def _scarcity(self, kind: int) -> tuple[int, int, int]:
         """Return the sort key of kinds: those with the fewest nodes first, then those that need the most devices."""

@@ -1,7 +1,8 @@
 """The gang planner: for every pod a node and devices, all together or not at all.
 
-The rule is that of kube-scheduler under `Pin`: pods are placed one after the other, and at its turn a pod gets the
-first fit of devices on its node, given all that was taken before. Order and nodes are free; the devices are not.
+Under `Pin` the rule is that of kube-scheduler (`Choice.FIRST_FIT`): pods are placed one after the other, and at its
+turn a pod gets the first fit of devices on its node, given all that was taken before. Order and nodes are free; the
+devices are not. Under `Allocate` devices are free as well (`Choice.FREE`), since Muster allocates them itself.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,17 +10,20 @@ from dataclasses import replace
 
 from admission.api.entries import Holding, RequestDevice
 from admission.api.gangs import PlannedClaim, PlannedPod
-from admission.dra import asking, demands, explaining, holdings, metering, traits, worlds
+from admission.dra import asking, demands, explaining, holdings, metering, releases, traits, worlds
 from admission.dra.asking import Fatal, Refusal, Unpriced
+from admission.dra.choosing import Chooser
 from admission.dra.demands import Gang, Wanted
 from admission.dra.explaining import Explanation
 from admission.dra.found import Budget, StepsEndedError
 from admission.dra.metering import ChargeError, Meters
+from admission.dra.packing import Packer
 from admission.dra.placed import Outcome, Placed
 from admission.dra.placing import Placer
-from admission.dra.plans import Affordable, Kind, NoPlan, Plan, PodDemand, anything
+from admission.dra.plans import Affordable, Choice, Kind, NoPlan, Plan, PodDemand, anything
 from admission.dra.results import Given
 from admission.dra.selecting import Selectors
+from admission.dra.states import State
 from admission.dra.traits import Traits
 from admission.dra.worlds import World
 from admission.errors import AmountError
@@ -33,15 +37,17 @@ def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
     selectors: Selectors,
     steps: int,
     affordable: Affordable = anything,
+    choice: Choice = Choice.FIRST_FIT,
 ) -> Plan | NoPlan:
     """Place all pods of a gang, or say why that cannot be.
 
-    steps: devices tried and pods placed, at most. Quota takes part in the search: where the first choice is not
+    steps: devices tried and pods placed, at most; as many again where a free choice of devices has ended without an
+    answer, for the one that kube-scheduler would make. Quota takes part in the search: where the first choice is not
     affordable another one may be. Claims that are allocated or planned already are not charged again.
     """
-    answer = _plan(pods, world, meters, selectors, steps, affordable)
+    answer = _plan(pods, world, meters, selectors, steps, affordable, choice)
     if isinstance(answer, NoPlan) and any(demand.extended for demand in pods):
-        plugged = _plan([_plugged(demand) for demand in pods], world, meters, selectors, steps, affordable)
+        plugged = _plan([_plugged(demand) for demand in pods], world, meters, selectors, steps, affordable, choice)
         return plugged if isinstance(plugged, Plan) else answer
     return answer
 
@@ -58,12 +64,13 @@ def _plan(  # noqa: PLR0913, PLR0917 - the same
     selectors: Selectors,
     steps: int,
     affordable: Affordable,
+    choice: Choice,
 ) -> Plan | NoPlan:
     gang = demands.compiled(pods, world)
     if not isinstance(gang, Gang):
         return NoPlan(kind=Kind.FATAL, message=f"pod {gang.pod}: {gang.refusal}", details={"pod": gang.pod})
-    known = _traits(gang, world, meters, selectors)
-    return _Planning(gang, world, known, steps).answer(affordable)
+    known = _traits(gang, world, meters, selectors, choice)
+    return _Planning(gang, world, known, steps, choice).answer(affordable)
 
 
 def diagnose(  # noqa: PLR0913 - the same
@@ -74,6 +81,7 @@ def diagnose(  # noqa: PLR0913 - the same
     meters: Meters = metering.NONE,
     selectors: Selectors,
     steps: int,
+    choice: Choice = Choice.FIRST_FIT,
 ) -> NoPlan:
     """Tell a gang that waits for busy devices from one that no empty cluster could take.
 
@@ -87,34 +95,39 @@ def diagnose(  # noqa: PLR0913 - the same
     own = {
         device.device for pod in pods for claim in pod.claims if claim.allocation for device in claim.allocation.devices
     }
-    empty = plan(pods, worlds.emptied(world, keep=own), meters=meters, selectors=selectors, steps=steps)
+    unused = worlds.emptied(world, keep=own)
+    empty = plan(pods, unused, meters=meters, selectors=selectors, steps=steps, choice=choice)
     if isinstance(empty, NoPlan):
         if empty.kind is Kind.STEPS_ENDED:
             return replace(
                 empty, message=f"{answer.message}; whether an empty cluster would do was not found in {steps} steps"
             )
         return replace(empty, message=f"{empty.message}, even if nothing else were in use")
-    return _Planning(gang, world, _traits(gang, world, meters, selectors), steps).busy(answer)
+    known = _traits(gang, world, meters, selectors, choice)
+    return _Planning(gang, world, known, steps, choice).busy(answer)
 
 
-def _traits(gang: Gang, world: World, meters: Meters, selectors: Selectors) -> Traits:
-    need = traits.Need(asking.asks(gang.claims), asking.attributes(gang.claims), meters, world.profile)
+def _traits(gang: Gang, world: World, meters: Meters, selectors: Selectors, choice: Choice) -> Traits:
+    """Return the traits for a gang. Who chooses freely sees the pools as they are, without the defects of 1.36."""
+    profile = world.profile if choice is Choice.FIRST_FIT else world.profile.with_quirks(releases.AS_OF_1_37)
+    need = traits.Need(asking.asks(gang.claims), asking.attributes(gang.claims), meters, profile)
     return traits.of(need, selectors)
 
 
 class _Planning:
     """One question: a compiled gang in a world."""
 
-    def __init__(self, gang: Gang, world: World, known: Traits, steps: int) -> None:
+    def __init__(self, gang: Gang, world: World, known: Traits, steps: int, choice: Choice) -> None:
         self.gang = gang
         self.world = world
         self.traits = known
         self.steps = steps
+        self.choice = choice
         self.budget = Budget(steps)
 
     def answer(self, affordable: Affordable) -> Plan | NoPlan:
         try:
-            outcome = self._placer(affordable).run()
+            outcome = self._searched(affordable)
             if outcome.done:
                 return self._plan(outcome)
             if outcome.shortfall is not None:
@@ -136,12 +149,32 @@ class _Planning:
         found = explaining.busy(explanation, placer, self.world, self.traits)
         return NoPlan(kind=Kind.BUSY, message=found.message, details=found.details, steps=answer.steps)
 
+    def _searched(self, affordable: Affordable) -> Outcome:
+        """Search for nodes and devices. Raises StepsEndedError."""
+        if self.choice is Choice.FIRST_FIT:
+            return self._placer(affordable).run()
+        try:
+            return self._free(affordable)
+        except StepsEndedError:
+            # Nobody shall be worse off for having more to choose from.
+            self.budget = Budget(self.steps)
+            outcome = self._placer(affordable).run()
+            if outcome.done:
+                return outcome
+            raise
+
+    def _free(self, affordable: Affordable) -> Outcome:
+        state = State(self.gang, self.world, self.traits)
+        if not self.gang.shared and all(layout.fixed for layout in state.layouts):
+            return Packer(self.gang, state, self.world, self.traits, self.budget, affordable).run()
+        return Chooser(self.gang, self.world, self.traits, self.budget, affordable).run()
+
     def _placer(self, affordable: Affordable, *, greedy: bool = False) -> Placer:
         return Placer(self.gang, self.world, self.traits, self.budget, affordable, greedy=greedy)
 
     def _over_quota(self, outcome: Outcome) -> NoPlan:
         """No plan is affordable; if there is none at all, say that instead."""
-        free = self._placer(anything).run()
+        free = self._searched(anything)
         if not free.done or outcome.shortfall is None:
             return self._infeasible(free)
         shortfall = outcome.shortfall

@@ -54,6 +54,15 @@ def anything(charge: Charge) -> None:
     """Afford every charge."""
 
 
+class Choice(StrEnum):
+    """Who chooses the devices of pods whose nodes are planned."""
+
+    FIRST_FIT = "FirstFit"
+    """kube-scheduler, as it does: the first that fit, pod after pod. Order and nodes are free, the devices are not."""
+    FREE = "Free"
+    """Muster, which allocates all claims itself: any devices that satisfy them."""
+
+
 class Kind(StrEnum):
     """Why there is no plan."""
 

@@ -25,6 +25,9 @@ class Pricing:
         self._by_plugins = [self._plugged(kind) for kind in gang.kinds]
         self.least = [self._least(kind) for kind in range(len(gang.kinds))]
         """Per kind what a pod costs at least: its own claims on any device that does, and device plugins."""
+        shared = {w.shared: w.ask for kind in gang.kinds for w in kind.wanted[0] if w.shared is not None}
+        self.least_shared = {number: self._least_of(ask) for number, ask in shared.items()}
+        """What every shared claim costs at least."""
 
     def of_pod(self, kind: int, open_: Sequence[int], picks: Sequence[Sequence[Pick]], units: Sequence[Unit]) -> Charge:
         """Return what a pod costs. open_: the places of its claims that are allocated with it; picks: of each."""
@@ -87,18 +90,27 @@ class Pricing:
 
     def _least_of(self, claim: ClaimAsk) -> Charge:
         total: dict[MeterName, int] = {}
-        marks: dict[metering.Mark, bool] = {}
+        marks: set[metering.Mark] = set()
         for request in claim.requests:
-            if len(request.options) != 1 or request.options[0].mode is Mode.ALL:
+            ways = [way for option in request.options if (way := self._least_way(option)) is not None]
+            if not ways:
                 continue
-            option = request.options[0]
-            ask = self._ask[option.ask]
-            prices = [self._charged(option, t.prices[ask]) for t in self._traits.known if t.answers[ask] is Answer.YES]
-            for meter in {meter for price in prices for meter, _ in price.amounts}:
-                lowest = min(dict(price.amounts).get(meter, 0) for price in prices)
-                total[meter] = total.get(meter, 0) + lowest * max(0, option.count)
-            if prices and option.count > 0:
-                marks.update(dict.fromkeys(frozenset.intersection(*(price.marks for price in prices)), True))
+            for meter in set.intersection(*(set(amounts) for amounts, _ in ways)):
+                total[meter] = total.get(meter, 0) + min(amounts[meter] for amounts, _ in ways)
+            marks |= frozenset.intersection(*(found for _, found in ways))
         for meter, _ in marks:
             total[meter] = total.get(meter, 0) + 1
         return total
+
+    def _least_way(self, option: Option) -> tuple[dict[MeterName, int], frozenset[metering.Mark]] | None:
+        """Return what an option costs at least, and the rules by which it surely counts; None where nothing does."""
+        if option.mode is Mode.ALL or option.count <= 0:
+            return {}, frozenset()
+        ask = self._ask[option.ask]
+        prices = [self._charged(option, t.prices[ask]) for t in self._traits.known if t.answers[ask] is Answer.YES]
+        if not prices:
+            return None
+        meters = {meter for price in prices for meter, _ in price.amounts}
+        lowest = {meter: min(dict(price.amounts).get(meter, 0) for price in prices) for meter in meters}
+        amounts = {meter: amount * option.count for meter, amount in lowest.items() if amount}
+        return amounts, frozenset.intersection(*(price.marks for price in prices))

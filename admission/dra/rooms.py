@@ -18,13 +18,17 @@ class Counts:
 
 
 class Rooms:
-    """Counts for one gang. Kinds of pods go by their numbers."""
+    """Counts for one gang. Kinds of pods go by their numbers.
 
-    def __init__(self, gang: Gang, state: State, traits: Traits) -> None:
+    stops: whether a device on which a selector fails stops the search that meets it; else it is passed over.
+    """
+
+    def __init__(self, gang: Gang, state: State, traits: Traits, *, stops: bool = True) -> None:
         self._gang = gang
         self._state = state
         self._traits = traits
         self._ask = traits.asks
+        self._stops = stops
         self._own_needs = [self._needs(kind) for kind in gang.kinds]
         self._rooms: dict[tuple[int, Signature], int] = {}
         self._counted: dict[Signature, Counts] = {}
@@ -51,7 +55,8 @@ class Rooms:
                     ask
                     for ask in asks
                     if any(
-                        not isinstance(row[ask], Answer) or (many and row[ask] is Answer.YES) for _, row, many in rows
+                        (self._stops and not isinstance(row[ask], Answer)) or (many and row[ask] is Answer.YES)
+                        for _, row, many in rows
                     )
                 ),
             )

@@ -8,30 +8,20 @@ that starts from an equal state.
 """
 
 from collections import Counter
-from collections.abc import Generator, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
-from enum import Enum
 
 from admission.api.claims import MAX_RESULTS
-from admission.dra import releases, rules
+from admission.dra import releases, rules, stepping
 from admission.dra.asking import Ask, ClaimAsk, Fatal, Mode, Option, Refusal
 from admission.dra.contents import Contents, Unit, Units
 from admission.dra.counting import Counters
 from admission.dra.found import Budget, Found, Pick, Stuck, Why
 from admission.dra.releases import Profile, Quirks, Release
 from admission.dra.rules import Running
+from admission.dra.stepping import Answered, Full, Step
 from admission.dra.stocks import Amount
 from admission.dra.traits import Answer
-
-
-class _Full(Enum):
-    """A claim would hold too many devices; other devices of the same number cannot help."""
-
-    FULL = "full"
-
-
-_Answer = bool | _Full | Refusal
-_Step = Generator["_Step", _Answer, _Answer]
 
 
 def search(  # noqa: PLR0913 - the parts of one question
@@ -48,7 +38,7 @@ def search(  # noqa: PLR0913 - the parts of one question
     promise: only an answer that does not rest on a known defect of kube-scheduler: it must come out the same with all
     of them and with none. Raises StepsEndedError.
     """
-    found = _Search(claims, contents, units, profile, budget).answer()
+    found = Search(claims, contents, units, profile, budget).answer()
     if isinstance(found, Stuck) and profile.quirks.distinct_forgets and _is_doubtful(claims, contents, units):
         return replace(found, firm=False)
     if not promise or not isinstance(found, Found):
@@ -74,7 +64,7 @@ def _doubt(  # noqa: PLR0913, PLR0917 - the same
     if _is_doubtful(claims, contents, units):
         for quirks in (releases.AS_OF_1_36, releases.MENDED):
             if quirks != profile.quirks:
-                other = _Search(claims, contents, units, profile.with_quirks(quirks), budget).answer()
+                other = Search(claims, contents, units, profile.with_quirks(quirks), budget).answer()
                 if other != found:
                     return _disputed("a defect that one of them has")
     return None
@@ -106,7 +96,7 @@ def _is_doubtful(claims: Sequence[ClaimAsk], contents: Contents, units: Units) -
     )
 
 
-class _Search:
+class Search:
     """One search. Its steps return True when everything from there on is served, False when it cannot be.
 
     Steps are generators that yield the next step and are sent its answer, so that a pod with thousands of devices does
@@ -119,6 +109,8 @@ class _Search:
         self.farthest = Stuck(0, 0, 0)
         self.picks: list[list[Pick]] = [[] for _ in claims]
         self._claims = claims
+        self._end = len(claims)
+        self._stops = True
         self._contents = contents
         self._quirks: Quirks = profile.quirks
         self._budget = budget
@@ -132,7 +124,7 @@ class _Search:
         self._shares: dict[int, list[tuple[Amount, ...]]] = {}
         self._counters = Counters(contents.stocks, profile.quirks)
         self._all: dict[tuple[int, int, int], list[int]] = {}
-        self._dead: dict[Hashable, bool | _Full] = {}
+        self._dead: dict[Hashable, bool | Full] = {}
         # What a forgetful constraint or mixed-up counters let in depends on the order of devices, so that an equal
         # device cannot stand for another.
         forgets = self._quirks.distinct_forgets and any(r.distinct for claim in claims for r in claim.rules)
@@ -147,18 +139,21 @@ class _Search:
             return refusal
         if self._is_short():
             return self.farthest
-        answer = _run(self._claim(0))
+        answer = stepping.run(self._claim(0))
         if answer is True:
             return Found(tuple(map(tuple, self.picks)))
-        if answer is _Full.FULL:
+        if answer is Full.FULL:
             return Fatal(f"a claim can hold no more than {MAX_RESULTS} devices")
         return self.farthest if answer is False else answer
 
     # Before the search.
 
-    def _prepare(self) -> Refusal | None:
-        """Find the devices of every request for all of them, and the claims that ask for more than they can hold."""
-        for c, claim in enumerate(self._claims):
+    def _prepare(self, first: int = 0) -> Refusal | None:
+        """Find the devices of every request for all of them, and the claims that ask for more than they can hold.
+
+        first: the claim to begin with.
+        """
+        for c, claim in enumerate(self._claims[first:], first):
             least = 0
             for r, request in enumerate(claim.requests):
                 counts: list[int] = []
@@ -192,22 +187,23 @@ class _Search:
         every = self._all.get((c, r, o))
         return self._claims[c].requests[r].options[o].count if every is None else len(every)
 
-    def _is_short(self) -> bool:
+    def _is_short(self, first: int = 0) -> bool:
         """Return whether the devices are too few for all requests together, and note the request that lacks some.
 
         Without this a request that comes after others would make them try every subset. It is sound only if no device
-        stops the search: kube-scheduler would meet it on its way and give up.
+        stops the search: kube-scheduler would meet it on its way and give up. first: the claim to begin with.
         """
-        options = [option for claim in self._claims for request in claim.requests for option in request.options]
+        options = [option for claim in self._claims[first:] for request in claim.requests for option in request.options]
         if not self._ordinary or not all(option.plain for option in options):
             return False
-        free = [unit.trait.answers for unit in self._units if not unit.use.taken]
-        wanted = {ask for claim in self._asks for request in claim for ask in request}
-        if any(not isinstance(answers[ask], Answer) for answers in free for ask in wanted):
+        units = enumerate(self._units)
+        free = [unit.trait.answers for at, unit in units if not unit.use.taken and at not in self._taken]
+        wanted = {ask for claim in self._asks[first:] for request in claim for ask in request}
+        if self._stops and any(not isinstance(answers[ask], Answer) for answers in free for ask in wanted):
             return False
         left = sum(any(answers[ask] is Answer.YES for ask in wanted) for answers in free)
         matching: dict[frozenset[int], int] = {}
-        for c, claim in enumerate(self._claims):
+        for c, claim in enumerate(self._claims[first:], first):
             for r, request in enumerate(claim.requests):
                 asks = frozenset(self._asks[c][r])
                 if asks not in matching:
@@ -222,38 +218,38 @@ class _Search:
 
     # The search.
 
-    def _claim(self, c: int) -> _Step:
-        if c == len(self._claims):
+    def _claim(self, c: int) -> Step:
+        if c == self._end:
             return True
         return (yield self._request(c, 0))
 
-    def _request(self, c: int, r: int) -> _Step:
+    def _request(self, c: int, r: int) -> Step:
         requests = self._claims[c].requests
         if r == len(requests):
             answer = yield self._claim(c + 1)
-            return False if answer is _Full.FULL else answer
+            return False if answer is Full.FULL else answer
         if self._dead:
             known = self._dead.get(self._state(c, r))
             if known is not None:
                 return known
         answer = yield self._listed(c, r) if requests[r].listed else self._option(c, r, 0)
-        if self._alike and (answer is False or answer is _Full.FULL):
+        if self._alike and (answer is False or answer is Full.FULL):
             self._dead[self._state(c, r)] = answer
         return answer
 
-    def _listed(self, c: int, r: int) -> _Step:
+    def _listed(self, c: int, r: int) -> Step:
         """Try the alternatives of a request in order. It is full only if every one of them is."""
         full = True
         for o in range(len(self._claims[c].requests[r].options)):
             answer = yield self._option(c, r, o)
-            if answer is _Full.FULL:
+            if answer is Full.FULL:
                 continue
             if answer is not False:
                 return answer
             full = False
-        return _Full.FULL if full else False
+        return Full.FULL if full else False
 
-    def _option(self, c: int, r: int, o: int) -> _Step:
+    def _option(self, c: int, r: int, o: int) -> Step:
         every = self._all.get((c, r, o))
         if every is None:
             return (yield self._device(c, r, o, self._claims[c].requests[r].options[o].count, 0))
@@ -262,13 +258,13 @@ class _Search:
             return False
         return (yield self._each(c, r, o, every, 0))
 
-    def _device(self, c: int, r: int, o: int, missing: int, start: int) -> _Step:
+    def _device(self, c: int, r: int, o: int, missing: int, start: int) -> Step:
         """Give one more device to an option. Devices before `start` were tried in its earlier places."""
         if missing <= 0:
             return (yield self._request(c, r + 1))
         if len(self.picks[c]) + missing > MAX_RESULTS:
             self._note(c, r, 0, {Why.LIMIT})
-            return _Full.FULL
+            return Full.FULL
         reasons: set[Why] = set()
         example: int | None = None
         for at in self._candidates(c, r, o, start):
@@ -289,13 +285,13 @@ class _Search:
         self._note(c, r, self._claims[c].requests[r].options[o].count - missing, reasons, example)
         return False
 
-    def _each(self, c: int, r: int, o: int, every: Sequence[int], number: int) -> _Step:
+    def _each(self, c: int, r: int, o: int, every: Sequence[int], number: int) -> Step:
         """Take the next one of all devices of an option: those, and no others."""
         if number == len(every):
             return (yield self._request(c, r + 1))
         if len(self.picks[c]) + len(every) - number > MAX_RESULTS:
             self._note(c, r, number, {Why.LIMIT})
-            return _Full.FULL
+            return Full.FULL
         at = every[number]
         if not self._may_have(c, r, o, at) or self._units[at].trait.answers[self._asks[c][r][o]] is not Answer.YES:
             self._note(c, r, number, {Why.ALL}, at)
@@ -303,8 +299,7 @@ class _Search:
         self._budget.spend()
         taken = self._take(c, r, o, at)
         if taken is Why.CONSTRAINT:
-            name = self._claims[c].requests[r].options[o].name
-            return Fatal(f"request {name} wants all devices, and a constraint of its claim keeps them apart", c, name)
+            return self._at_odds(c, r, o)
         if isinstance(taken, Why):
             self._note(c, r, number, {taken}, at)
             return False
@@ -313,10 +308,14 @@ class _Search:
             self._give_back(c, at, counted=taken)
         return answer
 
+    def _at_odds(self, c: int, r: int, o: int) -> Answered:
+        """Answer for a request for all devices that a constraint keeps apart."""
+        name = self._claims[c].requests[r].options[o].name
+        return Fatal(f"request {name} wants all devices, and a constraint of its claim keeps them apart", c, name)
+
     def _candidates(self, c: int, r: int, o: int, start: int) -> Iterator[int | Refusal]:
         """Yield devices that do for an option, one of each sort: where it failed, an equal one fails too."""
         ask, alike = self._asks[c][r][o], self._alike
-        numbers = self._contents.units
         tried: set[Hashable] = set()
         for at in range(start, len(self._units)):
             if not self._may_have(c, r, o, at):
@@ -324,14 +323,18 @@ class _Search:
             answer = self._units[at].trait.answers[ask]
             if answer is Answer.YES:
                 if alike:
-                    touched = at in self._taken or at in self._shares
-                    sort: Hashable = (numbers[at], self._touch(at)) if touched else numbers[at]
+                    sort = self._sort(at)
                     if sort in tried:
                         continue
                     tried.add(sort)
                 yield at
             elif not isinstance(answer, Answer):
                 yield _met(answer, c, self._claims[c].requests[r].options[o])
+
+    def _sort(self, at: int) -> Hashable:
+        """Return what only devices have in common that can stand for each other as things are."""
+        number = self._contents.units[at]
+        return (number, self._touch(at)) if at in self._taken or at in self._shares else number
 
     # One device.
 
@@ -448,20 +451,3 @@ class _Search:
 def _met(refusal: Refusal, c: int, option: Option) -> Refusal:
     """Note where a search met what stops it."""
     return replace(refusal, claim=c, request=option.name) if isinstance(refusal, Fatal) else refusal
-
-
-def _run(first: _Step) -> _Answer:
-    """Run a step with all the steps that it yields, each getting the answer of its own."""
-    stack = [first]
-    answer: _Answer = False
-    fresh = True
-    while stack:
-        try:
-            child = next(stack[-1]) if fresh else stack[-1].send(answer)
-        except StopIteration as done:
-            stack.pop()
-            answer, fresh = done.value, False
-        else:
-            stack.append(child)
-            fresh = True
-    return answer

@@ -6,7 +6,7 @@ devices in order with the use that is made of them, what is left of their counte
 usable there. A device that several nodes see stands for itself in it.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from admission.dra import asking, boards
@@ -103,6 +103,18 @@ class State:
         if self._one_size:
             return signature.left[0]
         return None if not kind.wants else _rooms(kind, dict(zip(self._resources, signature.left, strict=True)))
+
+    def fits(self, signature: Signature, pods: Sequence[int]) -> bool:
+        """Return whether resources are left for these pods together. pods: how many of each kind."""
+        if signature.left is None:
+            return True
+        if self._one_size:
+            return sum(pods) <= signature.left[0]
+        wanted = [(kind.wants, count) for kind, count in zip(self.gang.kinds, pods, strict=True) if count]
+        return all(
+            sum(wants.get(name, 0) * count for wants, count in wanted) <= left
+            for name, left in zip(self._resources, signature.left, strict=True)
+        )
 
     def units_of(self, signature: Signature) -> list[Unit]:
         """Return the devices that a signature shows."""

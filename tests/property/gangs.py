@@ -4,7 +4,7 @@
 0 being the simplest.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
@@ -38,6 +38,8 @@ class Gang:
     pods: tuple[PodDemand, ...]
     limit: int
     """How many devices and slots together the gang may be charged for."""
+    objects: Mapping[str, list[Json]]
+    """Nodes, slices, classes and claims as they were written."""
 
 
 @st.composite
@@ -57,6 +59,7 @@ class _Gangs:
     def __init__(self, integer: Callable[[int, int], int]) -> None:
         self._integer = integer
         self._focus = ""
+        self._claims: list[Json] = []
 
     def chance(self, percent: int) -> bool:
         return self._integer(0, 99) >= 100 - percent
@@ -80,11 +83,14 @@ class _Gangs:
         snapshot = Snapshot(
             nodes={node.name: node for node in map(nodes.decode, made)},
             slices={one["metadata"]["name"]: devices.decode_slice(one) for one in slices},
-            classes={name: _class(name, text) for name, text in CLASSES.items()},
+            classes={name: devices.decode_class(_class(name, text)) for name, text in CLASSES.items()},
             claims={claim.meta.key: claim for claim in self.others(slices)},
         )
         world = worlds.of(snapshot, (), profile=releases.profile(release))
-        return Gang(snapshot, world, tuple(self.pods()), self._integer(0, 8))
+        pods_, limit = tuple(self.pods()), self._integer(0, 8)
+        classes = [_class(name, text) for name, text in CLASSES.items()]
+        objects = {"nodes": made, "slices": slices, "classes": classes, "claims": self._claims}
+        return Gang(snapshot, world, pods_, limit, objects)
 
     def node(self, name: str) -> Json:
         allocatable = {"cpu": str(self._integer(1, 4)), "pods": "10"} if self.chance(20) else None
@@ -157,13 +163,13 @@ class _Gangs:
     def pods(self) -> list[PodDemand]:
         templates = [self.spec() for _ in range(self._integer(1, 3))]
         common = [
-            _claim(f"shared-{at}", self.pick(templates))
+            self.claim(f"shared-{at}", self.pick(templates))
             for at in range(self._integer(1, 2) if self.about("shared", 15) else 0)
         ]
         return [self.pod(f"p-{at}", templates, common) for at in range(self._integer(1, 4))]
 
     def pod(self, name: str, templates: Sequence[Json], common: Sequence[Claim]) -> PodDemand:
-        own = [_claim(f"{name}-{number}", self.pick(templates)) for number in range(1 + self.chance(15))]
+        own = [self.claim(f"{name}-{number}", self.pick(templates)) for number in range(1 + self.chance(15))]
         wanted = [*own, *(claim for claim in common if self.chance(70))]
         if len(wanted) > 1 and self.chance(50):
             wanted.reverse()
@@ -177,6 +183,10 @@ class _Gangs:
             spec["containers"] = [{"resources": {"requests": asked}}]
         meta = {"name": name, "namespace": "g", "uid": name}
         return PodDemand(pod=pods.decode({"metadata": meta, "spec": spec}), claims=tuple(wanted))
+
+    def claim(self, name: str, spec: Json) -> Claim:
+        self._claims.append({"metadata": {"name": name, "namespace": "g", "uid": name}, "spec": spec})
+        return claims.decode(self._claims[-1])
 
     def spec(self) -> Json:
         requests = [self.request(f"r-{at}") for at in range(1 + self.about("rules", 25))]
@@ -217,9 +227,9 @@ class _Gangs:
         return found
 
 
-def _class(name: str, text: str) -> devices.DeviceClass:
+def _class(name: str, text: str) -> Json:
     selectors = [{"cel": {"expression": text}}] if text else []
-    return devices.decode_class({"metadata": {"name": name}, "spec": {"selectors": selectors}})
+    return {"metadata": {"name": name}, "spec": {"selectors": selectors}}
 
 
 def _slice(driver: str, pool: str, name: str, count: int, spec: Json) -> Json:
@@ -239,7 +249,3 @@ def _taken(at: int, slice_: Json, device: Json) -> Claim:
             result["consumedCapacity"] = {"memory": "2Gi"}
     meta = {"name": f"o-{at}", "namespace": "o", "uid": f"o-{at}"}
     return claims.decode({"metadata": meta, "spec": {}, "status": {"allocation": {"devices": {"results": [result]}}}})
-
-
-def _claim(name: str, spec: Json) -> Claim:
-    return claims.decode({"metadata": {"name": name, "namespace": "g", "uid": name}, "spec": spec})
