@@ -1,0 +1,151 @@
+"""Recorded gangs: whether the planner says of each what a complete search said, by first fit or by choosing freely.
+
+`pin`: devices are kube-scheduler's to choose, first fit. `allocate`: they are Muster's; then gangs are feasible too
+that were recorded to fit with devices chosen at will. A plan is accepted only if it can be carried out pod after pod:
+the allocator must give the very devices that it names, or an independent checker must have nothing against them.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, assert_never
+
+from admission.api.claims import Claim
+from admission.api.devices import DeviceId
+from admission.api.gangs import PlannedPod
+from admission.api.names import Uid
+from admission.dra import allocating, allotting, planning, worlds
+from admission.dra.allocating import Allocated
+from admission.dra.plans import Choice, Kind, NoPlan, Plan, PodDemand
+from admission.dra.releases import Release
+from admission.dra.results import Result
+from admission.dra.selecting import Selectors
+from admission.dra.worlds import Holder, World
+from tests.conformance import corpus
+from tests.conformance.corpus import Record
+from tests.property import checker
+
+STEPS = 20_000
+
+PLACEMENTS: Mapping[str, Choice] = {"pin": Choice.FIRST_FIT, "allocate": Choice.FREE}
+
+HELD = (Kind.INFEASIBLE, Kind.BUSY)
+"""Held with NoFeasiblePlacement or DevicesBusy."""
+
+
+def difference(record: Record, release: Release, choice: Choice) -> str | None:
+    """Return how the planner's answer differs from the recorded one; None where they agree."""
+    pods, world = corpus.gang(record), corpus.world(record, release)
+    selectors = Selectors(world.profile.cel)
+    answer = planning.plan(pods, world, selectors=selectors, steps=STEPS, choice=choice)
+    if not is_feasible(record, choice):
+        if isinstance(answer, Plan):
+            return f"expected no plan ({record['expect']['reason']})\n       got {_told(answer)}"
+        found = planning.diagnose(answer, pods, world, selectors=selectors, steps=STEPS, choice=choice)
+        expected = _held(record)
+        return None if found.kind in expected else f"expected {expected}\n       got {found.kind}: {found.message}"
+    if isinstance(answer, NoPlan):
+        return f"expected a plan ({record['expect']['reason']})\n       got {answer.kind}: {answer.message}"
+    flaw = flaw_of(answer, pods, world, choice, record)
+    return None if flaw is None else f"expected a plan\n       got {_told(answer)}: {flaw}"
+
+
+def is_feasible(record: Record, choice: Choice) -> bool:
+    """Return whether a plan was recorded to exist."""
+    expect = record["expect"]
+    if choice is Choice.FREE and "feasibleWithFreeDeviceChoice" in expect:
+        return bool(expect["feasible"] or expect["feasibleWithFreeDeviceChoice"])
+    return bool(expect["feasible"])
+
+
+def _held(record: Record) -> Sequence[Kind]:
+    """Return how an infeasible gang may be held: only where something is in use it can be waited for."""
+    in_use = record["allocated"] or record["sharedDevices"] or record["consumedCapacity"]
+    return HELD if in_use else (Kind.INFEASIBLE,)
+
+
+def flaw_of(plan: Plan, pods: Sequence[PodDemand], world: World, choice: Choice, record: Record) -> str | None:
+    """Carry a plan out, pod after pod in its order; return what is wrong with it."""
+    demands = {demand.pod.meta.uid: demand for demand in pods}
+    if sorted(demands) != sorted(planned.uid for planned in plan.pods):
+        return "it does not place every pod once"
+    allocated: set[Uid] = set()
+    for planned in plan.pods:
+        fresh = [claim for claim in demands[planned.uid].claims if claim.meta.uid not in allocated]
+        if [claim.uid for claim in planned.claims] != [claim.meta.uid for claim in fresh]:
+            return f"the claims of pod {planned.pod} are others"
+        match choice:
+            case Choice.FIRST_FIT:
+                after = _first_fit(planned, fresh, world)
+            case Choice.FREE:
+                after = _accepted(planned, fresh, world, record)
+            case _:
+                assert_never(choice)
+        if isinstance(after, str):
+            return after
+        world = after
+        allocated.update(claim.meta.uid for claim in fresh)
+    return None
+
+
+def _first_fit(planned: PlannedPod, fresh: Sequence[Claim], world: World) -> World | str:
+    """Return the world after a pod, if kube-scheduler gives it the planned devices."""
+    selectors = Selectors(world.profile.cel)
+    found = allocating.allocate(fresh, planned.node, world, selectors=selectors, steps=STEPS)
+    if not isinstance(found, Allocated):
+        return f"pod {planned.pod} gets nothing on node {planned.node}"
+    if found.devices != tuple(claim.devices for claim in planned.claims):
+        return f"pod {planned.pod} gets {found.devices}"
+    for claim, takings in zip(planned.claims, found.takings, strict=True):
+        world = worlds.also(world, takings, Holder(claim=claim.claim))
+    return world
+
+
+def _accepted(planned: PlannedPod, fresh: Sequence[Claim], world: World, record: Record) -> World | str:
+    """Return the world after a pod, if the checker accepts its devices, and they make an allocation."""
+    selectors = Selectors(world.profile.cel)
+    for claim, given in zip(fresh, planned.claims, strict=True):
+        chosen = [{"request": one.request, **_named(one.device)} for one in given.devices]
+        if said := checker.objections(_asked(record, claim, planned, world), [chosen]):
+            return f"claim {claim.meta.name} of pod {planned.pod}: {said}"
+        result = allotting.allotment(claim, given.devices, planned.node, world, selectors=selectors)
+        if not isinstance(result, Result):
+            return f"pod {planned.pod}: {result}"
+        takings = (one.taking for one in result.given if one.taking is not None)
+        world = worlds.also(world, takings, Holder(claim=claim.meta.key))
+    return world
+
+
+def _asked(record: Record, claim: Claim, planned: PlannedPod, world: World) -> Record:
+    """Return one claim on one node as a question about an allocation, beside what is in use by now."""
+    return {
+        "features": record["features"],
+        "classes": record["classes"],
+        "slices": record["slices"],
+        "node": next(node for node in record["nodes"] if node["metadata"]["name"] == planned.node),
+        "claims": [_written(claim, record)],
+        "allocated": [_named(device) for device in world.taken],
+        "sharedDevices": [_named(device) for device, shares in world.shares.items() for _ in shares],
+        "consumedCapacity": [
+            {**_named(device), "capacity": _sum([dict(one.share) for one in shares if one.share is not None])}
+            for device, shares in world.shares.items()
+        ],
+    }
+
+
+def _written(claim: Claim, record: Record) -> dict[str, Any]:
+    """Return the claim as the record has it: claims of different pods may have one name."""
+    owner, _, name = claim.meta.uid.partition("/")
+    owned = {pod["name"]: pod["claims"] for pod in record["pods"]} | {"shared": record["sharedClaims"]}
+    return next(one for one in owned[owner] if not isinstance(one, str) and one["metadata"]["name"] == name)
+
+
+def _sum(shares: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    names = {name for share in shares for name in share}
+    return {name: str(sum(share.get(name, 0) for share in shares)) for name in sorted(names)}
+
+
+def _named(device: DeviceId) -> dict[str, str]:
+    return {"driver": device.driver, "pool": device.pool, "device": device.device}
+
+
+def _told(plan: Plan) -> str:
+    return ", ".join(f"{planned.pod} on {planned.node}" for planned in plan.pods)
