@@ -10,14 +10,17 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 
+from admission.api import meta, taint_rules
 from admission.api.gangs import Charge, GangReport, PlannedPod
 from admission.api.names import GangUid, QueueName
 from admission.api.reasons import Denial, Detail, Hold
 from admission.api.reports import ConditionReport, QueueReport
+from admission.api.snapshot import Snapshot
 from admission.flow import cycle, memory, opening
 from admission.flow.desks import Desk, Ports, Result
 from admission.flow.expanding import Expanded, Refusal
-from admission.policy import recognition
+from admission.policy import protection, recognition
+from admission.policy.protection import Barriers
 
 ACTOR = "muster simulate"
 EPOCH = 1
@@ -79,7 +82,7 @@ class _Run:
     def __init__(self, world: Expanded, steps: int) -> None:
         self._world = world
         self._now = world.now
-        self._cluster = memory.Cluster(world.snapshot)
+        self._cluster = memory.Cluster(protection.without_fences(world.snapshot))
         self._ledger = memory.Ledger()
         cluster = self._cluster
         ports = Ports(
@@ -90,6 +93,7 @@ class _Run:
             reports=cluster,
             ledger=self._ledger,
             scheduler=memory.Known(world.profile),
+            fences=memory.Fences(_fences(world.snapshot)),
         )
         self._desk = Desk(ports=ports, actor=ACTOR, epoch=EPOCH, steps=steps)
         self._seen: dict[GangUid, GangReport] = {}
@@ -172,6 +176,12 @@ class _Run:
             plan=report.plan,
             charges=report.charges,
         )
+
+
+def _fences(snapshot: Snapshot) -> Barriers:
+    """Return what there is to be seen of the fences in the input: that they have stood for long, and are heeded."""
+    drivers = sorted(filter(None, map(taint_rules.fenced, snapshot.taint_rules.values())))
+    return Barriers(fence=tuple(drivers), rules=dict.fromkeys(drivers, meta.EPOCH), policy=meta.EPOCH)
 
 
 class _Names:

@@ -39,6 +39,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a wrong type": ({"webhook": {"port": "many"}}, r"\$\.webhook\.port"),
     "an unknown role": ({"roles": ["cook"]}, "cook.*controller, webhook"),
     "an unknown profile": ({"controller": {"profile": "1.35"}}, r"controller.profile: 1.35: choose auto, 1.36, 1.37"),
+    "a fence around no driver": ({"fence": ["GPUs"]}, "fence: 'GPUs' is no name of a DRA driver"),
+    "a fence that is named twice": ({"fence": ["a.example", "a.example"]}, "a.example stands there twice"),
     "no role": ({"roles": []}, "none"),
     "a lease that is renewed too late": ({"lease": {"renew_deadline": 20.0}}, "renew_deadline < duration"),
 }

@@ -443,3 +443,43 @@ def test_more_of_a_device_plugin_than_the_queue_could_ever_have_is_denied() -> N
     outcome = simulate(teams(quota=3), objects(PLUGIN), plugged_job("large", 4))
 
     assert fates(outcome) == {"old": "Admitted", "large": DenyReason.NEVER_FITS}
+
+
+def a_fence(**toleration: str) -> Objects:
+    """The rule of a fence, as a dump shows it, and a claim that tolerates something."""
+    rule = {
+        "deviceSelector": {"driver": "gpu.example.com"},
+        "taint": {"key": "muster.dev/fence", "effect": "NoSchedule"},
+    }
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu", "tolerations": [toleration]}}
+    return [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceTaintRule",
+            "metadata": {"name": "muster-fence-gpu.example.com"},
+            "spec": rule,
+        },
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": "other"},
+            "spec": {"devices": {"requests": [request]}},
+        },
+    ]
+
+
+def test_behind_a_fence_that_the_input_shows_muster_allocates() -> None:
+    fence = a_fence(key="example.com/other", operator="Exists")
+
+    gangs = simulate(teams(), node("one", 4), job("a", pods=2), job("b", pods=2), fence, until_empty=True).gangs
+
+    assert [(gang.name, gang.verdict, gang.placement) for gang in gangs] == [
+        ("a", Verdict.ADMITTED, "Allocate"),
+        ("b", Verdict.ADMITTED, "Allocate"),
+    ]
+
+
+def test_a_fence_that_a_claim_of_the_input_gets_past_does_not_count() -> None:
+    gang = of(simulate(teams(), node("one", 4), job("train"), a_fence(operator="Exists")), "train")
+
+    assert (gang.verdict, gang.placement) == (Verdict.ADMITTED, "Pin")
