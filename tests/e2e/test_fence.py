@@ -237,6 +237,24 @@ def test_a_claim_that_is_there_already_and_tolerates_everything_is_named_and_the
     assert client.find(f"{rules}/{RULE}")
 
 
+def test_a_fence_outlives_muster_and_is_lifted_by_a_command(
+    muster: Muster, control_plane: ControlPlane, rules: str, namespace: Namespace
+) -> None:
+    muster.end()
+    namespace.create(workloads.claim_template("one", workloads.device_request()), workloads.pod("out", template="one"))
+    eventually(lambda: namespace.refusal("out"), what="the fence holds without Muster")
+    assert fleet.DRIVER in muster.command("fence", "list")
+
+    said = muster.command("fence", "lift")
+
+    assert f"removed DeviceTaintRule {RULE}" in said
+    assert "removed ValidatingAdmissionPolicyBinding muster-fence" in said
+    namespace.bound("out")
+    assert "none" in muster.command("fence", "list")
+    namespace.empty()
+    fenced(muster, control_plane, rules)
+
+
 def is_taken(namespace: Namespace, manifest: Any) -> bool:
     try:
         namespace.create(manifest)
