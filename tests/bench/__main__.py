@@ -8,10 +8,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import admission, allocator, cel, ledger, quota, webhook
+from tests.bench import admission, allocator, cel, ledger, planning, quota, webhook
 
 NUMBERS = {"requests_per_second": "requests/s", "p50_ms": "p50 ms", "p99_ms": "p99 ms", "cpu_us": "server CPU µs"}
-BENCHMARKS = ("webhook", "admission", "cel", "allocator", "quota", "ledger")
+BENCHMARKS = ("webhook", "admission", "cel", "allocator", "planning", "quota", "ledger")
 
 
 def main() -> None:
@@ -26,6 +26,9 @@ def main() -> None:
         elif name == "allocator":
             result = allocator.measure(rounds=given.rounds)
             table = allocator.table(result)
+        elif name == "planning":
+            result = planning.measure(rounds=given.rounds)
+            table = planning.table(result)
         elif name == "quota":
             result = quota.measure(rounds=given.rounds)
             table = quota.table(result)
@@ -45,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("benchmarks", nargs="*", choices=BENCHMARKS, default=[])
     parser.add_argument("--out", type=Path, default=Path("bench-results"))
     parser.add_argument(
-        "--rounds", type=int, default=9, help="webhook: rounds per server; cel, allocator, quota: rounds"
+        "--rounds", type=int, default=9, help="webhook: rounds per server; cel, allocator, planning, quota: rounds"
     )
     parser.add_argument("--seconds", type=float, default=1.5, help="webhook: length of a round")
     parser.add_argument("--clients", type=lambda text: [int(n) for n in text.split(",")], default=[1, 50, 200])
