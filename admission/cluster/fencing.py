@@ -31,6 +31,9 @@ log = structlog.get_logger(__name__)
 LOOK_SECONDS = 30.0
 """Between two proofs that a policy is heeded, and two looks for whether DeviceTaintRules are served."""
 
+TIDY_SECONDS = 600.0
+"""At most so long until it is tried again to remove what is left of earlier fences."""
+
 AGAIN_SECONDS = 0.5
 """Until a policy that is not heeded yet is tried again."""
 
@@ -188,11 +191,19 @@ class Fencer:
             tasks.create_task(self._keep(), name="keep the fences")
 
     async def _tidy(self) -> None:
-        try:
-            for name in await lift(self._connection):
-                log.info("removed, since the settings do not ask for it", object=name)
-        except MusterError as error:
-            log.warning("what may be left of earlier fences is not removed", error=str(error))
+        failed = 0
+        while True:
+            try:
+                for name in await lift(self._connection):
+                    log.info("removed, since the settings do not ask for it", object=name)
+            except MusterError as error:
+                failed += 1
+                if str(error) != self._trouble:
+                    log.warning("what may be left of earlier fences is not removed yet", error=str(error))
+                self._trouble = str(error)
+                await asyncio.sleep(pauses.backoff(failed, base=1.0, longest=TIDY_SECONDS))
+            else:
+                return
 
     async def _keep(self) -> None:
         failed = 0

@@ -58,6 +58,7 @@ async def run(desk: Desk, now: datetime) -> Result:
     # the database may take its time.
     snapshot = desk.assumed.over(desk.ports.view.snapshot())
     await bookkeeping.open_book(desk)
+    _judge(desk, snapshot, now)
     facts = await _gather(desk, snapshot, times.onward(now, desk.book))
 
     # 2. Take back gangs that cannot start whole or in time; only then release what is gone, of which they are part.
@@ -79,7 +80,7 @@ async def run(desk: Desk, now: datetime) -> Result:
     await spending.read(desk, facts)
     balances = spending.balances(desk, facts)
     decisions = await asyncio.to_thread(_decide, desk, facts, balances)
-    _protected(desk, desk.ports.view.snapshot(), facts.now)
+    _judge(desk, desk.assumed.over(desk.ports.view.snapshot()), now)
 
     # 5. Commit the reservations. 6. Place: only what was committed.
     decisions = await granting.grant(desk, facts, decisions, balances)
@@ -92,7 +93,7 @@ async def run(desk: Desk, now: datetime) -> Result:
 async def _gather(desk: Desk, snapshot: Snapshot, now: datetime) -> Facts:
     profile = _profile(desk)
     meters = _compiled(desk, snapshot)
-    snapshot = _protected(desk, snapshot, now)
+    snapshot = protection.without_fences(snapshot)
     desk.gone = lingering.after(snapshot, seen=desk.queues, gone=desk.gone)
     desk.queues = snapshot.queues
     facts = Facts(
@@ -110,8 +111,8 @@ async def _gather(desk: Desk, snapshot: Snapshot, now: datetime) -> Facts:
     return facts
 
 
-def _protected(desk: Desk, snapshot: Snapshot, now: datetime) -> Snapshot:
-    """Judge the protection of devices, and have fences stand accordingly; return the snapshot without them."""
+def _judge(desk: Desk, snapshot: Snapshot, now: datetime) -> None:
+    """Judge the protection of devices, and have fences stand accordingly. now: by the clock, whatever the books say."""
     fences = desk.ports.fences
     placements = desk.book.placements.values()
     booked = {uid for placement in placements for uid in placement.holdings} if desk.watch.drivers else ()
@@ -123,7 +124,6 @@ def _protected(desk: Desk, snapshot: Snapshot, now: datetime) -> Snapshot:
     desk.protection = judgement.protections
     desk.watch = replace(watch, drivers=judgement.protections.fenced)
     fences.want(judgement.wanted)
-    return protection.without_fences(snapshot)
 
 
 def _regrouped(desk: Desk, facts: Facts) -> Facts:

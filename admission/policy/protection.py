@@ -299,7 +299,8 @@ def _coverage_can_be_kept(_: Webhooks, scene: Scene) -> _Lack | None:
 
 def _one_queue_takes_all(_: Webhooks, scene: Scene) -> _Lack | None:
     """Every pod that names no queue must enter one; it enters none where two are marked default."""
-    defaults = [queue for queue in scene.snapshot.queues.values() if queue.default and queue.namespaces is not None]
+    every = [queue for queue in scene.snapshot.queues.values() if queue.default and queue.namespaces is not None]
+    defaults = [queue for queue in every if queue.meta.deleted is None] or every
     if len(defaults) == 1 and _takes_all(defaults[0]):
         return None
     if not any(map(_takes_all, defaults)):
@@ -334,6 +335,7 @@ def _claims_are_kept_out(webhooks: Webhooks, scene: Scene) -> _Lack | None:
 
 def _no_pod_is_outside(_: Webhooks, scene: Scene) -> _Lack | None:
     found = [pod.meta.key for pod in _outsiders(scene)]
+    found += [f"{key} (which cannot be read)" for kind, key in scene.snapshot.malformed if kind == "Pod"]
     if not found:
         return None
     return _Lack(f"pod {_some(found)} came before the webhook, and kube-scheduler may give it devices: delete it")
@@ -364,7 +366,10 @@ def _takes_all(queue: Queue) -> bool:
 
 
 def _tolerating(snapshot: Snapshot) -> Iterator[str]:
-    """Yield the claims and templates that get past a fence, each with the request that does."""
+    """Yield the claims and templates that get past a fence, each with the request that does, or may for all we know."""
+    for kind, key in snapshot.malformed:
+        if kind in ("ResourceClaim", "ResourceClaimTemplate"):
+            yield f"{kind} {key} (which cannot be read)"
     for claim in snapshot.claims.values():
         request = _tolerant(claim.spec)
         if request is not None and _may_be_allocated(claim):
@@ -404,12 +409,14 @@ def _takes_devices(spec: ClaimSpec) -> bool:
 
 def _outsiders(scene: Scene) -> Iterator[Pod]:
     """Yield the pods that Muster has not let in and that kube-scheduler may be giving devices to."""
-    seated = {uid for placement in scene.placements for uid in placement.seats}
-    for uid, pod in scene.snapshot.pods.items():
-        if pod.gated or pod.node or pod.finished or uid in seated:
-            continue
-        if _lacks_devices(pod, scene.snapshot):
-            yield pod
+    free = _schedulable(scene.snapshot)
+    seated = {uid for placement in scene.placements for uid in placement.seats} if free else frozenset[Uid]()
+    return (pod for uid, pod in free.items() if uid not in seated and _lacks_devices(pod, scene.snapshot))
+
+
+def _schedulable(snapshot: Snapshot) -> dict[Uid, Pod]:
+    """Return the pods that kube-scheduler may be placing: not behind the gate, and not bound."""
+    return {uid: pod for uid, pod in snapshot.pods.items() if not (pod.gated or pod.node or pod.finished)}
 
 
 def _lacks_devices(pod: Pod, snapshot: Snapshot) -> bool:
@@ -420,25 +427,22 @@ def _lacks_devices(pod: Pod, snapshot: Snapshot) -> bool:
 
 
 def _in_flight(scene: Scene, driver: str | None = None) -> Iterator[Placement]:
-    """Yield the gangs that kube-scheduler is choosing devices for: let in, with claims that are not allocated."""
-    allocated: set[Uid] | None = None
-    for placement in scene.placements:
-        if placement.settled:
-            continue
-        if allocated is None:
-            allocated = {uid for uid, claim in extended.index_claims(scene.snapshot).items() if claim.allocation}
-        open_claims = {
-            uid
-            for seat in placement.seats.values()
-            if (pod := scene.snapshot.pods.get(seat.pod_uid)) is not None and not pod.gated and not pod.finished
-            for uid in seat.claims
-        }
-        for uid, holding in placement.holdings.items():
-            if holding.settled or uid in allocated or uid not in open_claims:
-                continue
-            if any(driver in (None, given.device.driver) for given in holding.devices):
-                yield placement
-                break
+    """Yield the gangs that kube-scheduler is choosing devices for: let in, with claims that are not allocated.
+
+    Settled ones as well: it takes devices back from a pod that does not fit its node, and chooses anew.
+    """
+    free = _schedulable(scene.snapshot)
+    begun = [placement for placement in scene.placements if free and not placement.seats.keys().isdisjoint(free)]
+    claims = extended.index_claims(scene.snapshot) if begun else {}
+    for placement in begun:
+        named = {uid for seat in placement.seats.values() if seat.pod_uid in free for uid in seat.claims}
+        lacking = (
+            holding
+            for uid, holding in placement.holdings.items()
+            if uid in named and ((claim := claims.get(uid)) is None or claim.allocation is None)
+        )
+        if any(driver in (None, given.device.driver) for holding in lacking for given in holding.devices):
+            yield placement
 
 
 def _some(found: Iterable[str]) -> str:

@@ -252,6 +252,7 @@ async def test_without_any_wish_what_is_left_of_earlier_ones_goes(api: FakeApi, 
         for name in ("muster-fence", "muster-coverage", "theirs"):
             api.put(collection, {"metadata": {"name": name}, "spec": {}})
     fencer = Fencer(connection, Wish(namespace="muster-system"))
+    api.answer("DELETE", f"{BINDINGS}/muster-fence", 409)
 
     await fencer.run()
 

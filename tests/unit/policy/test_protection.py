@@ -14,6 +14,7 @@ from admission.api.entries import Holding, Placement, RequestDevice, Seat
 from admission.api.names import GangUid, NodeName, QueueName, Uid
 from admission.api.snapshot import Snapshot
 from admission.api.taint_rules import TaintRule
+from admission.errors import Flaw, MalformedObjectError
 from admission.policy import protection
 from admission.policy.protection import Barriers, Judgement, Means, Protection, Scene, Webhooks
 from tests.builders import CLASS, NOON, a_cluster, claim_manifest, let_in, pod_of, running, with_pods
@@ -226,6 +227,16 @@ def test_a_fence_does_not_go_up_before_pinned_gangs_that_still_look_for_their_de
     assert judge(nothing, has_them, a_placement()).wanted
 
 
+def test_what_cannot_be_read_may_get_past_everything() -> None:
+    error = MalformedObjectError("ResourceClaim", "team/odd", (Flaw("spec", "is odd"),))
+    odd = replace(a_snapshot(), malformed={("ResourceClaim", "team/odd"): error})
+    pod = replace(an_open_cluster(), malformed={("Pod", "team/odd"): error})
+
+    assert "ResourceClaim team/odd (which cannot be read)" in of(FENCED, odd).why
+    assert "team/odd (which cannot be read) came before" in covered(pod).why
+    assert of(FENCED, replace(a_snapshot(), malformed={("Queue", "q"): error})).by is Means.FENCE
+
+
 def test_a_fence_that_was_breached_counts_no_more_and_goes() -> None:
     scene = Scene(
         barriers=FENCED, snapshot=a_snapshot(), placements=(), now=NOON, breaches={CLASS: "claim c has gpu-0"}
@@ -333,6 +344,12 @@ def test_under_coverage_muster_waits_while_kube_scheduler_chooses_for_a_pinned_g
     assert "team/train, which is pinned" in found.why
 
     assert covered(allocated(snapshot, "team/train-0-gpus"), a_placement()).by is Means.COVERAGE
+    taken_back = replace(
+        a_placement(), holdings={uid: replace(h, settled=True) for uid, h in a_placement().holdings.items()}
+    )
+    assert covered(snapshot, taken_back).soon, (
+        "kube-scheduler takes devices back where a pod does not fit, and chooses anew"
+    )
 
 
 def test_what_cannot_be_seen_covers_nothing() -> None:
