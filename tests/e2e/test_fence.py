@@ -128,6 +128,21 @@ def test_claims_that_tolerate_other_taints_are_none_of_its_business(namespace: N
     namespace.create(workloads.claim("c", other))
 
 
+@pytest.mark.usefixtures("muster")
+def test_admin_access_takes_no_device_from_anybody_and_gets_past_a_fence_by_tolerating_it(
+    namespace: Namespace, control_plane: ControlPlane
+) -> None:
+    labels = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
+    control_plane.client().merge_patch(f"/api/v1/namespaces/{namespace.name}", labels)
+    for name, tolerations in (("looks", [{"operator": "Exists"}]), ("blind", [])):
+        request = workloads.device_request()
+        request["exactly"] |= {"adminAccess": True, "tolerations": tolerations}
+        namespace.create(workloads.claim(name, request), workloads.pod(name, claim=name))
+
+    namespace.bound("looks")
+    assert "cannot allocate all claims" in eventually(lambda: namespace.refusal("blind"), what="it gets nothing")
+
+
 @pytest.mark.parametrize("gone", [POLICY, BINDING, "rule"], ids=["policy", "binding", "rule"])
 def test_what_somebody_deletes_is_made_anew(muster: Muster, control_plane: ControlPlane, rules: str, gone: str) -> None:
     client = control_plane.client()
