@@ -338,7 +338,7 @@ def _status() -> Schema:
                 "Active: gangs can be admitted; when False, the reason says whether the queue is stopped, its parent "
                 "is missing, or the tree has a cycle or is too deep. QuotaWithin: no more is used than the quotas "
                 "allow. MetersKnown: every meter that the queue names exists. BudgetLeft: something is left of every "
-                "budget."
+                "budget. DevicesProtected: kube-scheduler is kept off the devices that Muster allocates."
             ),
             "meters": fields.sequence("Use against quota, one entry per meter.", _use(), most=128, keys=("meter",)),
             "budgets": fields.sequence("The budgets and what was spent of them.", _spent(), most=16),
