@@ -8,6 +8,7 @@ from admission.api.devices import DeviceId
 from admission.api.entries import RequestDevice
 from admission.api.reports import EventType
 from admission.flow import cycle, memory
+from admission.policy.protection import Barriers
 from tests.builders import CLASS, NOON, a_cluster
 from tests.unit.flow.fences import Cluster, a_desk, fence
 
@@ -34,6 +35,23 @@ async def test_losing_a_fence_is_an_event_and_a_condition_and_gangs_are_pinned()
     assert "upgrade to Kubernetes 1.37" in told[1].message
     (condition,) = [one for one in cluster.queues[next(iter(cluster.queues))].conditions if "Protected" in one.type]
     assert (condition.status, condition.reason) == ("False", "Unprotected")
+
+
+async def test_a_fence_that_falls_between_deciding_and_placing_is_noticed() -> None:
+    class Falling(memory.Fences):
+        """A fence that is there when it is asked for first, and not a second time."""
+
+        def seen(self) -> Barriers:
+            before, self.barriers = self.barriers, replace(fence(), rules={})
+            return before
+
+    cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
+    desk = a_desk(cluster, memory.Ledger())
+    desk.ports = replace(desk.ports, fences=Falling(fence()))
+
+    await cycle.run(desk, NOON)
+
+    assert not cluster.done("allocate")
 
 
 async def test_a_gang_that_asked_for_more_is_told_why_it_is_pinned() -> None:
