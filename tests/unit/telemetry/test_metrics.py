@@ -1,4 +1,8 @@
+import sys
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -94,6 +98,25 @@ def test_a_queue_that_is_gone_is_no_longer_shown() -> None:
     metrics.forget(TEAM)
 
     assert TEAM not in metrics.page()[0].decode()
+
+
+def test_to_show_a_queue_takes_no_more_steps_where_a_thousand_others_are_shown() -> None:
+    alone, among_others = Metrics(), Metrics()
+    for number in range(1000):
+        among_others.queue(replace(report(Running=1), name=QueueName(f"team-{number}")))
+
+    assert calls(partial(among_others.queue, report())) == calls(partial(alone.queue, report()))
+
+
+def calls(work: Callable[[], None]) -> int:
+    """Count the functions that are called by one."""
+    found: list[str] = []
+    sys.setprofile(lambda _frame, event, _argument: found.append(event))
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return sum(event.endswith("call") for event in found)
 
 
 def test_the_page_is_what_prometheus_reads() -> None:
