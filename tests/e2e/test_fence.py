@@ -14,6 +14,7 @@ from tests.e2e.teams import GROUP, Team, found_team
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 POLICY = f"{ADMISSION}/validatingadmissionpolicies/muster-fence"
 BINDING = f"{ADMISSION}/validatingadmissionpolicybindings/muster-fence"
+CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
 RULE = f"muster-fence-{fleet.DRIVER}"
 
 
@@ -268,6 +269,44 @@ def test_a_fence_outlives_muster_and_is_lifted_by_a_command(
     assert "none" in muster.command("fence", "list")
     namespace.empty()
     fenced(muster, control_plane, rules)
+
+
+@pytest.mark.timeout(240, func_only=True)
+def test_a_fence_that_goes_up_while_others_are_served_gives_no_device_twice(
+    team: Team, muster: Muster, control_plane: ControlPlane, rules: str
+) -> None:
+    """Pods outside come one after the other, take what they get and end at once, while the fence goes up."""
+    client = control_plane.client()
+    outside = Namespace(name="default", client=client)
+    muster.end()
+    muster.command("fence", "lift")
+    outside.create(workloads.claim_template("one", workloads.device_request()))
+    ends = {workloads.RUNTIME: "1s"}
+    pods = [workloads.pod(f"outside-{n}", template="one", annotations=ends) for n in range(40)]
+    outside.create(*pods[:20])
+    names = ("one", "two", "three")
+    for name in names:
+        team.submit(name, pods=2)
+    muster.configure(fence=[fleet.DRIVER])
+    muster.start()
+    outside.create(*pods[20:])
+
+    def two_are_allocated() -> bool:
+        allocated = [claim for claim in client.items(CLAIMS) if claim.get("status", {}).get("allocation")]
+        devices = [
+            (result["pool"], result["device"])
+            for claim in allocated
+            for result in claim["status"]["allocation"]["devices"]["results"]
+        ]
+        assert len(devices) == len(set(devices)), f"a device is allocated twice: {sorted(devices)}"
+        gangs = [team.gang(name) or {} for name in names]
+        return [gang.get("status", {}).get("placement") for gang in gangs].count("Allocate") == 2
+
+    eventually(two_are_allocated, what="two gangs have all devices", within=120)
+    eventually(lambda: [team.phases(name) for name in names].count(["Running"] * 2) == 2, what="they run")
+    for pod in pods:
+        client.delete(f"{outside.pods}/{pod['metadata']['name']}")
+    client.delete(f"{outside.templates}/one")
 
 
 def is_taken(namespace: Namespace, manifest: Any) -> bool:
