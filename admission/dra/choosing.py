@@ -41,7 +41,7 @@ class Chooser(Placer):
         """Return all that these claims of one pod may get on such a node, one of each sort."""
         key = (claims, signature)
         if key not in self._solutions:
-            node = min(self.state.groups[signature])
+            node = self.state.first(signature)
             spots = self.state.layouts[node].spots
             marks = [_mark(spots[at]) for at in self.state.shown_spots(node)]
             deck = self._decks.marked(signature.contents, marks)

@@ -89,19 +89,23 @@ class Units:
         self.traits = traits
         self.known: list[Unit] = []
         self._numbers: dict[tuple[int, Use, int], int] = {}
-        self._free: dict[int, int] = {}
+        self._free: dict[tuple[int, int], int] = {}
 
     def number(self, trait: int, use: Use, stock: int) -> int:
         """Return the number of a unit."""
-        if use is FREE and stock < 0:
-            found = self._free.get(trait)
-            if found is None:
-                found = self._free[trait] = self._new(trait, use, stock)
-            return found
+        if use is FREE:
+            return self.free(trait, stock)
         key = (trait, use, stock)
         found = self._numbers.get(key)
         if found is None:
             found = self._numbers[key] = self._new(trait, use, stock)
+        return found
+
+    def free(self, trait: int, stock: int) -> int:
+        """Return the number of a unit of which no use is made."""
+        found = self._free.get((trait, stock))
+        if found is None:
+            found = self._free[trait, stock] = self._new(trait, FREE, stock)
         return found
 
     def _new(self, trait: int, use: Use, stock: int) -> int:

@@ -15,6 +15,23 @@ def units_of(segment: Segment, stock: int, usage: Usage, units: Units, *, shows_
 
     shows_taken: whether devices that somebody has for himself are among them.
     """
+    if usage.has_shares:
+        return _shared_units(segment, stock, usage, units, shows_taken=shows_taken)
+    takers, free = usage.takers(), units.free
+    found: list[int] = []
+    for spot, trait in zip(segment.spots, segment.numbers, strict=True):
+        for layer in takers:
+            if spot.id in layer:
+                if shows_taken:
+                    found.append(units.number(trait, contents.TAKEN, stock))
+                break
+        else:
+            found.append(free(trait, stock))
+    return tuple(found)
+
+
+def _shared_units(segment: Segment, stock: int, usage: Usage, units: Units, *, shows_taken: bool) -> tuple[int, ...]:
+    """Return the same where some devices are shared."""
     number, known = units.number, units.traits.known
     found: list[int] = []
     for spot, trait in zip(segment.spots, segment.numbers, strict=True):
@@ -42,7 +59,14 @@ def shown(layout: Layout, usage: Usage, *, shows_taken: bool) -> Iterable[int]:
     """Return the places in the layout of the devices that `contents_of` shows, in order."""
     if shows_taken:
         return range(len(layout.spots))
-    return [at for at, spot in enumerate(layout.spots) if not usage.is_taken(spot.id)]
+    takers = usage.takers()
+    if not takers:
+        return range(len(layout.spots))
+    spots = layout.spots
+    found: Iterable[int] = range(len(spots))
+    for layer in takers:
+        found = [at for at in found if spots[at].id not in layer]
+    return found
 
 
 def _stocks(layout: Layout, usage: Usage, world: World) -> tuple[Left, ...]:
@@ -50,7 +74,7 @@ def _stocks(layout: Layout, usage: Usage, world: World) -> tuple[Left, ...]:
     return tuple(
         Left(
             counters=tuple(pool.stock.totals),
-            available=pool.stock.available(filter(usage.is_used, pool.stock.draws)),
+            available=pool.stock.available(usage.used(pool.stock.draws)),
             namesake=namesake,
             vanished=pool.id in world.vanished,
             inexact=pool.stock.inexact,

@@ -164,11 +164,11 @@ class Placer:
         needed = {number for at, number in enumerate(shared) if number is not None and at not in open_}
         final = all(shared[at] is None for at in open_)
         ranked: list[_Ranked] = []
-        for signature, nodes in self.state.groups.items():
+        for signature in self.state.groups:
             if needed <= signature.usable:
                 found = self._fit(kind, open_, signature)
                 if isinstance(found, Found):
-                    ranked.append((signature.free, min(nodes), found, signature))
+                    ranked.append((signature.free, self.state.first(signature), found, signature))
                 elif isinstance(found, Stuck):
                     final = final and found.firm
                 elif found is not None:
@@ -244,7 +244,7 @@ class Placer:
             for at, picks in zip(option.open, option.found.picks, strict=True)
         )
         taken = self.state.take(
-            kind, option.node, [one.taking for _, given in claims for one in given if one.taking is not None]
+            kind, option.node, [t for _, given in claims for one in given if (t := one.taking) is not None]
         )
         shared = tuple(
             self.state.allocate_shared(wanted.shared, self._usable_from(option.node, [one.spot for one in given]))

@@ -5,11 +5,12 @@ turn a pod gets the first fit of devices on its node, given all that was taken b
 devices are not. Under `Allocate` devices are free as well (`Choice.FREE`), since Muster allocates them itself.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from admission.api.entries import Holding, RequestDevice
 from admission.api.gangs import PlannedClaim, PlannedPod
+from admission.api.names import Uid
 from admission.dra import asking, demands, explaining, holdings, metering, releases, traits, worlds
 from admission.dra.asking import Fatal, Refusal, Unpriced
 from admission.dra.choosing import Chooser
@@ -18,12 +19,13 @@ from admission.dra.explaining import Explanation
 from admission.dra.found import Budget, StepsEndedError
 from admission.dra.metering import ChargeError, Meters
 from admission.dra.packing import Packer
-from admission.dra.placed import Outcome, Placed
+from admission.dra.placed import Outcome
 from admission.dra.placing import Placer
 from admission.dra.plans import Affordable, Choice, Kind, NoPlan, Plan, PodDemand, anything
 from admission.dra.results import Given
 from admission.dra.selecting import Selectors
 from admission.dra.states import State
+from admission.dra.takings import Taking
 from admission.dra.traits import Traits
 from admission.dra.worlds import World
 from admission.errors import AmountError
@@ -223,49 +225,44 @@ class _Planning:
         return placer, explaining.stuck(self.gang, self.world, self.traits, placer)
 
     def _plan(self, outcome: Outcome) -> Plan:
-        held = tuple(holding for placed in outcome.placed for holding in self._held(placed))
-        return Plan(
-            pods=tuple(self._planned(placed, outcome) for placed in outcome.placed),
-            charge=metering.added(holding.charge for holding in held),
-            holdings=held,
-            takings={
-                worlds.key_of(wanted.claim): tuple(one.taking for one in given if one.taking is not None)
-                for placed in outcome.placed
-                for wanted, given in placed.claims
-            },
-            steps=self.budget.spent,
-        )
+        pods: list[PlannedPod] = []
+        held: list[Holding] = []
+        taken: dict[Uid, tuple[Taking, ...]] = {}
+        for placed in outcome.placed:
+            demand = self.gang.kinds[placed.kind].members[placed.member]
+            claims: list[PlannedClaim] = []
+            for wanted, given in placed.claims:
+                meta, key = wanted.claim.meta, worlds.key_of(wanted.claim)
+                devices, takings = tuple(one.request_device for one in given), [one.taking for one in given]
+                claims.append(PlannedClaim(uid=meta.uid, claim=meta.key, devices=devices))
+                held.append(self._holding(wanted, given, devices, takings))
+                taken[key] = tuple(taking for taking in takings if taking is not None)
+            plugged = self._plugged(demand)
+            if plugged is not None:
+                held.append(plugged)
+            meta, node = demand.pod.meta, outcome.names[placed.node]
+            pods.append(PlannedPod(uid=meta.uid, pod=meta.key, node=node, claims=tuple(claims)))
+        charge = metering.added(holding.charge for holding in held)
+        return Plan(pods=tuple(pods), charge=charge, holdings=tuple(held), takings=taken, steps=self.budget.spent)
 
-    def _planned(self, placed: Placed, outcome: Outcome) -> PlannedPod:
-        pod = self.gang.kinds[placed.kind].members[placed.member].pod
-        return PlannedPod(
-            uid=pod.meta.uid,
-            pod=pod.meta.key,
-            node=outcome.names[placed.node],
-            claims=tuple(
-                PlannedClaim(uid=wanted.claim.meta.uid, claim=wanted.claim.meta.key, devices=_devices(given))
-                for wanted, given in placed.claims
-            ),
-        )
-
-    def _held(self, placed: Placed) -> Iterator[Holding]:
-        """Yield what a pod's claims will hold, and what it will have of device plugins."""
-        for wanted, given in placed.claims:
-            yield self._holding(wanted, given)
-        demand = self.gang.kinds[placed.kind].members[placed.member]
+    def _plugged(self, demand: PodDemand) -> Holding | None:
+        """Return what a pod will have of device plugins."""
         pod = demand.pod
         resources = holdings.by_plugins(pod.requests, demand.by_devices)
-        held = holdings.of_pod(self.traits.need.meters, pod.meta.uid, pod.meta.key, resources)
-        if held is not None:
-            yield held
+        return holdings.of_pod(self.traits.need.meters, pod.meta.uid, pod.meta.key, resources)
 
-    def _holding(self, wanted: Wanted, given: Sequence[Given]) -> Holding:
+    def _holding(
+        self,
+        wanted: Wanted,
+        given: Sequence[Given],
+        devices: tuple[RequestDevice, ...],
+        takings: Sequence[Taking | None],
+    ) -> Holding:
+        """Return what a claim will hold."""
         meters, claim = self.traits.need.meters, wanted.claim
         charged = [
-            metering.Given(
-                device, one.spot.device, one.option.admin, one.taking.share if one.taking is not None else None
-            )
-            for device, one in zip(_devices(given), given, strict=True)
+            metering.Given(device, one.spot.device, one.option.admin, taking.share if taking is not None else None)
+            for device, one, taking in zip(devices, given, takings, strict=True)
         ]
         charge = metering.charge(meters, claim.spec, charged)
         if isinstance(charge, ChargeError):
@@ -273,11 +270,7 @@ class _Planning:
         return Holding(
             claim_uid=worlds.key_of(claim),
             claim=claim.meta.key,
-            devices=_devices(given),
+            devices=devices,
             charge=charge,
             classes=holdings.classes(meters, claim.spec, ((one.request, one.admin_access) for one in charged)),
         )
-
-
-def _devices(given: Sequence[Given]) -> tuple[RequestDevice, ...]:
-    return tuple(one.request_device for one in given)

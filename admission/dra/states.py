@@ -6,8 +6,10 @@ devices in order with the use that is made of them, what is left of their counte
 usable there. A device that several nodes see stands for itself in it.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from admission.dra import asking, boards
 from admission.dra.asking import Mode
@@ -75,13 +77,22 @@ class State:
             spot.id for layout in self.layouts if not layout.fixed for spot in layout.spots if not spot.local
         }
         self._interned: dict[Hashable, Signature] = {}
+        self._firsts: defaultdict[Signature, list[int]] = defaultdict(list)
+        """Of every group a heap: its nodes, and some that were in it."""
         for node in range(len(self.names)):
             self.signatures.append(self._signature(node))
-            self.groups.setdefault(self.signatures[node], set()).add(node)
+            self._put(node, self.signatures[node])
 
     def left(self, node: int) -> Mapping[str, int] | None:
         """Return what is left of the resources that the gang asks for; None for no limit."""
         return self._left[node]
+
+    def first(self, signature: Signature) -> int:
+        """Return the first node of a group."""
+        group, nodes = self.groups[signature], self._firsts[signature]
+        while nodes[0] not in group:
+            heappop(nodes)
+        return nodes[0]
 
     @property
     def free_shared(self) -> int:
@@ -127,14 +138,19 @@ class State:
         for taking in given:
             # A pool of one node is seen by that one only, unless the gang may not go there.
             touched.update(self._numbers[name] for name in self._board.nodes_of(taking.device) if name in self._numbers)
+        before = {at: self._faces[at] for at in touched}
         self._usage.add(given)
         self._add(node, kind, -1)
-        self._look_again(touched)
+        for at in touched:
+            self._faces[at] = self._board.face(self.names[at], self._usage, self._world)
+        self._refresh(touched)
 
         def undo() -> None:
             self._usage.remove(given)
             self._add(node, kind, 1)
-            self._look_again(touched)
+            for at, face in before.items():
+                self._faces[at] = face
+            self._refresh(touched)
 
         return undo
 
@@ -155,12 +171,6 @@ class State:
             for resource, amount in kind.wants.items():
                 left[resource] = left[resource] + sign * amount
 
-    def _look_again(self, nodes: Iterable[int]) -> None:
-        """Bring nodes up to date after the use of their devices has changed."""
-        for node in nodes:
-            self._faces[node] = self._board.face(self.names[node], self._usage, self._world)
-        self._refresh(nodes)
-
     def _refresh(self, nodes: Iterable[int]) -> None:
         for node in nodes:
             before, after = self.signatures[node], self._signature(node)
@@ -171,8 +181,12 @@ class State:
             if not group:
                 del self.groups[before]
             self.signatures[node] = after
-            self.groups.setdefault(after, set()).add(node)
+            self._put(node, after)
             self.on_change(before, after)
+
+    def _put(self, node: int, signature: Signature) -> None:
+        self.groups.setdefault(signature, set()).add(node)
+        heappush(self._firsts[signature], node)
 
     def _signature(self, node: int) -> Signature:
         """Return the node's signature; equal ones are one object."""

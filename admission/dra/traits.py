@@ -208,10 +208,14 @@ class Traits:
         wanted = 0
         for column in columns:
             wanted |= column.yes | column.bad
+        everyone = (1 << len(slice_.devices)) - 1
+        # Mostly all devices of a slice are alike to selectors.
+        uniform = all(not column.bad and column.yes in (0, everyone) for column in columns)
+        alike = tuple(1 if column.yes else 0 for column in columns) if uniform else None
         for spot in spots:
             if not wanted >> spot.at & 1:
                 continue
-            bits = tuple((column.yes >> spot.at & 1) | (column.bad >> spot.at & 1) << 1 for column in columns)
+            bits = alike or tuple((c.yes >> spot.at & 1) | (c.bad >> spot.at & 1) << 1 for c in columns)
             number = self._number(spot, bits)
             if number is not None:
                 yield spot, number
@@ -232,6 +236,15 @@ class Traits:
         device = spot.device
         if self._by_device:
             return spot.id
+        if not (
+            self.need.attributes
+            or device.capacity
+            or device.consumes
+            or device.taints
+            or device.binding_conditions
+            or device.allows_multiple
+        ):
+            return None
         values = tuple(rules.attribute_of(device, spot.id.driver, name) for name in self.need.attributes)
         capacity = tuple((name, one.text, one.policy, one.inexact) for name, one in device.capacity.items())
         draw = stocks.drawn(device) if device.consumes else None

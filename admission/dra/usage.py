@@ -1,6 +1,6 @@
 """Which devices are in use, in layers: a layer can be laid over another for a "what if", and committed or dropped."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Container, Hashable, Iterable, Iterator
 
 from admission.api.devices import DeviceId
 from admission.dra import contents
@@ -73,9 +73,27 @@ class Usage:
             found = [shared.share for shared in below.shares.get(device, ())]
         return [*found, *self._shares.get(device, ())]
 
-    def is_used(self, device: DeviceId) -> bool:
-        """Return whether the device is in use in any way."""
-        return self.is_taken(device) or bool(self.shares_of(device))
+    def used(self, devices: Collection[DeviceId]) -> Iterable[DeviceId]:
+        """Return those of some devices that are in use in any way."""
+        found = [device for layer in self._layers() if layer for device in devices if device in layer]
+        return dict.fromkeys(found)
+
+    def takers(self) -> list[Container[DeviceId]]:
+        """Return the devices that claims have for themselves, of every layer that has some."""
+        own: list[Container[DeviceId]] = [self._taken] if self._taken else []
+        below = self._below
+        if isinstance(below, Usage):
+            return [*own, *below.takers()]
+        return [*own, below.taken] if below.taken else own
+
+    def _layers(self) -> Iterator[Collection[DeviceId]]:
+        yield self._taken
+        yield self._shares.keys()
+        if isinstance(self._below, Usage):
+            yield from self._below._layers()  # noqa: SLF001 - of the same class
+        else:
+            yield self._below.taken.keys()
+            yield self._below.shares.keys()
 
     def use_of(self, device: DeviceId, trait: Trait) -> Use:
         """Return the use that is made of a device."""
@@ -118,3 +136,23 @@ class Beside(Usage):
     def shares_of(self, device: DeviceId) -> list[Share]:
         """Return what the shares of others consume."""
         return [shared.share for shared in self._world.shares.get(device, ()) if shared.holder.claim != self._claim]
+
+    def used(self, devices: Collection[DeviceId]) -> Iterable[DeviceId]:
+        """Return those of some devices that others use in any way."""
+        return [device for device in devices if self.is_taken(device) or self.shares_of(device)]
+
+    def takers(self) -> list[Container[DeviceId]]:
+        """Return the devices that others have for themselves."""
+        return [_Others(self)]
+
+
+class _Others:
+    """The devices that others than one claim have for themselves."""
+
+    __slots__ = ("_usage",)
+
+    def __init__(self, usage: Beside) -> None:
+        self._usage = usage
+
+    def __contains__(self, device: object) -> bool:
+        return isinstance(device, DeviceId) and self._usage.is_taken(device)
