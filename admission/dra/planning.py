@@ -6,12 +6,13 @@ devices are not. Under `Allocate` devices are free as well (`Choice.FREE`), sinc
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from admission.api.entries import Holding, RequestDevice
 from admission.api.gangs import PlannedClaim, PlannedPod
 from admission.api.names import Uid
-from admission.dra import asking, demands, explaining, holdings, metering, releases, traits, worlds
+from admission.api.reasons import Detail
+from admission.dra import asking, demands, domains, explaining, holdings, metering, releases, traits, worlds
 from admission.dra.asking import Fatal, Refusal, Unpriced
 from admission.dra.choosing import Chooser
 from admission.dra.demands import Gang, Wanted
@@ -21,7 +22,7 @@ from admission.dra.metering import ChargeError, Meters
 from admission.dra.packing import Packer
 from admission.dra.placed import Outcome
 from admission.dra.placing import Placer
-from admission.dra.plans import Affordable, Choice, Kind, NoPlan, Plan, PodDemand, anything
+from admission.dra.plans import Affordable, Choice, Kind, NoPlan, Plan, PodDemand, Topology, anything
 from admission.dra.results import Given
 from admission.dra.selecting import Selectors
 from admission.dra.states import State
@@ -40,18 +41,42 @@ def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
     steps: int,
     affordable: Affordable = anything,
     choice: Choice = Choice.FIRST_FIT,
+    topology: Topology | None = None,
 ) -> Plan | NoPlan:
     """Place all pods of a gang, or say why that cannot be.
 
     steps: devices tried and pods placed, at most; as many again where a free choice of devices has ended without an
     answer, for the one that kube-scheduler would make. Quota takes part in the search: where the first choice is not
-    affordable another one may be. Claims that are allocated or planned already are not charged again.
+    affordable another one may be. Claims that are allocated or planned already are not charged again. topology: where
+    the pods shall be together.
     """
-    answer = _plan(pods, world, meters, selectors, steps, affordable, choice)
+    question = _Question(world, meters, selectors, steps, affordable, choice, topology)
+    answer = _plan(pods, question)
     if isinstance(answer, NoPlan) and any(demand.extended for demand in pods):
-        plugged = _plan([_plugged(demand) for demand in pods], world, meters, selectors, steps, affordable, choice)
+        plugged = _plan([_plugged(demand) for demand in pods], question)
         return plugged if isinstance(plugged, Plan) else answer
     return answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What an answer depends on beside the pods."""
+
+    world: World
+    meters: Meters
+    selectors: Selectors
+    steps: int
+    affordable: Affordable
+    choice: Choice
+    topology: Topology | None
+
+    def traits(self, gang: Gang) -> Traits:
+        """Return the traits for a gang. Who chooses freely sees the pools as they are, without the defects of 1.36."""
+        profile = self.world.profile
+        if self.choice is Choice.FREE:
+            profile = profile.with_quirks(releases.AS_OF_1_37)
+        need = traits.Need(asking.asks(gang.claims), asking.attributes(gang.claims), self.meters, profile)
+        return traits.of(need, self.selectors)
 
 
 def _plugged(demand: PodDemand) -> PodDemand:
@@ -59,20 +84,42 @@ def _plugged(demand: PodDemand) -> PodDemand:
     return replace(demand, claims=demand.claims[:-1], plugged=True) if demand.extended else demand
 
 
-def _plan(  # noqa: PLR0913, PLR0917 - the same
-    pods: Sequence[PodDemand],
-    world: World,
-    meters: Meters,
-    selectors: Selectors,
-    steps: int,
-    affordable: Affordable,
-    choice: Choice,
-) -> Plan | NoPlan:
-    gang = demands.compiled(pods, world)
+def _plan(pods: Sequence[PodDemand], question: _Question) -> Plan | NoPlan:
+    gang = demands.compiled(pods, question.world)
     if not isinstance(gang, Gang):
         return NoPlan(kind=Kind.FATAL, message=f"pod {gang.pod}: {gang.refusal}", details={"pod": gang.pod})
-    known = _traits(gang, world, meters, selectors, choice)
-    return _Planning(gang, world, known, steps, choice).answer(affordable)
+    known = question.traits(gang)
+    if question.topology is not None:
+        together = _together(gang, known, question, question.topology)
+        if isinstance(together, Plan) or question.topology.required:
+            return together
+    return _Planning(gang, question, known, question.steps).answer()
+
+
+def _together(gang: Gang, known: Traits, question: _Question, topology: Topology) -> Plan | NoPlan:
+    """Place all pods in one domain, or say why none takes them: of the largest one."""
+    found = domains.of(topology.label, gang, question.world, known)
+    pods = sum(len(kind.members) for kind in gang.kinds)
+    details: dict[str, Detail] = {"topology": topology.label, "domains": len(found), "pods": pods}
+    if not found:
+        message = f"no node where a pod of the gang may go has the label {topology.label}"
+        return NoPlan(kind=Kind.INFEASIBLE, message=message, details=details)
+    answers: dict[str, NoPlan] = {}
+    left = question.steps
+    for value, nodes in found.items():
+        answer = _Planning(domains.within(gang, nodes), question, known, left).answer()
+        if isinstance(answer, Plan):
+            return replace(answer, steps=question.steps - left + answer.steps)
+        answers[value] = answer
+        left = max(0, left - answer.steps)
+    # What may still change, or is not known, comes before what is proved.
+    value, told = max(enumerate(answers.items()), key=lambda one: (one[1][1].kind in _OPEN, one[0]))[1]
+    message = f"no domain of {topology.label} takes all {pods} pods together; {value}: {told.message}"
+    return replace(told, message=message, details={**told.details, **details}, steps=question.steps - left)
+
+
+_OPEN = (Kind.OVER_QUOTA, Kind.STEPS_ENDED, Kind.POOL_INCOMPLETE, Kind.UNPRICED)
+"""Answers that say nothing of whether the gang could be placed."""
 
 
 def diagnose(  # noqa: PLR0913 - the same
@@ -84,6 +131,7 @@ def diagnose(  # noqa: PLR0913 - the same
     selectors: Selectors,
     steps: int,
     choice: Choice = Choice.FIRST_FIT,
+    topology: Topology | None = None,
 ) -> NoPlan:
     """Tell a gang that waits for busy devices from one that no empty cluster could take.
 
@@ -98,38 +146,38 @@ def diagnose(  # noqa: PLR0913 - the same
         device.device for pod in pods for claim in pod.claims if claim.allocation for device in claim.allocation.devices
     }
     unused = worlds.emptied(world, keep=own)
-    empty = plan(pods, unused, meters=meters, selectors=selectors, steps=steps, choice=choice)
+    # A wish for a topology keeps no gang waiting.
+    wanted = topology if topology is not None and topology.required else None
+    empty = plan(pods, unused, meters=meters, selectors=selectors, steps=steps, choice=choice, topology=wanted)
     if isinstance(empty, NoPlan):
         if empty.kind is Kind.STEPS_ENDED:
             return replace(
                 empty, message=f"{answer.message}; whether an empty cluster would do was not found in {steps} steps"
             )
         return replace(empty, message=f"{empty.message}, even if nothing else were in use")
-    known = _traits(gang, world, meters, selectors, choice)
-    return _Planning(gang, world, known, steps, choice).busy(answer)
-
-
-def _traits(gang: Gang, world: World, meters: Meters, selectors: Selectors, choice: Choice) -> Traits:
-    """Return the traits for a gang. Who chooses freely sees the pools as they are, without the defects of 1.36."""
-    profile = world.profile if choice is Choice.FIRST_FIT else world.profile.with_quirks(releases.AS_OF_1_37)
-    need = traits.Need(asking.asks(gang.claims), asking.attributes(gang.claims), meters, profile)
-    return traits.of(need, selectors)
+    if wanted is not None:
+        value = world.nodes[empty.pods[0].node].meta.labels[wanted.label]
+        alike = (name for name, node in world.nodes.items() if node.meta.labels.get(wanted.label) == value)
+        gang = domains.within(gang, frozenset(alike))
+    question = _Question(world, meters, selectors, steps, anything, choice, wanted)
+    return _Planning(gang, question, question.traits(gang), steps).busy(answer)
 
 
 class _Planning:
     """One question: a compiled gang in a world."""
 
-    def __init__(self, gang: Gang, world: World, known: Traits, steps: int, choice: Choice) -> None:
+    def __init__(self, gang: Gang, question: _Question, known: Traits, steps: int) -> None:
         self.gang = gang
-        self.world = world
+        self.world = question.world
         self.traits = known
         self.steps = steps
-        self.choice = choice
+        self.choice = question.choice
+        self.affordable = question.affordable
         self.budget = Budget(steps)
 
-    def answer(self, affordable: Affordable) -> Plan | NoPlan:
+    def answer(self) -> Plan | NoPlan:
         try:
-            outcome = self._searched(affordable)
+            outcome = self._searched(self.affordable)
             if outcome.done:
                 return self._plan(outcome)
             if outcome.shortfall is not None:

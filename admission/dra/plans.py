@@ -63,6 +63,17 @@ class Choice(StrEnum):
     """Muster, which allocates all claims itself: any devices that satisfy them."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """Where all pods of a gang shall be together: on nodes that have one value of a label.
+
+    required: whether there is no plan else; if not, such a place is only tried first.
+    """
+
+    label: str
+    required: bool = True
+
+
 class Kind(StrEnum):
     """Why there is no plan."""
 
