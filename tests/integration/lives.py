@@ -1,13 +1,38 @@
-"""Short lives of gangs: what is reserved, settled and released at which minute."""
+"""Short lives of gangs, written by hand, and histories that laws are tried on, posted for a cluster of their own."""
 
+import itertools
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
 
 from admission.api.entries import Entry
 from admission.api.names import GangUid
+from admission.ledger.ledger import SqlLedger
 from admission.quota import books
 from admission.quota.books import Allocated, Book
 from tests.integration.ledgers import a_gang, a_grant, minutes
+from tests.property.histories import START
+
+HISTORIES = settings(
+    max_examples=min(settings().max_examples, 50),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+"""How a law is tried of which each example posts a history: in all kinds of databases, and a tenth of a second each."""
+
+moments = st.integers(0, 4 * 3600).map(lambda seconds: START + timedelta(seconds=seconds))
+
+_numbers = itertools.count()
+
+
+async def posted(url: str, history: Sequence[Entry]) -> str:
+    """Post a history for a cluster of its own, beside those of other examples, and return the cluster."""
+    cluster = f"cluster-{next(_numbers)}"
+    async with SqlLedger.open(url, cluster) as ledger:
+        await ledger.post_all(history, epoch=1)
+    return cluster
 
 
 def settled(gang: str, history: Sequence[Entry], at: datetime) -> Entry:

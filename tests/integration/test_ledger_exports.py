@@ -28,8 +28,8 @@ from admission.ledger.ledger import SqlLedger
 from admission.ledger.reports import Key
 from admission.quota.books import Book
 from tests.integration.ledgers import AT, CLUSTER, GPU, QUEUE, a_gang, a_grant, minutes
-from tests.integration.lives import a_long_life, settled
-from tests.integration.test_ledger_reports import MOST, moments, posted, unseen
+from tests.integration.lives import a_long_life, moments, posted, settled
+from tests.integration.test_ledger_reports import MOST, unseen
 from tests.property.histories import START, histories
 
 EVER = Window(datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))

@@ -1,6 +1,5 @@
 """Reports of use: what the books say, counted in another way; sums of parts; and what old books do not say."""
 
-import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from blockbuster import blockbuster_ctx
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from admission.api.entries import Bucket, Entry, Holding, Placement
@@ -22,7 +21,7 @@ from admission.ledger.reports import UNKNOWN, Key, Report, Use
 from admission.quota import accruals, books
 from admission.quota.books import Book
 from tests.integration.ledgers import AT, CLUSTER, GPU, ON_SQLITE, QUEUE, a_sqlite_ledger, minutes, tamper
-from tests.integration.lives import a_long_life
+from tests.integration.lives import HISTORIES, a_long_life, moments, posted
 from tests.property.histories import START, histories
 
 KEYS = (Key.QUEUE, Key.NAMESPACE, Key.USER, Key.GANG)
@@ -75,21 +74,6 @@ def counted(history: Sequence[Entry], window: Window) -> dict[Group, tuple[int, 
 
 def told(rows: Iterable[tuple[Group, Use]]) -> dict[Group, tuple[int, dict[MeterName, int]]]:
     return {group: (use.devices, {m: a for m, a in use.meters.items() if a}) for group, use in rows}
-
-
-_numbers = itertools.count()
-
-
-async def posted(url: str, history: Sequence[Entry]) -> str:
-    """Post a history for a cluster of its own, beside those of other examples, and return the cluster."""
-    cluster = f"cluster-{next(_numbers)}"
-    async with SqlLedger.open(url, cluster) as ledger:
-        await ledger.post_all(history, epoch=1)
-    return cluster
-
-
-moments = st.integers(0, 4 * 3600).map(lambda seconds: START + timedelta(seconds=seconds))
-HISTORIES = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @HISTORIES

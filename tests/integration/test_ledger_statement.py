@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from admission.api.entries import Bucket, Entry, Kind
@@ -14,7 +14,7 @@ from admission.ledger.statements import Amounts
 from admission.quota.accruals import QueueMeter
 from admission.quota.books import Book
 from tests.integration.ledgers import AT, CLUSTER, GPU, QUEUE, a_gang, a_grant, a_history, minutes
-from tests.integration.test_ledger_reports import moments, posted
+from tests.integration.lives import HISTORIES, moments, posted
 from tests.property.histories import histories
 
 EVER = (datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC))
@@ -68,7 +68,7 @@ async def test_a_period_includes_its_start_and_not_its_end_and_carries_the_balan
     assert statement.closing == {(QUEUE, GPU): Amounts(8, 4, 3)}
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@HISTORIES
 @given(history=histories(), times=st.tuples(moments, moments).map(sorted))
 async def test_a_statement_leads_from_what_stood_at_its_start_to_what_stood_at_its_end(
     url: str, history: list[Entry], times: list[datetime]
