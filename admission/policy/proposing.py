@@ -12,7 +12,7 @@ from admission.api.queues import PlacementMode
 from admission.api.reasons import Hold, HoldReason
 from admission.dra import metering, planning, plans
 from admission.dra.metering import Meters
-from admission.dra.plans import Affordable, NoPlan, Plan, PodDemand
+from admission.dra.plans import Affordable, Choice, NoPlan, Plan, PodDemand
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
 from admission.policy import counting, placements
@@ -53,7 +53,12 @@ class Planner:
         """Return how a gang may start now, or why it may not. wanted: the placement that was asked for."""
         if wanted is PlacementMode.COUNT:
             return self._counted(demands, world, affordable)
-        return self._planned(demands, world, wanted, affordable)
+        if placements.may_allocate(wanted, self.protection):
+            found = self._planned(demands, world, wanted, affordable, Choice.FREE)
+            # What is not to be had by any choice is not to be had by kube-scheduler's.
+            if isinstance(found, Hold) or found.chosen.mode is PlacementMode.ALLOCATE:
+                return found
+        return self._planned(demands, world, wanted, affordable, Choice.FIRST_FIT)
 
     def _counted(self, demands: Sequence[PodDemand], world: World, affordable: Affordable) -> Proposal | Hold:
         plan = counting.plan(demands, world, self.meters)
@@ -71,6 +76,7 @@ class Planner:
         world: World,
         wanted: PlacementMode,
         affordable: Affordable,
+        choice: Choice,
     ) -> Proposal | Hold:
         answer = planning.plan(
             demands,
@@ -79,6 +85,7 @@ class Planner:
             selectors=self.selectors,
             steps=self.steps,
             affordable=affordable,
+            choice=choice,
         )
         if isinstance(answer, NoPlan):
             answer = planning.diagnose(
@@ -88,6 +95,7 @@ class Planner:
                 meters=self.meters,
                 selectors=self.selectors,
                 steps=self.steps,
+                choice=choice,
             )
             return Hold(HOLDS[answer.kind], answer.message, answer.details)
         chosen = placements.mode(wanted, answer.holdings, self.protection)
