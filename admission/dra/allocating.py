@@ -92,12 +92,26 @@ def allocate(  # noqa: PLR0913 - everything that an answer depends on, by name
 
     promise: only an answer that rests on no known defect of kube-scheduler.
     """
+    return beside(Usage(world), claims, node, world, selectors=selectors, steps=steps, promise=promise)
+
+
+def beside(  # noqa: PLR0913 - the same
+    usage: Usage,
+    claims: Sequence[Claim],
+    node: NodeName,
+    world: World,
+    *,
+    selectors: Selectors,
+    steps: int,
+    promise: bool = False,
+) -> Outcome:
+    """Do the same beside other devices in use than those of the world."""
     asked = compiled(claims, world)
     if isinstance(asked, Fatal):
         return asked
     need = traits.Need(asking.asks(asked), asking.attributes(asked), profile=world.profile)
     known = traits.of(need, selectors)
-    seen = Seen(world, node, known, Usage(world))
+    seen = Seen(world, node, known, usage)
     units = Units(known)
     contents = faces.contents_of(seen.layout, units, seen.usage, world)
     found = search(asked, contents, units, world.profile, Budget(steps), promise=promise)

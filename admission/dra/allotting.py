@@ -94,7 +94,7 @@ def allotment(
     if isinstance(asked, Fatal):
         return Misfit(flaw=Flaw.CLAIM, claim=claim.meta.key, message=asked.error)
     need = traits.Need(asking.asks((asked,)), asking.attributes((asked,)), profile=profile)
-    seen = Seen(world, node, traits.of(need, selectors), Beside(world, claim.meta.key))
+    seen = Seen(world, node, traits.of(need, selectors), Beside(world, (claim.meta.key,)))
     return _Judge(claim, asked, seen, selectors).answer(given)
 
 

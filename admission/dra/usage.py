@@ -1,6 +1,6 @@
 """Which devices are in use, in layers: a layer can be laid over another for a "what if", and committed or dropped."""
 
-from collections.abc import Collection, Container, Hashable, Iterable, Iterator
+from collections.abc import Collection, Container, Hashable, Iterable
 
 from admission.api.devices import DeviceId
 from admission.dra import contents
@@ -75,8 +75,15 @@ class Usage:
 
     def used(self, devices: Collection[DeviceId]) -> Iterable[DeviceId]:
         """Return those of some devices that are in use in any way."""
-        found = [device for layer in self._layers() if layer for device in devices if device in layer]
-        return dict.fromkeys(found)
+        below = self._below
+        if isinstance(below, Usage):
+            found = below.used(devices)
+        else:
+            found = [device for device in devices if device in below.taken or device in below.shares]
+        if not self._taken and not self._shares:
+            return found
+        own = (device for device in devices if device in self._taken or device in self._shares)
+        return dict.fromkeys((*found, *own))
 
     def takers(self) -> list[Container[DeviceId]]:
         """Return the devices that claims have for themselves, of every layer that has some."""
@@ -85,15 +92,6 @@ class Usage:
         if isinstance(below, Usage):
             return [*own, *below.takers()]
         return [*own, below.taken] if below.taken else own
-
-    def _layers(self) -> Iterator[Collection[DeviceId]]:
-        yield self._taken
-        yield self._shares.keys()
-        if isinstance(self._below, Usage):
-            yield from self._below._layers()  # noqa: SLF001 - of the same class
-        else:
-            yield self._below.taken.keys()
-            yield self._below.shares.keys()
 
     def use_of(self, device: DeviceId, trait: Trait) -> Use:
         """Return the use that is made of a device."""
@@ -119,23 +117,26 @@ class Usage:
 
 
 class Beside(Usage):
-    """What others than one claim use in a world. claim: `namespace/name`."""
+    """What others than some claims use in a world. claims: `namespace/name` of each."""
 
-    __slots__ = ("_claim", "_world")
+    __slots__ = ("_claims", "_world")
 
-    def __init__(self, world: World, claim: str) -> None:
+    def __init__(self, world: World, claims: Container[str]) -> None:
         super().__init__(world)
         self._world = world
-        self._claim = claim
+        self._claims = claims
 
     def is_taken(self, device: DeviceId) -> bool:
         """Return whether another claim has the device for itself."""
+        if device in self._taken:
+            return True
         holder = self._world.taken.get(device)
-        return holder is not None and holder.claim != self._claim
+        return holder is not None and holder.claim not in self._claims
 
     def shares_of(self, device: DeviceId) -> list[Share]:
         """Return what the shares of others consume."""
-        return [shared.share for shared in self._world.shares.get(device, ()) if shared.holder.claim != self._claim]
+        found = (shared for shared in self._world.shares.get(device, ()) if shared.holder.claim not in self._claims)
+        return [*(shared.share for shared in found), *self._shares.get(device, ())]
 
     def used(self, devices: Collection[DeviceId]) -> Iterable[DeviceId]:
         """Return those of some devices that others use in any way."""
@@ -147,7 +148,7 @@ class Beside(Usage):
 
 
 class _Others:
-    """The devices that others than one claim have for themselves."""
+    """The devices that others than some claims have for themselves."""
 
     __slots__ = ("_usage",)
 

@@ -12,7 +12,7 @@ from typing import Self
 from admission.api import names
 from admission.api.claims import Claim
 from admission.api.devices import Device, DeviceClass, DeviceId
-from admission.api.entries import Placement, Seat
+from admission.api.entries import Placement, RequestDevice, Seat
 from admission.api.names import NodeName, Uid
 from admission.api.nodes import Node, Resources
 from admission.api.pods import Pod
@@ -49,6 +49,18 @@ class Displaced:
     holder: Holder
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Awaited:
+    """A pod whose gate is open and whose claims kube-scheduler has still to allocate, as far as anybody has seen.
+
+    claims: in the pod's order. devices: what is booked for each of them. gang: of the pod.
+    """
+
+    claims: tuple[Claim, ...]
+    devices: tuple[tuple[RequestDevice, ...], ...]
+    gang: str
+
+
 @dataclass(frozen=True, slots=True)
 class Shared:
     """A share of a device: what it consumes of each capacity, if it says so, and who has it."""
@@ -64,9 +76,10 @@ class World:
     profile: which kube-scheduler decides there. taken: devices that are allocated or planned, and for whom. shares: of
     devices that several claims may have. pinned: planned claims that are not seen allocated yet, by `key_of`, and the
     nodes of the pods that wait for them. users: of every claim, by its UID, the pods that have a seat and use it.
-    displaced: planned claims whose devices others were given. imagined: whether less is in use than really is. slices
-    and tainted: what the shelves were made from, for the next world. token: what tells this world from all others.
-    history: tokens of earlier worlds, and the nodes that changed from each to the next one, the newest last.
+    displaced: planned claims whose devices others were given. awaited: by node the pods whose claims are planned and
+    not displaced, in the order in which their gates were opened. imagined: whether less is in use than really is.
+    slices and tainted: what the shelves were made from, for the next world. token: what tells this world from all
+    others. history: tokens of earlier worlds, and the nodes that changed from each to the next one, the newest last.
     """
 
     profile: Profile = field(default_factory=Profile)
@@ -79,6 +92,7 @@ class World:
     pinned: Mapping[Uid, frozenset[NodeName]] = field(default_factory=dict)
     users: Mapping[Uid, frozenset[Uid]] = field(default_factory=dict)
     displaced: tuple[Displaced, ...] = ()
+    awaited: Mapping[NodeName, tuple[Awaited, ...]] = field(default_factory=dict)
     imagined: bool = False
     slices: Slices | None = None
     tainted: Tainted | None = None
@@ -133,6 +147,7 @@ def of(
         pinned=pinned,
         users=_users(placements),
         displaced=displaced,
+        awaited=_awaited(snapshot, placements, by_uid, displaced),
         slices=slices,
         tainted=tainted,
     )
@@ -375,6 +390,31 @@ def _pinned(placements: Iterable[Placement], claims: Mapping[Uid, Claim]) -> dic
                 if uid in open_:
                     found[uid] = found.get(uid, _NOWHERE) | {seat.node}
     return found
+
+
+def _awaited(
+    snapshot: Snapshot, placements: Iterable[Placement], claims: Mapping[Uid, Claim], displaced: Iterable[Displaced]
+) -> dict[NodeName, tuple[Awaited, ...]]:
+    """Return the pods that kube-scheduler knows of, and whose claims it has still to allocate, by node.
+
+    A gated pod is none of these: what is booked for it stays so until its gate is opened. A claim that several pods
+    wait for comes with the first of them.
+    """
+    found: dict[NodeName, list[Awaited]] = {}
+    known = {key_of(one.claim) for one in displaced}
+    for placement in placements:
+        for seat in placement.seats.values():
+            pod = snapshot.pods.get(seat.pod_uid)
+            if pod is not None and (pod.gated or pod.finished):
+                continue
+            mine = [uid for uid in seat.claims if uid in placement.holdings and uid in claims and uid not in known]
+            mine = [uid for uid in mine if not _seen(claims[uid])]
+            known.update(mine)
+            if mine:
+                devices = tuple(placement.holdings[uid].devices for uid in mine)
+                awaited = Awaited(claims=tuple(claims[uid] for uid in mine), devices=devices, gang=placement.gang)
+                found.setdefault(seat.node, []).append(awaited)
+    return {node: tuple(pods) for node, pods in found.items()}
 
 
 def _users(placements: Iterable[Placement]) -> dict[Uid, frozenset[Uid]]:

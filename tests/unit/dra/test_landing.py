@@ -12,6 +12,7 @@ from admission.api.entries import Holding, Placement, RequestDevice, Seat
 from admission.api.names import GangUid, NodeName, QueueName, Uid
 from admission.dra import landing, worlds
 from admission.dra.selecting import Selectors
+from admission.dra.worlds import World
 from tests.builders import NOON
 from tests.unit.dra.clusters import DRIVER, STEPS, Json, WorldBuilder, a_claim, a_pod, a_request, a_world
 
@@ -143,6 +144,62 @@ def test_a_planned_device_that_draws_nothing_stays_where_more_is_drawn_than_ther
 
     assert world.displaced == ()
     assert set(world.taken) == {device(0), device(1)}
+
+
+def big_and_small() -> WorldBuilder:
+    return a_world().node("a", gpus=[{"attributes": {"size": {"int": size}}} for size in (8, 4)])
+
+
+LISTED: Json = {
+    "name": "gpu",
+    "firstAvailable": [{"name": name, **part(size)["exactly"]} for name, size in (("big", 8), ("small", 4))],
+}
+
+
+def booked_on_small(builder: WorldBuilder) -> World:
+    """Return a world in which a claim waits on the small one, as planned while the big one was in use."""
+    claim = a_claim("c", LISTED)
+    builder.claims.append(claim)
+    seat = Seat(pod_uid=Uid("pod-c"), pod="team/c", node=A, claims=(claim.meta.uid,))
+    given = (RequestDevice(request="gpu/small", device=device(1)),)
+    holding = Holding(claim_uid=claim.meta.uid, claim=claim.meta.key, devices=given, charge={})
+    return builder.world(placement([seat], [holding]))
+
+
+@pytest.mark.parametrize("freed", [True, False])
+def test_a_claim_that_first_fit_would_give_a_freed_device_holds_both_until_it_is_seen(freed: bool) -> None:
+    world = booked_on_small(big_and_small() if freed else big_and_small().taken("a", 0))
+
+    holds = landing.first_fit_holds(A, world.awaited[A], world, selectors=Selectors(), steps=STEPS)
+    landed = landing.landed(world, selectors=Selectors(), steps=STEPS)
+
+    assert holds is not freed
+    assert {at: holder.claim for at, holder in landed.taken.items()} == {
+        device(0): "team/c" if freed else "others/claim",
+        device(1): "team/c",
+    }
+
+
+def test_a_pod_whose_gate_is_shut_is_given_nothing_by_kube_scheduler() -> None:
+    builder = big_and_small()
+    builder.pods.append(a_pod("c", schedulingGates=[{"name": names.GATE}]).pod)
+    world = booked_on_small(builder)
+
+    assert world.awaited == {}
+    assert set(landing.landed(world, selectors=Selectors(), steps=STEPS).taken) == {device(1)}
+
+
+def test_pods_of_one_node_are_given_their_devices_in_the_order_of_their_gates() -> None:
+    builder = a_world().node("a", gpus=4)
+    waiting = [a_claim(name, a_request()) for name in ("one", "two")]
+    builder.claims.extend(waiting)
+
+    in_order, swapped = builder.world(planned(waiting, [0, 1])), builder.world(planned(waiting, [1, 0]))
+
+    for world, holds in ((in_order, True), (swapped, False)):
+        assert landing.first_fit_holds(A, world.awaited[A], world, selectors=Selectors(), steps=STEPS) is holds
+        # Who changes places with another takes nothing from anybody else.
+        assert set(landing.landed(world, selectors=Selectors(), steps=STEPS).taken) == {device(0), device(1)}
 
 
 def device(at: int) -> DeviceId:

@@ -27,15 +27,8 @@ GIVEN = {"low-0": ("gpu-1", "16Gi"), "low-1": ("gpu-1", "16Gi"), "high-0": ("gpu
 
 SEEN = [seen for count in range(len(GIVEN) + 1) for seen in itertools.combinations(GIVEN, count)]
 
-ONE_OF_TWO = pytest.mark.xfail(reason="what is planned for low-1 keeps high from landing, so high takes nothing")
-SHIFTED = pytest.mark.xfail(reason="a planned claim is believed to stay on its device, though first fit gives another")
 
-
-@pytest.mark.parametrize(
-    "seen",
-    [pytest.param(seen, marks=ONE_OF_TWO if len(seen) == 1 and "high-0" not in seen else ()) for seen in SEEN],
-    ids=lambda seen: " and ".join(seen) or "nothing",
-)
+@pytest.mark.parametrize("seen", SEEN, ids=lambda seen: " and ".join(seen) or "nothing")
 async def test_what_no_device_has_left_is_promised_to_nobody_whatever_is_seen_first(seen: tuple[str, ...]) -> None:
     """Claims are written when their pods are bound, at the same time: none of their orders is impossible."""
     builder = Shaped(SHARED, SHARED).asking("low", pods=2, **share("16Gi")).asking("high", **share("36Gi"))
@@ -65,7 +58,6 @@ def sized(size: str) -> clusters.Json:
     return {"name": size, **asked["exactly"]}
 
 
-@SHIFTED
 def test_what_is_freed_under_a_granted_claim_is_not_promised_to_others_before_that_is_allocated() -> None:
     """It was granted on the small one while the big one was in use; now that is free, and its own first choice."""
     builder = a_world().node("a", gpus=[{"attributes": {"size": {"string": size}}} for size in ("big", "small")])
