@@ -5,14 +5,15 @@ from typing import Any
 
 import pytest
 
-from tests.controlplane import ControlPlane
+from admission.api import names
+from tests.controlplane import ControlPlane, workloads
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
-from tests.e2e.labs import Lab, of_profile, plain
+from tests.e2e.labs import Lab, of_profile, plain, results_of, share, shared
 from tests.e2e.musters import Muster
 
-DRIVERS = [f"fenced{number}.test" for number in range(1, 17)]
+DRIVERS = [f"fenced{number}.test" for number in range(1, 21)]
 """One for each test, as what a test leaves must not be in the way of the next."""
 
 ROOT = "resource.kubernetes.io/pcieRoot"
@@ -185,3 +186,117 @@ def test_partitions_wait_until_there_are_cards_enough(lab: Lab) -> None:
     cards(lab, "third", 1)
     lab.wait_running_as_planned("three", 3)
     lab.end("three")
+
+
+def submit_pair(lab: Lab, *claims: Manifest) -> list[str]:
+    """Create a gang of pods that are not alike, in this order, each with a claim from its own template."""
+    labels = {names.GANG: "pair", names.GANG_SIZE: str(len(claims))}
+    for template in claims:
+        name = template["metadata"]["name"]
+        lab.namespace.create(template, workloads.pod(name, template=name, labels=labels))
+    return [template["metadata"]["name"] for template in claims]
+
+
+def devices_of(lab: Lab, pod: str) -> list[str]:
+    return sorted(result["device"] for result in results_of(lab.namespace.claim_of(pod)))
+
+
+def sized(memory: str) -> dict[str, Any]:
+    return {"capacity": {"memory": {"value": memory}}}
+
+
+def test_a_gang_that_a_greedy_choice_would_starve_starts(lab: Lab) -> None:
+    """As in kubernetes issue 138765: the first pod would take the only device that the second can use."""
+    a_class(lab)
+    lab.node("one", [{"name": "gpu-0", **sized("80Gi")}, {"name": "gpu-1", **sized("40Gi")}])
+    lab.found()
+    big = f"device.capacity['{lab.driver}'].memory.compareTo(quantity('60Gi')) >= 0"
+
+    pods = submit_pair(
+        lab,
+        workloads.claim_template("any", one_gpu(lab)),
+        workloads.claim_template("big", one_gpu(lab, selectors=[{"cel": {"expression": big}}])),
+    )
+
+    for pod in pods:
+        lab.namespace.bound(pod)
+    assert {pod: devices_of(lab, pod) for pod in pods} == {"any": ["gpu-1"], "big": ["gpu-0"]}
+
+
+def test_devices_are_found_that_no_order_of_first_fits_would_come_to(lab: Lab) -> None:
+    """Whichever pod goes first, kube-scheduler would give it gpu-0, and nothing would be left for the other."""
+    places = [("r0", "c0"), ("r0", "c1"), ("r1", "c0"), ("r2", "c1"), ("r1", "c2")]
+    attributes = ({"root": {"string": root}, "color": {"string": color}} for root, color in places)
+    a_class(lab)
+    lab.node("one", [{"name": f"gpu-{at}", "attributes": own} for at, own in enumerate(attributes)])
+    lab.found()
+
+    pods = submit_pair(
+        lab,
+        *(
+            workloads.claim_template(
+                name, one_gpu(lab, 2), constraints=[{"matchAttribute": f"{lab.driver}/{name}", "requests": ["gpu"]}]
+            )
+            for name in ("root", "color")
+        ),
+    )
+
+    for pod in pods:
+        lab.namespace.bound(pod)
+    assert {pod: devices_of(lab, pod) for pod in pods} == {"root": ["gpu-2", "gpu-4"], "color": ["gpu-1", "gpu-3"]}
+
+
+def test_shares_of_one_device_are_told_apart(lab: Lab) -> None:
+    """10Gi in steps of 4Gi are 12Gi."""
+    lab.node("shared", shared(1))
+    lab.device_class()
+    lab.meter("memory", capacity={"name": "memory"})
+    lab.found()
+
+    lab.submit("three", pods=3, request=share("10Gi", lab.driver))
+
+    lab.wait_running_as_planned("three", 3)
+    given = [results_of(claim) for pod in lab.team.pods("three") for claim in lab.claims_of(pod).values()]
+    assert len({results[0]["shareID"] for results in given}) == 3
+    assert [results[0]["consumedCapacity"] for results in given] == [{"memory": "12Gi"}] * 3
+    lab.wait_used(memory=(0, 36 * 2**30))
+    lab.end("three")
+
+
+def test_a_claim_that_pods_share_is_allocated_once_for_all_of_them(lab: Lab) -> None:
+    lab.node("one", plain(2))
+    a_class(lab)
+    lab.found()
+    labels = {names.GANG: "friends", names.GANG_SIZE: "3"}
+    lab.namespace.create(workloads.claim("common", one_gpu(lab)))
+
+    for number in range(3):
+        lab.namespace.create(workloads.pod(f"friend-{number}", claim="common", labels=labels))
+
+    for number in range(3):
+        lab.namespace.bound(f"friend-{number}")
+    lab.wait_used(gpus=(0, 1))
+    mark = lab.namespace.claim("common")["metadata"]["annotations"][names.PLACEMENT]
+    assert mark.startswith("allocated")
+    for number in range(3):
+        lab.client.delete(f"{lab.namespace.pods}/friend-{number}")
+    lab.wait_used(gpus=(0, 0))
+    assert not results_of(lab.namespace.claim("common"))
+
+
+def test_a_claim_that_no_pod_has_used_is_freed_when_its_pods_are_gone(lab: Lab) -> None:
+    """Kubernetes would leave it allocated for ever: it takes devices back only from claims that were reserved."""
+    lab.node("one", plain(1))
+    a_class(lab)
+    lab.found()
+    lab.muster.end()
+    lab.muster.start(killed_at="gate:1")
+    lab.namespace.create(workloads.claim("unused", one_gpu(lab)), workloads.pod("alone", claim="unused"))
+    eventually(lambda: lab.muster.program.ended, what="the controller is dead")
+    assert results_of(lab.namespace.claim("unused"))
+    lab.client.delete(f"{lab.namespace.pods}/alone")
+
+    lab.muster.start()
+
+    eventually(lambda: not results_of(lab.namespace.claim("unused")), what="its devices are taken back")
+    lab.wait_used(gpus=(0, 0))
