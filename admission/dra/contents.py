@@ -3,12 +3,13 @@
 Nodes with equal contents are equal to everything that a gang asks, so one search answers for all of them.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from admission.api.devices import DeviceId
 from admission.dra.pools import PoolId, Shelf, Soundness
 from admission.dra.releases import Quirks
-from admission.dra.stocks import Amount, CounterId
+from admission.dra.stocks import Amount, CounterId, Draw
 from admission.dra.takings import Share
 from admission.dra.traits import Trait, Traits
 
@@ -43,7 +44,8 @@ class Left:
     """What is left of the counters of one pool. namesake: the place of the first pool of the same name, its own too.
 
     vanished: a device of the pool is in use that no slice describes any more, so nobody knows what it draws. inexact:
-    1.36 adds an amount of it up wrongly.
+    1.36 adds an amount of it up wrongly. draws: what devices of the pool draw, those included that nobody asks for; it
+    only says what is better left whole.
     """
 
     counters: tuple[CounterId, ...]
@@ -51,6 +53,7 @@ class Left:
     namesake: int
     vanished: bool = False
     inexact: bool = False
+    draws: Mapping[DeviceId, Draw] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,9 @@ from admission.dra.traits import Answer
 Marks = Sequence[Hashable]
 """Per device of a node, what tells it from others beside its unit: which other nodes see it."""
 
+Renamed = tuple[tuple[str, str, Amount], ...]
+"""What a device draws: counter set, empty where there is but one; counter; and amount."""
+
 Needs = Mapping[str, Amount]
 """Amounts by family of counters: counters whose names differ only by a number at the end are one family."""
 
@@ -128,12 +131,11 @@ class Decks:
                 for shape, unit in zip(shapes, units, strict=True)
             }
             alive = {shape: draw is None or _is_enough(left, draw) for shape, draw in draws.items()}
+            others = _others(contents.stocks[units[0].stock], units, left, plainly=plainly)
             takeable = sum(alive[shape] and not unit.use.taken for shape, unit in zip(shapes, units, strict=True))
             known = self._cards[key] = _Card(
                 number=len(self._cards),
-                shapes={
-                    shape: (alive[shape], _blocked(shape, draws, alive, left or {})) for shape in sorted(set(shapes))
-                },
+                shapes={shape: (alive[shape], _blocked(draw, others, left or {})) for shape, draw in draws.items()},
                 takeable=takeable,
                 is_used=takeable < len(units),
             )
@@ -169,7 +171,7 @@ def _plainly(units: Sequence[Unit], members: Iterable[int]) -> bool:
     return len({counter_set for at in members for (counter_set, _), _ in units[at].trait.draw or ()}) == 1
 
 
-def _renamed(draw: Draw, *, plainly: bool) -> tuple[tuple[str, str, Amount], ...]:
+def _renamed(draw: Draw, *, plainly: bool) -> Renamed:
     return tuple(("" if plainly else counter_set, name, amount) for (counter_set, name), amount in draw)
 
 
@@ -190,29 +192,28 @@ def _is_free(unit: Unit) -> bool:
     return unit.trait.shared and unit.use.shares
 
 
-def _is_enough(left: Mapping[tuple[str, str], Amount] | None, draw: Iterable[tuple[str, str, Amount]]) -> bool:
+def _is_enough(left: Mapping[tuple[str, str], Amount] | None, draw: Renamed) -> bool:
     return left is not None and all(left.get((set_, name), amount) >= amount for set_, name, amount in draw)
 
 
-def _blocked(
-    shape: int,
-    draws: Mapping[int, tuple[tuple[str, str, Amount], ...] | None],
-    alive: Mapping[int, bool],
-    left: Mapping[tuple[str, str], Amount],
-) -> float:
-    """Return how much of the card can be had no more once such a device is taken: the sizes of what it blocks."""
-    mine = draws[shape]
-    if mine is None or not alive[shape]:
+def _others(
+    stock: Left, units: Sequence[Unit], left: Mapping[tuple[str, str], Amount] | None, *, plainly: bool
+) -> set[Renamed]:
+    """Return what devices of a card draw that could be taken now, also those that nobody asks for."""
+    sets = {counter_set for unit in units for (counter_set, _), _ in unit.trait.draw or ()}
+    draws = (draw for draw in stock.draws.values() if any(counter_set in sets for (counter_set, _), _ in draw))
+    return {draw for draw in (_renamed(draw, plainly=plainly) for draw in draws) if _is_enough(left, draw)}
+
+
+def _blocked(mine: Renamed | None, others: Iterable[Renamed], left: Mapping[tuple[str, str], Amount]) -> float:
+    """Return how much of the card can be had no more once a device is taken: the sizes of what it blocks."""
+    if mine is None or not _is_enough(left, mine):
         return 0.0
     after = {**left, **{(set_, name): left[set_, name] - amount for set_, name, amount in mine if (set_, name) in left}}
-    return sum(
-        _size(draw, left)
-        for other, draw in draws.items()
-        if draw is not None and alive[other] and not _is_enough(after, draw)
-    )
+    return sum(_size(draw, left) for draw in others if not _is_enough(after, draw))
 
 
-def _size(draw: Iterable[tuple[str, str, Amount]], left: Mapping[tuple[str, str], Amount]) -> float:
+def _size(draw: Renamed, left: Mapping[tuple[str, str], Amount]) -> float:
     return sum(float(amount / left[set_, name]) for set_, name, amount in draw if left.get((set_, name)))
 
 

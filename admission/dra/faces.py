@@ -78,6 +78,7 @@ def _stocks(layout: Layout, usage: Usage, world: World) -> tuple[Left, ...]:
             namesake=namesake,
             vanished=pool.id in world.vanished,
             inexact=pool.stock.inexact,
+            draws=pool.stock.draws,
         )
         for pool, namesake in zip(layout.drawn, first, strict=True)
         if pool.stock is not None
