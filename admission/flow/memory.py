@@ -44,6 +44,10 @@ def uid_of(kind: str, key: str) -> Uid:
     return Uid(str(uuid.uuid5(_NAMESPACE, f"{kind}/{key}")))
 
 
+SOMEWHERE = NodeName("(a node of kube-scheduler's choice)")
+"""Where pods run that were only counted."""
+
+
 class Still:
     """The port View of a cluster in which nothing happens."""
 
@@ -252,7 +256,7 @@ class Cluster:
         ready = [(pod, placement) for pod, placement in ready if not (pod.gates or pod.node or pod.finished)]
         devices = following.index_devices(self._rest) if ready else {}
         for pod, placement in ready:
-            node = placement.seats[pod.meta.uid].node
+            node = placement.seats[pod.meta.uid].node or SOMEWHERE
             self._allocate(pod, node, placement.holdings, devices)
             self._pods[pod.meta.uid] = replace(pod, node=node, phase="Running", ready=True)
         return tuple(self._pods[pod.meta.uid] for pod, _ in ready)
@@ -266,12 +270,13 @@ class Cluster:
             if claim is None:
                 continue
             allocation = claim.allocation
-            if allocation is None and claim.meta.uid in holdings:
+            # Of what was only counted, nobody here knows which devices it would be.
+            if allocation is None and claim.meta.uid in holdings and holdings[claim.meta.uid].devices:
                 allocation = _allocation(claim, holdings[claim.meta.uid], node, devices)
             consumers = (*claim.reserved_for, pod.meta.uid)
             self._claims[key] = replace(claim, allocation=allocation, reserved_for=consumers)
         made = extended.claim_of(pod, self._rest.classes)
-        if made is not None and made.meta.uid in holdings:
+        if made is not None and made.meta.uid in holdings and holdings[made.meta.uid].devices:
             allocation = _allocation(made, holdings[made.meta.uid], node, devices)
             claim = replace(made, allocation=allocation, reserved_for=(pod.meta.uid,))
             self._claims[made.meta.key] = replace(claim, meta=_made_for(pod, made.meta))

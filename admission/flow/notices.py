@@ -28,7 +28,9 @@ async def admitted(reports: Reports, group: Group, grant: Grant) -> None:
     """Tell the pods of a gang where they may go."""
     nodes = {planned.uid: planned.node for planned in grant.plan.pods}
     for pod in group.waiting[:MOST]:
-        message = f"gang {group.key} was admitted from queue {group.queue}; this pod goes to node {nodes[pod.meta.uid]}"
+        where = nodes[pod.meta.uid]
+        goes = f"this pod goes to node {where}" if where else "kube-scheduler chooses this pod's node"
+        message = f"gang {group.key} was admitted from queue {group.queue}; {goes}"
         await reports.notify(_about(pod, EventType.NORMAL, "Admitted", message))
     for warning in grant.warnings:
         message = f"gang {group.key} was admitted nevertheless: {warning}"

@@ -15,12 +15,13 @@ Write = Callable[[Pod], Awaitable[None]]
 async def open_gates(desk: Desk, pairs: Iterable[tuple[Pod, NodeName]]) -> None:
     """Open gates, in order on each node and several nodes at a time. What fails is tried again by the next cycle.
 
-    On one node the order counts: kube-scheduler gives devices to whom it sees first.
+    On one node the order counts: kube-scheduler gives devices to whom it sees first. A pod without a node goes where
+    kube-scheduler puts it.
     """
 
     def opener(node: NodeName) -> Write:
         async def open_gate(pod: Pod) -> None:
-            await desk.ports.pods.open_gate(pod, node)
+            await desk.ports.pods.open_gate(pod, node or None)
             desk.opened.add(pod.meta.uid)
 
         return open_gate

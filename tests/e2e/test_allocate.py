@@ -300,3 +300,26 @@ def test_a_claim_that_no_pod_has_used_is_freed_when_its_pods_are_gone(lab: Lab) 
 
     eventually(lambda: not results_of(lab.namespace.claim("unused")), what="its devices are taken back")
     lab.wait_used(gpus=(0, 0))
+
+
+def test_a_gang_that_is_only_counted_goes_where_kube_scheduler_puts_it(
+    control_plane: ControlPlane, muster: Muster, namespace: Namespace
+) -> None:
+    """And starts in part where there is not enough for all of it: who asks for Count asks for that."""
+    lab = Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver="counted.test")
+    lab.node("one", plain(2))
+    a_class(lab)
+    team = lab.found({lab.meters[0]: "4"}, placement="Count")
+    lab.submit("over", pods=5, request=one_gpu(lab))
+    team.wait_held("over", "QuotaExceeded")
+
+    lab.submit("three", pods=3, request=one_gpu(lab))
+
+    lab.wait_used(gpus=(1, 2))
+    assert placement_of(lab, "three") == "Count"
+    assert team.phases("three") == ["Pending", "Running", "Running"]
+    lab.node("two", plain(1))
+    lab.wait_running("three", 3)
+    lab.wait_used(gpus=(0, 3))
+    lab.end("three")
+    lab.clear()
