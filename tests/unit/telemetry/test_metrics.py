@@ -1,3 +1,4 @@
+import gc
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -109,13 +110,15 @@ def test_to_show_a_queue_takes_no_more_steps_where_a_thousand_others_are_shown()
 
 
 def calls(work: Callable[[], None]) -> int:
-    """Count the functions that are called by one."""
+    """Count the functions that are called by one. What the garbage collector would call is not its doing."""
     found: list[str] = []
+    gc.disable()
     sys.setprofile(lambda _frame, event, _argument: found.append(event))
     try:
         work()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return sum(event.endswith("call") for event in found)
 
 
