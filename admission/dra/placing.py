@@ -76,6 +76,7 @@ class Placer:
         self._ask = traits.asks
         self._rooms = Rooms(gang, self.state, traits)
         self._pricing = Pricing(gang, traits)
+        self._prices: dict[tuple[int, tuple[int, ...], int, Signature], tuple[Found, Charge]] = {}
         self._total = [self._all_rooms(kind) for kind in range(len(gang.kinds))]
         self._order = sorted(range(len(gang.kinds)), key=self._scarcity)
         # With one kind of pod and nothing shared, what a node takes in does not depend on the others: where the first
@@ -136,12 +137,21 @@ class Placer:
             ranked, hopeless = self._ranked(kind, open_)
             for _, node, first, signature in ranked:
                 for found in self._ways(kind, open_, first, signature):
-                    charge = self._pricing.of_pod(kind, open_, found.picks, self.state.units_of(signature))
-                    yield _Option(kind, node, found, open_, charge)
+                    yield _Option(kind, node, found, open_, self._price(kind, open_, found, signature))
             if not ranked:
                 self.outcome.stuck = kind
             if hopeless or self._commuting or self._greedy:
                 return
+
+    def _price(self, kind: int, open_: tuple[int, ...], found: Found, signature: Signature) -> Charge:
+        """Return what a pod costs with these devices; of pods that get the same it is counted once."""
+        key = (kind, open_, id(found), signature)
+        known = self._prices.get(key)
+        if known is None:
+            charge = self._pricing.of_pod(kind, open_, found.picks, self.state.units_of(signature))
+            # What was found is kept, so that its identity stays its own.
+            known = self._prices[key] = (found, charge)
+        return known[1]
 
     def _ways(self, kind: int, open_: tuple[int, ...], first: Found, signature: Signature) -> Iterable[Found]:  # noqa: ARG002
         """Return what a pod of the kind may get on such a node: nobody but kube-scheduler chooses."""
@@ -236,12 +246,13 @@ class Placer:
         shown = [spots[place] for place in self.state.shown_spots(option.node)]
         member = len(kind.members) - self._left[option.kind]
         units = self.state.units_of(self.state.signatures[option.node])
+        wanted_here = [kind.wanted[member][at] for at in option.open]
         claims = tuple(
             (
-                kind.wanted[member][at],
-                tuple(self._given(kind.asks[at], pick, shown[pick.at], units[pick.at].trait) for pick in picks),
+                wanted,
+                tuple(self._given(wanted.ask, pick, shown[pick.at], units[pick.at].trait) for pick in picks),
             )
-            for at, picks in zip(option.open, option.found.picks, strict=True)
+            for wanted, picks in zip(wanted_here, option.found.picks, strict=True)
         )
         taken = self.state.take(
             kind, option.node, [t for _, given in claims for one in given if (t := one.taking) is not None]
