@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from admission.api.entries import BudgetShare, Entry, Posted
 from admission.errors import ConflictError, LedgerAwayError
-from admission.flow import spending
+from admission.flow import spending, withdrawing
 from admission.flow.desks import Desk, Facts
 from admission.policy import following, times
 from admission.quota import books
@@ -82,9 +82,8 @@ async def release(desk: Desk, facts: Facts) -> None:
     placements = desk.book.placements.values()
     wanted = following.wanted_claims(placements, facts.sight)
     at, actor = facts.now, desk.actor
-    await record(
-        desk, [following.release(placement, facts.sight, wanted, at=at, actor=actor) for placement in placements]
-    )
+    gone = [following.release(placement, facts.sight, wanted, at=at, actor=actor) for placement in placements]
+    await record(desk, await withdrawing.secured(desk, facts, [entry for entry in gone if entry is not None]))
 
 
 async def record(desk: Desk, entries: Iterable[Entry | None]) -> None:

@@ -6,12 +6,13 @@ from datetime import datetime
 
 from admission.api.entries import BudgetShare, Entry, Seat
 from admission.api.names import GangUid
+from admission.api.queues import PlacementMode
 from admission.api.reasons import Hold, HoldReason
 from admission.errors import BudgetTakenError, LedgerAwayError, Share
 from admission.flow import bookkeeping, notices, placing
 from admission.flow.desks import Desk, Facts
 from admission.flow.placing import Start
-from admission.policy import paying
+from admission.policy import paying, placements
 from admission.policy.deciding import Decision, Grant
 from admission.policy.recognition import Group
 from admission.quota import books
@@ -39,7 +40,9 @@ async def grant(desk: Desk, facts: Facts, decisions: Sequence[Decision], balance
     balances: with the grants promised.
     """
     granted = {d.group.uid: (d.group, d.outcome) for d in decisions if isinstance(d.outcome, Grant)}
-    holds = await _committed(desk, facts, granted, balances)
+    exposed = _exposed(desk, facts, granted, balances)
+    safe = {uid: pair for uid, pair in granted.items() if uid not in exposed}
+    holds = {**exposed, **await _committed(desk, facts, safe, balances)}
 
     placed = [pair for uid, pair in granted.items() if uid not in holds]
     holds |= await placing.place(desk, facts, [_start(desk, group, given) for group, given in placed])
@@ -47,6 +50,23 @@ async def grant(desk: Desk, facts: Facts, decisions: Sequence[Decision], balance
         if group.uid not in holds:
             await notices.admitted(desk.ports.reports, group, given)
     return [replace(d, outcome=holds[d.group.uid]) if d.group.uid in holds else d for d in decisions]
+
+
+def _exposed(desk: Desk, facts: Facts, granted: Granted, balances: Balances | None) -> dict[GangUid, Hold]:
+    """Return what holds gangs that were planned with any devices, of which others may take some by now."""
+    holds: dict[GangUid, Hold] = {}
+    for uid, (group, given) in granted.items():
+        if given.chosen.mode is not PlacementMode.ALLOCATE:
+            continue
+        wanted = placements.asked(group.record, facts.snapshot.queues[group.queue])
+        chosen = placements.mode(wanted, given.plan.holdings, desk.protection)
+        if isinstance(chosen, Hold):
+            holds[uid] = chosen
+        elif chosen.mode is not PlacementMode.ALLOCATE:
+            holds[uid] = Hold(HoldReason.WAITING_FOR_CLAIMS, f"it is planned anew: {chosen.reason}")
+        if uid in holds and balances is not None:
+            balances.give_back(group.queue, given.plan.charge, paying.runtime_of(group))
+    return holds
 
 
 def _start(desk: Desk, group: Group, given: Grant) -> Start:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from admission.api import names
 from admission.api.claims import Claim
-from admission.api.entries import Holding, Placement
+from admission.api.entries import Entry, Holding, Placement
 from admission.api.names import Uid
 from admission.api.reasons import Hold, HoldReason
 from admission.errors import GoneError, MendError, RetryError
@@ -42,6 +42,26 @@ def _revocable(desk: Desk, facts: Facts, holdings: Iterable[Holding]) -> Iterato
         ours = any(desk.protection.of(given.device.driver).by is not None for given in holding.devices)
         if ours or claim.allocation is not None or names.PLACEMENT in claim.meta.annotations:
             yield claim
+
+
+async def secured(desk: Desk, facts: Facts, releases: Sequence[Entry]) -> list[Entry]:
+    """Return the releases of which nothing that is still under way can give a claim devices that count as free then.
+
+    It is so at once where claims are gone, or had devices and lost them. The others are left for the next cycle.
+    """
+    planned = {entry.key: list(_revocable(desk, facts, _planned(desk, entry))) for entry in releases}
+    claims = {claim.meta.uid: claim for found in planned.values() for claim in found}
+    failed = {claim.meta.uid for claim, _ in await deallocate(desk, [*claims.values()])} if claims else set()
+    return [entry for entry in releases if failed.isdisjoint(claim.meta.uid for claim in planned[entry.key])]
+
+
+def _planned(desk: Desk, entry: Entry) -> Iterator[Holding]:
+    """Yield what an entry gives back that was never seen allocated."""
+    placement = desk.book.placements[entry.gang_uid]
+    for uid in entry.closes:
+        holding = placement.holdings.get(uid)
+        if holding is not None and not holding.settled:
+            yield holding
 
 
 async def deallocate(desk: Desk, claims: Sequence[Claim]) -> list[tuple[Claim, Exception]]:

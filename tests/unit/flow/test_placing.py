@@ -16,6 +16,7 @@ from admission.api.reasons import HoldReason
 from admission.api.snapshot import Snapshot
 from admission.errors import ConflictError, ForbiddenError, GoneError, RetryError
 from admission.flow import cycle, memory
+from admission.policy.protection import Barriers
 from tests.builders import NOON, ClusterBuilder, a_cluster, claim_manifest
 from tests.unit.flow.fences import (
     GPUS,
@@ -278,6 +279,61 @@ async def test_what_the_view_does_not_show_yet_is_not_given_to_anybody_else() ->
     assert len(first) == 1
     assert len(cluster.devices()) == 1
     assert cluster.done("allocate") != []
+
+
+async def test_what_is_given_back_before_it_was_written_cannot_be_written_any_more() -> None:
+    """A leader died while it wrote; the pods went away, the claim did not; then the write arrives."""
+    builder = a_cluster().node("a", gpus=1).queue("q", gpus=8).pod("one", gpus=0)
+    cluster, ledger = with_named_claim(builder, "one"), memory.Ledger()
+    seen = cluster.snapshot().claims["team/S"]
+    cluster.fails["allocate S"] = RetryError("the answer never came")
+    await cycle.run(a_desk(cluster, ledger), NOON)
+    cluster.remove_pod("one")
+
+    cluster.fails.clear()
+    await ledger.fence(2)
+    await cycle.run(a_desk(cluster, ledger, epoch=2), NOON + SECOND)
+
+    assert ledger.book.usage() == {}
+    given = {"request": "gpus", "driver": "gpu.example.com", "pool": "a", "device": "gpu-0"}
+    with pytest.raises(ConflictError):
+        await cluster.allocate(seen, {"devices": {"results": [given]}})
+
+
+async def test_nothing_is_given_back_that_could_still_be_written() -> None:
+    builder = a_cluster().node("a", gpus=1).queue("q", gpus=8).pod("one", gpus=0)
+    cluster, ledger = with_named_claim(builder, "one"), memory.Ledger()
+    cluster.fails = {f"{what} S": RetryError("busy") for what in ("allocate", "deallocate")}
+    desk = a_desk(cluster, ledger)
+    await cycle.run(desk, NOON)
+    cluster.remove_pod("one")
+
+    await cycle.run(desk, NOON + SECOND)
+    assert ledger.book.usage()[Q][GPUS] == (1, 0)
+    cluster.fails.clear()
+    await cycle.run(desk, NOON + MINUTE)
+    assert ledger.book.usage() == {}
+
+
+async def test_a_gang_planned_with_any_devices_is_not_reserved_once_its_fence_has_fallen() -> None:
+    class Falling(memory.Fences):
+        """A fence that is there when it is asked for first, and not a second time."""
+
+        def seen(self) -> Barriers:
+            before, self.barriers = self.barriers, Barriers()
+            return before
+
+    cluster, ledger = Cluster(a_gang()), memory.Ledger()
+    desk = a_desk(cluster, ledger)
+    desk.ports = replace(desk.ports, fences=Falling(fence()))
+
+    hold = report(await cycle.run(desk, NOON)).hold
+    assert hold is not None
+    assert "planned anew" in hold.message
+    assert kinds(ledger) == []
+
+    assert report(await cycle.run(desk, NOON + SECOND)).placement == "Pin"
+    everything_runs(cluster, ledger, 3)
 
 
 async def test_late_pods_of_a_gang_that_runs_are_taken_back_without_it() -> None:
