@@ -6,9 +6,10 @@ tightly: first what is in use already, then cards by how much of them is, and of
 most to others.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from admission.dra.asking import Ask, ClaimAsk
 from admission.dra.contents import Contents, Left, Unit, Units
 from admission.dra.stocks import Amount, Draw
 from admission.dra.traits import Answer
@@ -47,13 +48,8 @@ class Deck:
         """Return what a device for an ask draws of every family at least."""
         known = self._least.get(ask)
         if known is None:
-            rows = [
-                _by_family(unit.trait.draw or ()) if unit.stock >= 0 and not unit.trait.shared else {}
-                for unit, live in zip(self.units, self.live, strict=True)
-                if live and unit.trait.answers[ask] is Answer.YES
-            ]
-            families = set.intersection(*(set(row) for row in rows)) if rows else set()
-            known = self._least[ask] = {name: min(row[name] for row in rows) for name in sorted(families)}
+            live = (unit for unit, alive in zip(self.units, self.live, strict=True) if alive)
+            known = self._least[ask] = least_of(live, ask)
         return known
 
 
@@ -116,7 +112,7 @@ class Decks:
             sorts=tuple(sorts[at] for at in places),
             live=tuple(live[at] for at in places),
             takeable=sum(live),
-            left=_left(contents.stocks),
+            left=left_of(contents.stocks),
         )
 
     def _card(self, contents: Contents, members: Sequence[int], told: Marks, *, plainly: bool) -> _Card:
@@ -217,18 +213,45 @@ def _size(draw: Renamed, left: Mapping[tuple[str, str], Amount]) -> float:
     return sum(float(amount / left[set_, name]) for set_, name, amount in draw if left.get((set_, name)))
 
 
-def _left(stocks: Iterable[Left]) -> Needs:
+def least_of(units: Iterable[Unit], ask: int) -> Needs:
+    """Return what each of these devices that does for an ask draws of every family at least."""
+    rows = [
+        by_family(unit.trait.draw or ()) if unit.stock >= 0 and not unit.trait.shared else {}
+        for unit in units
+        if unit.trait.answers[ask] is Answer.YES
+    ]
+    families = set.intersection(*(set(row) for row in rows)) if rows else set()
+    return {name: min(row[name] for row in rows) for name in sorted(families)}
+
+
+def needs_of(claims: Iterable[ClaimAsk], least: Callable[[Ask], Needs]) -> dict[str, Amount]:
+    """Return what claims draw of every family together at least, whatever they get. least: for a device of an ask."""
+    total: dict[str, Amount] = {}
+    for request in (request for claim in claims for request in claim.requests):
+        ways = [
+            {name: amount * option.count for name, amount in least(option.ask).items()}
+            for option in request.options
+            if option.plain
+        ]
+        if len(ways) == len(request.options):
+            for name in set.intersection(*map(set, ways)):
+                total[name] = total.get(name, 0) + min(way[name] for way in ways)
+    return total
+
+
+def left_of(stocks: Iterable[Left]) -> Needs:
     """Return what is left of counters in all pools together, by family."""
     total: dict[str, Amount] = {}
     for stock in stocks:
         if not stock.vanished and all(amount >= 0 for amount in stock.available):
             pairs = tuple(zip(stock.counters, stock.available, strict=True))
-            for name, amount in _by_family(pairs).items():
+            for name, amount in by_family(pairs).items():
                 total[name] = total.get(name, 0) + amount
     return total
 
 
-def _by_family(draw: Draw) -> dict[str, Amount]:
+def by_family(draw: Draw) -> dict[str, Amount]:
+    """Return what is drawn of every family of counters."""
     total: dict[str, Amount] = {}
     for (_, name), amount in draw:
         family = name.rstrip("0123456789")

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from admission.api.gangs import Charge
-from admission.dra import rules
+from admission.dra import decks, rules
 from admission.dra.asking import ClaimAsk, Option
 from admission.dra.contents import Units
 from admission.dra.decks import Deck
@@ -17,7 +17,6 @@ from admission.dra.found import Budget, Found, Pick, Why
 from admission.dra.releases import MENDED, Profile
 from admission.dra.searching import Search
 from admission.dra.stepping import Answered, Halt, Step, run, runs
-from admission.dra.stocks import Amount
 from admission.dra.traits import Answer
 
 Priced = Callable[[ClaimAsk, Sequence[Pick]], Charge]
@@ -108,18 +107,9 @@ class Joint(Search):
         """Return whether all claims together draw more of counters than is left, whatever they get."""
         if not self._deck.left:
             return False
-        total: dict[str, Amount] = {}
-        for c, claim in enumerate(self._claims):
-            for r, request in enumerate(claim.requests):
-                ways = [
-                    {name: amount * option.count for name, amount in self._deck.least(self._asks[c][r][o]).items()}
-                    for o, option in enumerate(request.options)
-                    if option.plain
-                ]
-                if len(ways) == len(request.options):
-                    for name in set.intersection(*map(set, ways)):
-                        total[name] = total.get(name, 0) + min(way[name] for way in ways)
-        return any(amount > self._deck.left[name] for name, amount in total.items())
+        asks = self._traits.asks
+        needed = decks.needs_of(self._claims, lambda ask: self._deck.least(asks[ask]))
+        return any(amount > self._deck.left.get(name, 0) for name, amount in needed.items())
 
     def _may_have(self, c: int, r: int, o: int, at: int) -> bool:
         ask, trait = self._asks[c][r][o], self._units[at].trait

@@ -61,7 +61,8 @@ class Packer:
         self._budget = budget
         self._affordable = affordable
         self._pricing = Pricing(gang, traits)
-        rooms, kinds = Rooms(gang, state, traits, stops=False), range(len(gang.kinds))
+        rooms = self._rooms = Rooms(gang, state, traits, stops=False)
+        kinds = range(len(gang.kinds))
         total = [sum(rooms.of(kind, s) * len(nodes) for s, nodes in state.groups.items()) for kind in kinds]
         order = sorted(kinds, key=lambda kind: (total[kind], -gang.kinds[kind].devices, kind))
         self._hosting = Hosting(gang, state, world.profile, budget, order=order, pricing=self._pricing)
@@ -77,7 +78,7 @@ class Packer:
 
     def run(self) -> Outcome:
         """Search without regard to quota first, since that is mostly enough. Raises StepsEndedError."""
-        chosen = self._search(plans.anything)
+        chosen = None if self._rooms.are_drained() else self._search(plans.anything)
         if chosen is None:
             return self.outcome
         shortfall = self._affordable(metering.added(offer.charge for offer in self._priced(chosen)))

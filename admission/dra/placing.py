@@ -93,7 +93,7 @@ class Placer:
 
     def run(self) -> Outcome:
         """Search. Raises StepsEndedError."""
-        if self._is_dead():
+        if self._is_dead() or (not self._greedy and self._rooms.are_drained()):
             return self.outcome
         stack = [self._options()]
         while stack:

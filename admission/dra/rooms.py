@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
-from admission.dra import boards
+from admission.dra import boards, decks
+from admission.dra.contents import Unit
 from admission.dra.demands import Gang, PodKind
 from admission.dra.states import Signature, State
+from admission.dra.stocks import Amount
 from admission.dra.traits import Answer, Traits
 
 
@@ -70,6 +72,30 @@ class Rooms:
             max(0, min((option.count if option.plain else 0 for option in request.options), default=0))
             for request in requests
         )
+
+    def are_drained(self) -> bool:
+        """Return whether the gang draws more of shared counters than all nodes together have left, whatever it gets.
+
+        Only devices that one node sees are counted: where there are others nothing is said.
+        """
+        groups = self._state.groups
+        if not any(signature.contents.stocks for signature in groups):
+            return False
+        if not all(layout.fixed for layout in self._state.layouts):
+            return False
+        left: dict[str, Amount] = {}
+        units: dict[int, Unit] = {}
+        for signature, nodes in groups.items():
+            units |= dict(zip(signature.contents.units, self._state.units_of(signature), strict=True))
+            for name, amount in decks.left_of(signature.contents.stocks).items():
+                left[name] = left.get(name, 0) + amount * len(nodes)
+        least = {ask: decks.least_of(units.values(), number) for ask, number in self._ask.items()}
+        needed: dict[str, Amount] = {}
+        for kind in self._gang.kinds:
+            own = (wanted.ask for wanted in kind.wanted[0] if wanted.shared is None)
+            for name, amount in decks.needs_of(own, least.__getitem__).items():
+                needed[name] = needed.get(name, 0) + amount * len(kind.members)
+        return any(amount > left.get(name, 0) for name, amount in needed.items())
 
     def _counted_rooms(self, kind: int, signature: Signature) -> int:
         if kind not in signature.kinds:

@@ -159,7 +159,17 @@ def _more_than_half() -> Scene:
 
 
 def _one_partition_too_many() -> Scene:
-    """Eight cards on a node: eight partitions of 4g, eight of 3g and one of 1g, for which no slice is left."""
+    """16 cards: ten with a 4g take one 2g each, the others three. One more leaves slices free, but in no one place."""
+
+    def gang() -> list[PodDemand]:
+        sizes = [("4g", 10), ("2g", 29)]
+        return [pod for size, count in sizes for pod in _gang(count, _request(1, _profile(size)), name=size)]
+
+    return Scene(_world([_cards(4)] * 4), gang)
+
+
+def _one_slice_too_few() -> Scene:
+    """16 cards: 4g and 3g on each take all compute, and leave memory for a 1g."""
 
     def gang() -> list[PodDemand]:
         sizes = [("4g", 16), ("3g", 16), ("1g", 1)]
@@ -178,6 +188,7 @@ HARD = {
     "5 and 4 of 8, one too many": _odd_one_out,
     "13 times more than half of 12 nodes": _more_than_half,
     "one partition too many": _one_partition_too_many,
+    "one slice too few": _one_slice_too_few,
     "3 of one NUMA node, one too many": _numa,
 }
 

@@ -216,3 +216,12 @@ def test_a_gang_waits_for_the_domain_that_would_take_it_were_nothing_in_use() ->
     assert "others/c" in found.message
     unlabelled = refused(plan(builder, *pods, topology=Topology(label="example.com/zone")))
     assert unlabelled.message == "no node where a pod of the gang may go has the label example.com/zone"
+
+
+@pytest.mark.parametrize("choice", list(Choice))
+def test_counters_that_are_too_few_for_all_together_need_no_search(choice: Choice) -> None:
+    """56 slices of compute on eight cards: 8 of 4g and 8 of 3g take all; there is memory left for a 1g."""
+    names = [f"p-{at}" for at in range(8)]
+    pods = [*wanting("4g", *names), *wanting("3g", *(f"q-{name}" for name in names)), *wanting("1g", "r")]
+
+    assert refused(plan(cards(8), *pods, choice=choice, steps=50)).kind is Kind.INFEASIBLE

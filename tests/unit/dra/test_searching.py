@@ -55,12 +55,12 @@ def test_a_state_from_which_all_was_tried_is_not_tried_again() -> None:
 
 
 def uneven() -> WorldBuilder:
-    """24 devices, each of which draws another amount from a counter that is enough for 11 of them."""
+    """24 devices, each of which draws another amount from a counter: enough for 11, and nearly for the smallest 12."""
     gpus = [
         {"consumesCounters": [{"counterSet": "card", "counters": {"slices": {"value": str(1_000 + at)}}}]}
         for at in range(24)
     ]
-    sets = [{"name": "card", "counters": {"slices": {"value": "11900"}}}]
+    sets = [{"name": "card", "counters": {"slices": {"value": "12050"}}}]
     world = a_world().node("n").slice("n", gpus, count=2, nodeName="n")
     return world.slice("n-sets", [], pool="n", count=2, nodeName="n", sharedCounters=sets)
 
