@@ -46,10 +46,10 @@ def test_patterns_take_linear_time() -> None:
     assert asking.ask(f'"{"a" * 5000}b".matches("^(a+)+$")') is False
 
 
-def binds(count: int, value: Callable[[str], str], end: Callable[[str], str]) -> str:
+def binds(count: int, value: Callable[[str], str], end: Callable[[str], str], first: str = "[1]") -> str:
     """Write bindings of which each uses the one before it."""
     opened = "".join(f"cel.bind(x{n + 1}, {value(f'x{n}')}, " for n in range(count))
-    return f"cel.bind(x0, [1], {opened}{end(f'x{count}')}{')' * (count + 1)}"
+    return f"cel.bind(x0, {first}, {opened}{end(f'x{count}')}{')' * (count + 1)}"
 
 
 TWICE: dict[str, Callable[[str], str]] = {
@@ -75,6 +75,12 @@ def test_a_list_that_holds_another_twice_thirty_times_over_is_not_walked(
     """The bound is far below 2^30 as it is; a tenth of it is met in a tenth of the time."""
     monkeypatch.setattr(budgets, "MAX_SIZE", 100_000)
     text = binds(30, lambda x: f"dyn([dyn({x}), dyn({x})])", end)
+
+    assert asking.ask(text) == str(budgets.exceeded())
+
+
+def test_lists_of_nothing_are_not_flattened_without_end() -> None:
+    text = binds(30, lambda x: f"dyn([dyn({x}), dyn({x})])", lambda x: f"{x}.flatten(100).size() == 0", first="dyn([])")
 
     assert asking.ask(text) == str(budgets.exceeded())
 

@@ -22,15 +22,26 @@ def _slice(elements: tuple[Any, ...], start: int, end: int) -> tuple[Any, ...]:
 
 
 def _flatten(elements: tuple[Any, ...], depth: int = 1) -> tuple[Any, ...]:
+    """Put the elements of lists in the place of the lists, so many levels deep.
+
+    All that is looked at counts, not the result alone: a short text can write 2^30 lists with nothing in them.
+    """
     if depth < 0:
         raise failures.EvaluationError("level must be non-negative")
     result: list[Any] = []
-    for element in elements:
-        if type(element) is tuple and depth:
-            result.extend(_flatten(element, depth - 1))
-        else:
+    turns = 0
+    walks = [iter(elements)]
+    while walks:
+        for element in walks[-1]:
+            turns += 1
+            if turns > budgets.MAX_SIZE:
+                raise budgets.exceeded()
+            if type(element) is tuple and len(walks) <= depth:
+                walks.append(iter(element))
+                break
             result.append(element)
-        budgets.check_size(len(result))
+        else:
+            walks.pop()
     return tuple(result)
 
 
