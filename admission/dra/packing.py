@@ -208,7 +208,7 @@ class Packer:
         asks = self._traits.asks
         options = [wanted.ask.requests[pick.request].options[pick.option] for pick in picks]
         return tuple(
-            placed.given(option, spots[shown[pick.at]], units[pick.at].trait, asks[option.ask])
+            placed.given(option, spots[shown[pick.at]], units[pick.at].trait, asks)
             for option, pick in zip(options, picks, strict=True)
         )
 

@@ -1,9 +1,10 @@
 """Where the search over pods and nodes has put them, and what it met."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from admission.api.names import NodeName
-from admission.dra.asking import Option, Refusal
+from admission.dra.asking import Ask, Option, Refusal
 from admission.dra.demands import Wanted
 from admission.dra.plans import Shortfall
 from admission.dra.pools import Spot
@@ -21,9 +22,11 @@ class Placed:
     claims: tuple[tuple[Wanted, tuple[Given, ...]], ...]
 
 
-def given(option: Option, spot: Spot, trait: Trait, ask: int) -> Given:
-    """Return a device that a search has found. ask: the number of what the option asks for."""
-    return Given(option, spot, shared=trait.shared, consumed=trait.consumed(ask))
+def given(option: Option, spot: Spot, trait: Trait, asks: Mapping[Ask, int]) -> Given:
+    """Return a device that a search has found. asks: the numbers of what options ask for."""
+    if not trait.shared:
+        return Given(option, spot)
+    return Given(option, spot, shared=True, consumed=trait.consumed(asks[option.ask]))
 
 
 @dataclass(slots=True)

@@ -276,7 +276,7 @@ class Placer:
 
     def _given(self, claim: ClaimAsk, pick: Pick, spot: Spot, trait: Trait) -> Given:
         option = claim.requests[pick.request].options[pick.option]
-        return placed.given(option, spot, trait, self._ask[option.ask])
+        return placed.given(option, spot, trait, self._ask)
 
     def _take_back(self) -> None:
         for undo in self._undo.pop():

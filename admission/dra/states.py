@@ -135,9 +135,10 @@ class State:
         """Take devices, shares and resources; return what gives them back."""
         given = tuple(taken)
         touched = {node}
-        for taking in given:
+        devices = {(taking.device.driver, taking.device.pool): taking.device for taking in given}
+        for device in devices.values():
             # A pool of one node is seen by that one only, unless the gang may not go there.
-            touched.update(self._numbers[name] for name in self._board.nodes_of(taking.device) if name in self._numbers)
+            touched.update(self._numbers[name] for name in self._board.nodes_of(device) if name in self._numbers)
         before = {at: self._faces[at] for at in touched}
         self._usage.add(given)
         self._add(node, kind, -1)
