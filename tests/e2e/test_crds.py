@@ -11,6 +11,7 @@ import yaml
 from admission.api.schemas import definitions
 from tests.controlplane import ApiError, ControlPlane
 from tests.controlplane.namespaces import Namespace
+from tests.controlplane.observing import eventually
 from tests.unit import crds
 from tests.unit.crds import a_budget, a_gang, a_meter, a_policy, a_queue, a_quota
 
@@ -27,7 +28,18 @@ def cluster(control_plane: ControlPlane) -> ControlPlane:
     """Return the control plane with the CRDs of config/crds installed."""
     kubectl(control_plane, "apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
     kubectl(control_plane, "wait", "--for=condition=Established", "--timeout=30s", *crd_names())
+    # Established is not yet served, and what is served is explained a moment later.
+    eventually(
+        lambda: all(is_explained(control_plane, plural) for plural in DEFINITIONS), what="the CRDs are explained"
+    )
     return control_plane
+
+
+def is_explained(cluster: ControlPlane, plural: str) -> bool:
+    try:
+        return "FIELDS" in kubectl(cluster, "explain", plural).stdout
+    except subprocess.CalledProcessError:
+        return False
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Random gangs on a real control plane whose Muster and API server are killed, and whose devices others want as well.
 
-`GANGS=200 pytest tests/e2e/test_gangs_under_fire.py` runs longer; `SEED` repeats what a failure names.
+`GANGS=200 pytest tests/e2e/test_muster_under_fire.py` runs longer; `SEED` repeats what a failure names.
 """
 
 import os
