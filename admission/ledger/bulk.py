@@ -124,7 +124,7 @@ def _insertion(table: Table, dialect: str) -> str:
 @cache
 def _insertion_from_json(table: Table) -> str:
     names = ", ".join(f'"{column.name}"' for column in table.columns)
-    values = ", ".join(f"value ->> {number}" for number in range(len(table.columns)))
+    values = ", ".join(f"json_extract(value, '$[{number}]')" for number in range(len(table.columns)))
     return f"INSERT INTO {table.name} ({names}) SELECT {values} FROM json_each(?)"  # noqa: S608 - our names
 
 

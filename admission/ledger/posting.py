@@ -1,8 +1,9 @@
 """Writing entries: chain, postings and projections, in one SQL transaction that the caller commits.
 
-Every writer of a cluster first moves the head of its chain by a conditional UPDATE. Who wins holds the head's row until
-the commit, so what follows needs no lock of its own; who loses sees no row changed, and starts again. However many the
-entries are, the statements are the same few, since most of the time of a short one is spent on the way.
+Every writer of a cluster moves the head of its chain by a conditional UPDATE before it writes anything else. Who wins
+holds the head's row until the commit, so nothing else needs a lock; who loses sees no row changed, and starts again.
+What was read before that is of the same books, or the UPDATE would have failed. However many the entries are, the
+statements are the same few, since most of the time of a short one is spent on the way.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.api.entries import Entry, Kind, Posted
-from admission.errors import ClockError, DeposedError, PageError
+from admission.errors import ClockError, DeposedError, LedgerCorruptError, PageError
 from admission.ledger import bulk, hashing, parts, reading
 from admission.ledger.hashing import Line, Said
 from admission.ledger.overlapping import meanwhile
@@ -57,13 +58,18 @@ async def post_all(connection: AsyncConnection, cluster: str, entries: Sequence[
     new = _new(entries, known)
     if not new:
         return _posted(entries, known, ())
-    async with meanwhile(parts.read(connection, cluster, new)) as read:
-        links = _linked(head, new, epoch=epoch)
-    before = read.result()
+    try:
+        async with meanwhile(parts.read(connection, cluster, new)) as read:
+            links = _linked(head, new, epoch=epoch)
+    except LedgerCorruptError as error:
+        if await reading.head(connection, cluster) != head:  # another writer came in the middle of what was read
+            raise OvertakenError from error
+        raise
 
     await _move(connection, head, {"sequence": links[-1].sequence, "digest": links[-1].digest, "epoch": epoch})
     await _add_transactions(connection, cluster, links, epoch=epoch)
     async with meanwhile(_add_lines(connection, cluster, links)):
+        before = read.result()
         after = _applied(before, new)
         _check_times(latest, new)
         rows = parts.rows(cluster, new, before=before, after=after)

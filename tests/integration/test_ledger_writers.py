@@ -5,12 +5,13 @@ import sqlite3
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from admission.errors import DeposedError, LedgerAwayError
+from admission.errors import DeposedError, LedgerAwayError, LedgerCorruptError
 from admission.ledger import ledger as ledgers_
-from admission.ledger import posting, sessions
+from admission.ledger import parts, posting, sessions
 from admission.ledger.ledger import SqlLedger
 from admission.quota.books import Book
 from tests.integration.ledgers import CLUSTER, ON_SQLITE, a_gang, a_grant, file_of
@@ -45,6 +46,43 @@ async def test_the_first_fence_needs_no_earlier_row(ledger: SqlLedger) -> None:
     with pytest.raises(DeposedError):
         await ledger.post(a_grant(), epoch=8)
     assert (await ledger.verify()).ok
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)  # SQLite lets nobody write meanwhile
+async def test_books_that_change_while_they_are_read_are_read_again(
+    url: str, ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts of two states do not fit together, and look like a ledger that is damaged."""
+    await ledger.post(a_grant(), epoch=1)
+    read = parts.read
+    torn: list[bool] = []
+
+    async def read_in_parts(*words: Any) -> Book:
+        if not torn:
+            torn.append(True)
+            async with SqlLedger.open(url, CLUSTER) as other:
+                monkeypatch.setattr(parts, "read", read)
+                await other.post(a_gang("other"), epoch=1)
+            raise LedgerCorruptError("the holding of a gang that is not there")
+        return await read(*words)
+
+    monkeypatch.setattr(parts, "read", read_in_parts)
+    posted = await ledger.post(a_gang(), epoch=1)
+
+    assert torn
+    assert posted.sequence == 3
+    assert (await ledger.verify()).ok
+
+
+async def test_books_that_are_damaged_are_not_read_again(ledger: SqlLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+    await ledger.post(a_grant(), epoch=1)
+
+    async def damaged(*_: Any) -> Book:
+        raise LedgerCorruptError("the holding of a gang that is not there")
+
+    monkeypatch.setattr(parts, "read", damaged)
+    with pytest.raises(LedgerCorruptError, match="the holding of a gang"):
+        await ledger.post(a_gang(), epoch=1)
 
 
 POSTER = """
