@@ -33,9 +33,6 @@ IN_FLIGHT = 64
 
 CONNECT_SECONDS = 5.0
 
-READ_BYTES = 2**21
-"""Buffered of an answer: more than an object may have, so that the event of a watch is never waited for in parts."""
-
 
 class PatchKind(StrEnum):
     """Content types of PATCH."""
@@ -114,7 +111,6 @@ class Connection:
             self._client = library.ApiClient(configuration)
         except OSError as error:
             raise MendError(f"cannot use the certificates of the kubeconfig: {error}") from error
-        _forget_environment(self._client.rest_client)
         return self
 
     async def __aexit__(
@@ -295,17 +291,6 @@ class Connection:
         if self._client is None:
             raise RuntimeError("the connection is used outside `async with`")
         return self._client
-
-
-def _forget_environment(client: Any) -> None:
-    """Have a REST client use a session that does not look into the environment.
-
-    The library's reads ~/.netrc and looks for a proxy before every request, each in a thread: two thirds of a short
-    request's processor time. `credentials` has found the proxy, and a password from .netrc is no way to be known here.
-    """
-    session = client.pool_manager
-    client.pool_manager = aiohttp.ClientSession(connector=session.connector, read_bufsize=READ_BYTES)
-    session.detach()
 
 
 def _retry_after(answer: aiohttp.ClientResponse) -> float | None:

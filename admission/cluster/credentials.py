@@ -2,11 +2,9 @@
 
 import asyncio
 import os
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from admission.cluster import library
 from admission.errors import MendError
@@ -46,16 +44,7 @@ async def _load(place: Place) -> Any:
         raise MendError(
             f"cannot read credentials from {where}: {type(error).__name__}: {error}; mend or replace it"
         ) from error
-    configuration.proxy = configuration.proxy or _proxy(configuration.host)
     return configuration
-
-
-def _proxy(server: str) -> str | None:
-    """Return the proxy that HTTP_PROXY or HTTPS_PROXY names for the server, unless NO_PROXY excepts it."""
-    url = urlsplit(server)
-    if not url.hostname or urllib.request.proxy_bypass(url.hostname):
-        return None
-    return urllib.request.getproxies().get(url.scheme)
 
 
 def _source(place: Place) -> str | None:
