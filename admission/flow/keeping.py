@@ -4,13 +4,13 @@ It comes before anything is granted, so that a queue that is deleted afterwards 
 under the next leader. One that cannot be kept is used nevertheless: `policy.lingering` says what that means.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from admission.api.meta import Meta
 from admission.api.names import QueueName
 from admission.errors import GoneError, MendError, RetryError
 from admission.flow.desks import Desk, Facts
+from admission.flow.writing import several
 from admission.policy import lingering
 
 Write = Callable[[Meta], Awaitable[None]]
@@ -35,19 +35,15 @@ async def let_go(desk: Desk, facts: Facts) -> None:
 
 async def _each(desk: Desk, write: Write, queues: Iterable[Meta]) -> set[str]:
     """Write to every queue, `writes` at a time; return the names of those for which it may succeed later."""
-    limit = asyncio.Semaphore(desk.writes)
     failed: set[str] = set()
 
     async def run(queue: Meta) -> None:
-        async with limit:
-            try:
-                await write(queue)
-            except RetryError:
-                failed.add(queue.name)
-            except (GoneError, MendError):
-                return
+        try:
+            await write(queue)
+        except RetryError:
+            failed.add(queue.name)
+        except (GoneError, MendError):
+            return
 
-    async with asyncio.TaskGroup() as tasks:
-        for queue in queues:
-            tasks.create_task(run(queue), name=f"keep queue {queue.name}")
+    await several(desk, queues, run)
     return failed

@@ -134,22 +134,18 @@ async def _allocate(desk: Desk, facts: Facts, works: Sequence[_Work]) -> None:
         return
     world = await asyncio.to_thread(_world, desk, facts)
     writes = await asyncio.to_thread(_writes, works, world, desk.selectors)
-    limit = asyncio.Semaphore(desk.writes)
 
     async def allocate(write: _Write) -> None:
-        async with limit:
-            if all(work.errors for work in write.works):
-                return
-            try:
-                written = await desk.ports.claims.allocate(write.claim, _written(write.result, facts.now))
-                desk.assumed.note(written)
-            except (RetryError, MendError, GoneError) as error:
-                for work in write.works:
-                    work.errors.append(error)
+        if all(work.errors for work in write.works):
+            return
+        try:
+            written = await desk.ports.claims.allocate(write.claim, _written(write.result, facts.now))
+            desk.assumed.note(written)
+        except (RetryError, MendError, GoneError) as error:
+            for work in write.works:
+                work.errors.append(error)
 
-    async with asyncio.TaskGroup() as tasks:
-        for write in writes:
-            tasks.create_task(allocate(write), name=f"allocate {write.claim.meta.key}")
+    await writing.several(desk, writes, allocate)
 
 
 def _world(desk: Desk, facts: Facts) -> World:

@@ -4,7 +4,6 @@ Muster gives a claim its devices before any pod uses it, and Kubernetes takes th
 what Muster gave in vain it has to take back itself, and what a leader has left behind that died or was deposed.
 """
 
-import asyncio
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -15,6 +14,7 @@ from admission.api.names import Uid
 from admission.api.reasons import Hold, HoldReason
 from admission.errors import GoneError, MendError, RetryError
 from admission.flow.desks import Desk, Facts
+from admission.flow.writing import several
 from admission.policy import following
 from admission.policy.following import Sight
 from admission.policy.recognition import Group
@@ -66,21 +66,17 @@ def _planned(desk: Desk, entry: Entry) -> Iterator[Holding]:
 
 async def deallocate(desk: Desk, claims: Sequence[Claim]) -> list[tuple[Claim, Exception]]:
     """Take devices back from several claims at a time; return those for which it failed, and has to be tried again."""
-    limit = asyncio.Semaphore(desk.writes)
     failed: list[tuple[Claim, Exception]] = []
 
     async def take_back(claim: Claim) -> None:
-        async with limit:
-            try:
-                desk.assumed.note(await desk.ports.claims.deallocate(claim))
-            except GoneError:
-                return
-            except (RetryError, MendError) as error:
-                failed.append((claim, error))
+        try:
+            desk.assumed.note(await desk.ports.claims.deallocate(claim))
+        except GoneError:
+            return
+        except (RetryError, MendError) as error:
+            failed.append((claim, error))
 
-    async with asyncio.TaskGroup() as tasks:
-        for claim in claims:
-            tasks.create_task(take_back(claim), name=f"deallocate {claim.meta.key}")
+    await several(desk, claims, take_back)
     return failed
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
 
 from admission.api.names import NodeName
 from admission.api.pods import Pod
@@ -9,7 +10,22 @@ from admission.errors import GoneError, MendError, RetryError
 from admission.flow import notices
 from admission.flow.desks import Desk
 
+T = TypeVar("T")
+
 Write = Callable[[Pod], Awaitable[None]]
+
+
+async def several(desk: Desk, items: Iterable[T], write: Callable[[T], Awaitable[None]]) -> None:
+    """Write every item, at most `writes` of them at a time."""
+    limit = asyncio.Semaphore(desk.writes)
+
+    async def run(item: T) -> None:
+        async with limit:
+            await write(item)
+
+    async with asyncio.TaskGroup() as tasks:
+        for item in items:
+            tasks.create_task(run(item))
 
 
 async def open_gates(desk: Desk, pairs: Iterable[tuple[Pod, NodeName]]) -> None:
@@ -38,21 +54,17 @@ async def in_lanes(desk: Desk, lanes: Sequence[Sequence[tuple[Pod, Write]]]) -> 
 
     Return the pods for which it has to be tried again.
     """
-    limit = asyncio.Semaphore(desk.writes)
     failed: list[Pod] = []
 
     async def run(lane: Sequence[tuple[Pod, Write]]) -> None:
-        async with limit:
-            for pod, write in lane:
-                try:
-                    await write(pod)
-                except GoneError:
-                    continue  # the next cycle sees that the pod is gone, and what follows from it
-                except (RetryError, MendError) as error:
-                    failed.append(pod)
-                    await notices.failed(desk.ports.reports, pod, error)
+        for pod, write in lane:
+            try:
+                await write(pod)
+            except GoneError:
+                continue  # the next cycle sees that the pod is gone, and what follows from it
+            except (RetryError, MendError) as error:
+                failed.append(pod)
+                await notices.failed(desk.ports.reports, pod, error)
 
-    async with asyncio.TaskGroup() as tasks:
-        for lane in lanes:
-            tasks.create_task(run(lane), name=f"write {lane[0][0].meta.key}")
+    await several(desk, lanes, run)
     return failed

@@ -1,6 +1,7 @@
 """What a controller that died half-way leaves behind, and what has changed by the time a gang could start."""
 
 import contextlib
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import pytest
@@ -13,16 +14,23 @@ from tests.builders import NOON
 from tests.unit.flow.fences import MINUTE, Cluster, Mortal, a_desk, a_gang, cycles, everything_runs, kinds, report
 
 
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("lives", range(1, 7))
-async def test_killed_at_any_write_the_successor_finishes(lives: int, after: bool) -> None:
+async def killed(
+    lives: int, ends: AbstractContextManager[object], *, after: bool = False
+) -> tuple[Mortal, memory.Ledger]:
+    """Return what a controller leaves that dies at one of its writes, made one by one; its successor lives long."""
     cluster, ledger = Mortal(a_gang(), lives=lives, after=after), memory.Ledger()
     desk = a_desk(cluster, ledger)
     desk.writes = 1
-    with contextlib.suppress(ExceptionGroup):
+    with ends:
         await cycle.run(desk, NOON)
-
     cluster.lives = 10**6
+    return cluster, ledger
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("lives", range(1, 7))
+async def test_killed_at_any_write_the_successor_finishes(lives: int, after: bool) -> None:
+    cluster, ledger = await killed(lives, contextlib.suppress(ExceptionGroup), after=after)
     await ledger.fence(2)
     await cycle.run(a_desk(cluster, ledger, epoch=2), NOON + MINUTE)
 
@@ -33,13 +41,7 @@ async def test_killed_at_any_write_the_successor_finishes(lives: int, after: boo
 @pytest.mark.parametrize("lives", range(1, 7))
 async def test_killed_at_any_write_the_successor_without_a_fence_lets_whole_gangs_in_only(lives: int) -> None:
     """What was allocated in part is taken back, and kube-scheduler gets the gang whole."""
-    cluster, ledger = Mortal(a_gang(), lives=lives, after=False), memory.Ledger()
-    desk = a_desk(cluster, ledger)
-    desk.writes = 1
-    with pytest.raises(ExceptionGroup):
-        await cycle.run(desk, NOON)
-
-    cluster.lives = 10**6
+    cluster, ledger = await killed(lives, pytest.raises(ExceptionGroup))
     await ledger.fence(2)
     successor = a_desk(cluster, ledger, epoch=2)
     successor.ports = replace(successor.ports, fences=memory.Fences())
@@ -59,13 +61,7 @@ CHANGES: dict[str, tuple[str, dict[str, str]]] = {
 async def test_what_is_gone_between_plan_and_start_takes_the_gang_back_whole(
     change: str, what: dict[str, str], lives: int
 ) -> None:
-    cluster, ledger = Mortal(a_gang(), lives=lives, after=False), memory.Ledger()
-    desk = a_desk(cluster, ledger)
-    desk.writes = 1
-    with pytest.raises(ExceptionGroup):
-        await cycle.run(desk, NOON)
-
-    cluster.lives = 10**6
+    cluster, ledger = await killed(lives, pytest.raises(ExceptionGroup))
     getattr(cluster, change)(**what)
     successor = a_desk(cluster, ledger, epoch=2)
     result = await cycles(successor, 3, NOON + MINUTE)
