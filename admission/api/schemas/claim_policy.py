@@ -17,6 +17,9 @@ COLUMNS = (
 GIVEN = ("deviceClassName", "count", "selectors", "tolerations", "capacity", "config", "labels")
 """What an entry of `defaults` may give; each has at least one."""
 
+IDENTIFIER = r"^[_a-zA-Z][_a-zA-Z0-9]*$"
+"""A name in CEL."""
+
 
 def schema() -> Schema:
     """Return the schema of a whole ClaimPolicy."""
@@ -70,6 +73,20 @@ def _spec() -> Schema:
                 _conversion(),
                 most=32,
                 keys=("extendedResource",),
+            ),
+            "variables": fields.sequence(
+                """Values that the policy's CEL expressions read as variables.NAME, each evaluated when it is first read.
+                An expression may read the variables above its own.""",
+                _variable(),
+                most=32,
+                keys=("name",),
+            ),
+            "variables": fields.sequence(
+                """Values that conditions share, each read as variables.NAME by the expressions after it. One is computed
+                when it is first read, and once for a request.""",
+                _variable(),
+                most=64,
+                keys=("name",),
             ),
             "rules": fields.sequence(
                 "What must be true of every request of a claim, in the manner of ValidatingAdmissionPolicy.",
@@ -171,19 +188,65 @@ def _conversion() -> Schema:
     )
 
 
+def _variable() -> Schema:
+    return fields.record(
+        "One value with a name.",
+        {
+            "name": fields.text(
+                "What expressions call it: a CEL identifier. Example: most.",
+                minLength=1,
+                maxLength=63,
+                pattern=IDENTIFIER,
+            ),
+            "expression": fields.cel(
+                """A CEL expression of any type, over the same variables as rules. Example: queue == 'research' ? 8 : 4.
+                """
+            ),
+        },
+        required=("name", "expression"),
+    )
+
+
+def _variable() -> Schema:
+    return fields.record(
+        "One value that conditions share.",
+        {
+            "name": fields.text(
+                "The name by which it is read. Example: gpus is read as variables.gpus.",
+                minLength=1,
+                maxLength=63,
+                pattern=fields.IDENTIFIER,
+            ),
+            "expression": fields.cel(
+                """A CEL expression of any type, over the same names as rules and the variables before it. Example:
+                claim.metadata.?labels[?'team'].orValue('none')."""
+            ),
+        },
+        required=("name", "expression"),
+    )
+
+
 def _rule() -> Schema:
     return fields.record(
         "One condition on requests.",
         {
             "cel": fields.cel(
-                """A CEL expression that is true for what is allowed, over request, claim, pod, namespaceObject, user
-                and queue. It is checked for each request of a claim. Example: request.exactly.count <= 8."""
+                """A CEL expression that is true for what is allowed, over request, claim, pod, namespaceObject, user,
+                queue and variables. It is checked for each request of a claim. Example: request.exactly.count <= 8."""
             ),
             "message": fields.text(
                 """What the author is told when the expression is false: say what to change. Example: ask for at most 8
                 GPUs per claim.""",
                 minLength=1,
                 maxLength=1024,
+            ),
+            "messageExpression": fields.cel(
+                """A CEL expression that words the message, over the same variables. Where it fails, or gives no text,
+                message is said. Example: 'ask for at most ' + string(variables.most) + ' GPUs per claim'."""
+            ),
+            "messageExpression": fields.cel(
+                """A CEL expression that writes the message, over the same names. Where it fails, or writes nothing or
+                several lines, message is told. Example: 'at most 8 GPUs, not ' + string(request.exactly.count)."""
             ),
             "reason": fields.text(
                 "Why, as one word for programs, in CamelCase. Default: PolicyViolation.",

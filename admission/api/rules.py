@@ -1,0 +1,71 @@
+"""Rules of a ClaimPolicy: conditions on the requests of claims, and the variables that they share."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from admission.api.reading import Reader
+
+REASON = "PolicyViolation"
+"""The reason of a rule that states none."""
+
+
+class Action(StrEnum):
+    """What happens where a rule's expression is false."""
+
+    DENY = "Deny"
+    WARN = "Warn"
+    AUDIT = "Audit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """One of spec.variables: `variables.NAME` in what comes after it."""
+
+    name: str
+    expression: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One of spec.rules. message_expression: CEL that writes the message; empty where there is none."""
+
+    cel: str
+    message: str
+    message_expression: str = ""
+    reason: str = REASON
+    action: Action = Action.DENY
+
+
+def decode_variables(spec: Reader) -> tuple[Variable, ...]:
+    """Read spec.variables of a ClaimPolicy; flaws go to the reader."""
+    return tuple(_variables(spec))
+
+
+def decode(spec: Reader) -> tuple[Rule, ...]:
+    """Read spec.rules of a ClaimPolicy; flaws go to the reader."""
+    return tuple(map(_rule, spec.children("rules")))
+
+
+def _variables(spec: Reader) -> Iterator[Variable]:
+    seen: set[str] = set()
+    for reader in spec.children("variables"):
+        found = Variable(name=reader.required("name"), expression=reader.required("expression"))
+        if found.name in seen:
+            reader.flaw("name", f"{found.name!r} stands twice; give each variable a name of its own")
+        seen.add(found.name)
+        yield found
+
+
+def _rule(reader: Reader) -> Rule:
+    action = reader.text("action", Action.DENY)
+    if action not in set(Action):
+        reader.flaw("action", f"{action!r} is not one of {', '.join(Action)}")
+        action = Action.DENY
+    return Rule(
+        cel=reader.required("cel"),
+        message=reader.required("message"),
+        message_expression=reader.text("messageExpression"),
+        reason=reader.text("reason") or REASON,
+        action=Action(action),
+    )
