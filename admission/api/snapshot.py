@@ -11,6 +11,7 @@ from admission.api.meters import Meter
 from admission.api.names import MeterName, NodeName, QueueName, Uid
 from admission.api.nodes import Namespace, Node
 from admission.api.pods import Pod
+from admission.api.policies import ClaimPolicy
 from admission.api.queues import Queue
 from admission.api.taint_rules import TaintRule
 from admission.api.workloads import Job
@@ -37,7 +38,6 @@ class Snapshot:
     queues: Mapping[QueueName, Queue] = field(default_factory=dict)
     meters: Mapping[MeterName, Meter] = field(default_factory=dict)
     gangs: Mapping[str, Gang] = field(default_factory=dict)
-    policies: Mapping[str, Meta] = field(default_factory=dict)
-    """ClaimPolicies by name; nothing but their metadata is read yet."""
+    policies: Mapping[str, ClaimPolicy] = field(default_factory=dict)
     malformed: Mapping[tuple[str, str], MalformedObjectError] = field(default_factory=dict)
     unread_queues: Mapping[QueueName, Meta] = field(default_factory=dict)

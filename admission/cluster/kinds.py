@@ -4,9 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from admission.api import claims, devices, gangs, meta, meters, names, nodes, pods, queues, taint_rules, workloads
-from admission.api.meta import Meta
-from admission.api.reading import Json, Reader
+from admission.api import claims, devices, gangs, meters, names, nodes, pods, policies, queues, taint_rules, workloads
+from admission.api.reading import Json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +43,6 @@ class Kind:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
-def _decode_policy(obj: Json) -> Meta:
-    """Read no more of a ClaimPolicy than its metadata."""
-    reader = Reader(obj)
-    values = meta.decode(reader)
-    reader.finish("ClaimPolicy", values.key)
-    return values
-
-
 def _core(name: str, plural: str, decode: Callable[[Json], Any], *, by_uid: bool = False) -> Kind:
     return Kind(name=name, group="", version="v1", plural=plural, field=plural, decode=decode, by_uid=by_uid)
 
@@ -86,7 +77,7 @@ JOBS = Kind(name="Job", group="batch", version="v1", plural="jobs", field="jobs"
 QUEUES = _own("Queue", "queues", "queues", queues.decode)
 METERS = _own("Meter", "meters", "meters", meters.decode)
 GANGS = _own("Gang", "gangs", "gangs", gangs.decode)
-POLICIES = _own("ClaimPolicy", "claimpolicies", "policies", _decode_policy)
+POLICIES = _own("ClaimPolicy", "claimpolicies", "policies", policies.decode)
 
 ALL = (
     *(PODS, NODES, NAMESPACES, CLAIMS, TEMPLATES, SLICES, CLASSES, TAINT_RULES, JOBS),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from admission.api.meta import Meta
+from admission.api.policies import ClaimPolicy
 from admission.api.snapshot import Snapshot
 from admission.cluster import kinds
 from admission.cluster.kinds import Kind
@@ -36,8 +36,8 @@ class Store:
         return self._synced.is_set()
 
     @property
-    def policies(self) -> Mapping[str, Meta]:
-        """ClaimPolicies by name; their metadata only."""
+    def policies(self) -> Mapping[str, ClaimPolicy]:
+        """ClaimPolicies by name."""
         table = self.tables.get(kinds.POLICIES)
         return table.freeze() if table else {}
 

@@ -9,7 +9,20 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from admission.api import claims, devices, gangs, meta, meters, names, nodes, pods, queues, taint_rules, workloads
+from admission.api import (
+    claims,
+    devices,
+    gangs,
+    meta,
+    meters,
+    names,
+    nodes,
+    pods,
+    policies,
+    queues,
+    taint_rules,
+    workloads,
+)
 from admission.api.meta import Meta
 from admission.api.nodes import Namespace
 from admission.api.reading import Json, Reader
@@ -63,6 +76,7 @@ _KINDS: Mapping[tuple[str, str], _Kind] = {
     (names.GROUP, "Queue"): _Kind(_OWN, queues.decode),
     (names.GROUP, "Meter"): _Kind(_OWN, meters.decode),
     (names.GROUP, "Gang"): _Kind(_OWN, gangs.decode, namespaced=True),
+    (names.GROUP, "ClaimPolicy"): _Kind(_OWN, policies.decode),
 }
 
 
@@ -160,6 +174,7 @@ def snapshot(store: Store) -> Snapshot:
         queues={queue.name: queue for queue in store.of("Queue").values()},
         meters={meter.name: meter for meter in store.of("Meter").values()},
         gangs=store.of("Gang"),
+        policies=store.of("ClaimPolicy"),
     )
 
 

@@ -138,8 +138,8 @@ def conditions(facts: Facts) -> list[ConditionReport]:
         if kind == "Meter"
     ]
     policies = [
-        ConditionReport(plural="claimpolicies", name=name, generation=meta.generation, conditions=(NOT_APPLIED,))
-        for name, meta in sorted(facts.snapshot.policies.items())
+        ConditionReport(plural="claimpolicies", name=name, generation=policy.meta.generation, conditions=(NOT_APPLIED,))
+        for name, policy in sorted(facts.snapshot.policies.items())
     ]
     return [*meters, *policies]
 

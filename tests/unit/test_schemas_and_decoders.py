@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.api import durations, gangs, meters, quantities, queues
+from admission.api import durations, gangs, meters, policies, quantities, queues
 from admission.api.schemas import fields
 from tests.unit import crds
 
@@ -17,6 +17,7 @@ DECODERS: Mapping[str, Callable[[Any], Any]] = {
     "Queue": queues.decode,
     "Meter": meters.decode,
     "Gang": gangs.decode,
+    "ClaimPolicy": policies.decode,
 }
 EXAMPLES = {name: obj for name, obj in crds.examples().items() if obj["kind"] in DECODERS}
 
@@ -24,6 +25,7 @@ BARE: Mapping[str, Any] = {
     "Queue": {},
     "Meter": {"sources": [{"deviceClasses": ["gpu.example.com"], "count": {}}]},
     "Gang": {"queue": "research-vision", "size": 4},
+    "ClaimPolicy": {"rules": [{"cel": "true", "message": "never said"}]},
 }
 
 

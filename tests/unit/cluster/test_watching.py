@@ -256,7 +256,7 @@ async def test_every_kind_is_asked_for_at_its_place(api: FakeApi, connection: Co
     api.put(kinds.NODES.path, {"metadata": {"name": "n"}})
 
     async with watched(connection, *kinds.ALL) as store:
-        assert store.policies["p"].labels == {"a": "b"}
+        assert store.policies["p"].meta.labels == {"a": "b"}
         assert set(store.snapshot().nodes) == {"n"}
 
     assert listed(api) == {

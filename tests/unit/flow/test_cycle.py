@@ -15,6 +15,7 @@ from admission.api.gangs import GangReport, Phase
 from admission.api.meta import Meta
 from admission.api.names import MeterName, NodeName, QueueName, Uid
 from admission.api.pods import Pod
+from admission.api.policies import ClaimPolicy
 from admission.api.queues import QueueingStrategy
 from admission.api.reasons import HoldReason
 from admission.dra import planning
@@ -448,7 +449,7 @@ async def test_a_gang_object_without_pods_waits_for_them_and_is_finished_once_th
 
 async def test_a_claim_policy_says_that_it_is_not_applied() -> None:
     cluster = Cluster(a_cluster())
-    cluster._rest = replace(cluster._rest, policies={"p": Meta(name="p", generation=2)})
+    cluster._rest = replace(cluster._rest, policies={"p": ClaimPolicy(meta=Meta(name="p", generation=2))})
 
     result = await run(a_desk(cluster, Ledger()))
 

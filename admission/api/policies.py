@@ -1,0 +1,232 @@
+"""ClaimPolicies: what claims get when their author is silent, templates and conversions, and what claims may not ask.
+
+What is wrong with the shape of a policy is found here. Its CEL is judged by `policy.claims`, which knows the variables.
+What a policy copies into claims stays JSON as it is written, since that API grows with every release of Kubernetes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from admission.api import meta, quantities, selectors
+from admission.api.meta import Meta
+from admission.api.names import QueueName
+from admission.api.reading import Json, Reader
+from admission.api.selectors import LabelSelector
+
+POLICY_VIOLATION = "PolicyViolation"
+MOST_DEVICES = 32
+"""The largest default of a count: what one claim can hold."""
+
+OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+
+
+class Action(StrEnum):
+    """What happens when a rule does not hold."""
+
+    DENY = "Deny"
+    WARN = "Warn"
+    AUDIT = "Audit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Default:
+    """What requests get that match. classes: the classes that they state, none for all; when: CEL, or no condition.
+
+    device_class: replaces an alias, which is one of `classes`. selectors, tolerations, config: as a claim writes them.
+    capacity: name → quantity. labels: of the claim or template.
+    """
+
+    classes: tuple[str, ...] = ()
+    when: str | None = None
+    device_class: str | None = None
+    count: int | None = None
+    selectors: tuple[Json, ...] = ()
+    tolerations: tuple[Json, ...] = ()
+    capacity: Mapping[str, Any] = field(default_factory=dict)
+    config: tuple[Json, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template:
+    """A ResourceClaimTemplate for every selected namespace. spec: a ResourceClaimSpec of resource.k8s.io/v1."""
+
+    name: str
+    spec: Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversion:
+    """An extended resource that becomes a request for devices of a class. selectors: as a claim writes them."""
+
+    resource: str
+    device_class: str
+    selectors: tuple[Json, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """A value that the policy's expressions read as `variables.NAME`, evaluated when it is first read."""
+
+    name: str
+    expression: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One condition on requests. message_expression: CEL that words the message; where it fails, `message` is said."""
+
+    cel: str
+    message: str
+    message_expression: str | None = None
+    reason: str = POLICY_VIOLATION
+    action: Action = Action.DENY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimPolicy:
+    """A ClaimPolicy object. queues: none for all. variables: each may read those before it."""
+
+    meta: Meta
+    namespaces: LabelSelector = field(default_factory=LabelSelector)
+    queues: tuple[QueueName, ...] = ()
+    order: int = 0
+    defaults: tuple[Default, ...] = ()
+    templates: tuple[Template, ...] = ()
+    conversions: tuple[Conversion, ...] = ()
+    variables: tuple[Variable, ...] = ()
+    rules: tuple[Rule, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.meta.name
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """Return what policies are sorted by: the lowest comes first."""
+        return self.order, self.meta.name
+
+
+def decode(obj: Json) -> ClaimPolicy:
+    """Read a ClaimPolicy. Raises MalformedObjectError with every flaw."""
+    reader = Reader(obj)
+    spec = reader.child("spec")
+    result = ClaimPolicy(
+        meta=meta.decode(reader),
+        namespaces=_namespaces(spec.child("namespaceSelector")),
+        queues=tuple(map(QueueName, spec.texts("queues"))),
+        order=spec.integer("order"),
+        defaults=tuple(map(_default, spec.children("defaults"))),
+        templates=_templates(spec),
+        conversions=_conversions(spec),
+        variables=_variables(spec),
+        rules=tuple(map(_rule, spec.children("rules"))),
+    )
+    reader.finish("ClaimPolicy", result.meta.key)
+    return result
+
+
+def _namespaces(reader: Reader) -> LabelSelector:
+    for expression in reader.children("matchExpressions"):
+        operator, values = expression.required("operator"), expression.texts("values")
+        if operator and operator not in OPERATORS:
+            expression.flaw("operator", f"{operator!r} is not one of {', '.join(OPERATORS)}")
+        elif operator in ("In", "NotIn") and not values:
+            expression.flaw("values", f"needs at least one value, since the operator is {operator}")
+        elif operator in ("Exists", "DoesNotExist") and values:
+            expression.flaw("values", f"must be left out, since the operator is {operator}")
+    return selectors.decode_labels(reader)
+
+
+def _default(reader: Reader) -> Default:
+    result = Default(
+        classes=reader.texts("deviceClasses"),
+        when=reader.optional("when"),
+        device_class=reader.optional("deviceClassName"),
+        count=_count(reader),
+        selectors=_selectors(reader),
+        tolerations=reader.objects("tolerations"),
+        capacity=_capacity(reader.child("capacity")),
+        config=reader.objects("config"),
+        labels=reader.pairs("labels"),
+    )
+    given = ("deviceClassName", "count", "selectors", "tolerations", "capacity", "config", "labels")
+    if not any(reader.raw(name) for name in given):
+        reader.flaw("", f"gives nothing; write at least one of {', '.join(given)}")
+    if result.device_class is not None and not result.classes:
+        reader.flaw("deviceClasses", "is required beside deviceClassName, which replaces the aliases that it names")
+    return result
+
+
+def _count(reader: Reader) -> int | None:
+    if "count" not in reader:
+        return None
+    found = reader.integer("count", 1)
+    if not 1 <= found <= MOST_DEVICES:
+        reader.flaw("count", f"is {found}; write 1 to {MOST_DEVICES}, as many as one claim can hold")
+    return found
+
+
+def _selectors(reader: Reader) -> tuple[Json, ...]:
+    for selector in reader.children("selectors"):
+        selector.child("cel").required("expression")
+    return reader.objects("selectors")
+
+
+def _capacity(reader: Reader) -> Mapping[str, Any]:
+    amounts = reader.child("requests")
+    for name in reader.keys("requests"):
+        amounts.parsed(name, quantities.parse, None)
+    return reader.object("requests")
+
+
+def _templates(spec: Reader) -> tuple[Template, ...]:
+    found: dict[str, Template] = {}
+    for reader in spec.children("templates"):
+        template = Template(name=reader.required("name"), spec=reader.object("spec"))
+        if "spec" not in reader:
+            reader.flaw("spec", "is required: what the claims ask for")
+        if template.name in found:
+            reader.flaw("name", f"{template.name} stands twice; keep one template of the name")
+        found[template.name] = template
+    return tuple(found.values())
+
+
+def _conversions(spec: Reader) -> tuple[Conversion, ...]:
+    found: dict[str, Conversion] = {}
+    for reader in spec.children("conversions"):
+        conversion = Conversion(
+            resource=reader.required("extendedResource"),
+            device_class=reader.required("deviceClassName"),
+            selectors=_selectors(reader),
+        )
+        if conversion.resource in found:
+            reader.flaw("extendedResource", f"{conversion.resource} stands twice; keep one entry per resource")
+        found[conversion.resource] = conversion
+    return tuple(found.values())
+
+
+def _variables(spec: Reader) -> tuple[Variable, ...]:
+    found: dict[str, Variable] = {}
+    for reader in spec.children("variables"):
+        variable = Variable(name=reader.required("name"), expression=reader.required("expression"))
+        if variable.name in found:
+            reader.flaw("name", f"{variable.name} stands twice; give each variable a name of its own")
+        found[variable.name] = variable
+    return tuple(found.values())
+
+
+def _rule(reader: Reader) -> Rule:
+    action = reader.text("action", Action.DENY)
+    if action not in set(Action):
+        reader.flaw("action", f"{action!r} is not one of {', '.join(Action)}")
+        action = Action.DENY
+    return Rule(
+        cel=reader.required("cel"),
+        message=reader.required("message"),
+        message_expression=reader.optional("messageExpression"),
+        reason=reader.text("reason") or POLICY_VIOLATION,
+        action=Action(action),
+    )
