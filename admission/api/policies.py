@@ -6,28 +6,19 @@ What a policy copies into claims stays JSON as it is written, since that API gro
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
-from admission.api import meta, quantities, selectors
+from admission.api import meta, quantities, rules, selectors
 from admission.api.meta import Meta
 from admission.api.names import QueueName
 from admission.api.reading import Json, Reader
+from admission.api.rules import Rule, Variable
 from admission.api.selectors import LabelSelector
 
-POLICY_VIOLATION = "PolicyViolation"
 MOST_DEVICES = 32
 """The largest default of a count: what one claim can hold."""
 
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
-
-
-class Action(StrEnum):
-    """What happens when a rule does not hold."""
-
-    DENY = "Deny"
-    WARN = "Warn"
-    AUDIT = "Audit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,25 +58,6 @@ class Conversion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Variable:
-    """A value that the policy's expressions read as `variables.NAME`, evaluated when it is first read."""
-
-    name: str
-    expression: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """One condition on requests. message_expression: CEL that words the message; where it fails, `message` is said."""
-
-    cel: str
-    message: str
-    message_expression: str | None = None
-    reason: str = POLICY_VIOLATION
-    action: Action = Action.DENY
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimPolicy:
     """A ClaimPolicy object. queues: none for all. variables: each may read those before it."""
 
@@ -121,8 +93,8 @@ def decode(obj: Json) -> ClaimPolicy:
         defaults=tuple(map(_default, spec.children("defaults"))),
         templates=_templates(spec),
         conversions=_conversions(spec),
-        variables=_variables(spec),
-        rules=tuple(map(_rule, spec.children("rules"))),
+        variables=rules.decode_variables(spec),
+        rules=rules.decode(spec),
     )
     reader.finish("ClaimPolicy", result.meta.key)
     return result
@@ -206,27 +178,3 @@ def _conversions(spec: Reader) -> tuple[Conversion, ...]:
             reader.flaw("extendedResource", f"{conversion.resource} stands twice; keep one entry per resource")
         found[conversion.resource] = conversion
     return tuple(found.values())
-
-
-def _variables(spec: Reader) -> tuple[Variable, ...]:
-    found: dict[str, Variable] = {}
-    for reader in spec.children("variables"):
-        variable = Variable(name=reader.required("name"), expression=reader.required("expression"))
-        if variable.name in found:
-            reader.flaw("name", f"{variable.name} stands twice; give each variable a name of its own")
-        found[variable.name] = variable
-    return tuple(found.values())
-
-
-def _rule(reader: Reader) -> Rule:
-    action = reader.text("action", Action.DENY)
-    if action not in set(Action):
-        reader.flaw("action", f"{action!r} is not one of {', '.join(Action)}")
-        action = Action.DENY
-    return Rule(
-        cel=reader.required("cel"),
-        message=reader.required("message"),
-        message_expression=reader.optional("messageExpression"),
-        reason=reader.text("reason") or POLICY_VIOLATION,
-        action=Action(action),
-    )

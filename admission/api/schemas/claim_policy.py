@@ -17,9 +17,6 @@ COLUMNS = (
 GIVEN = ("deviceClassName", "count", "selectors", "tolerations", "capacity", "config", "labels")
 """What an entry of `defaults` may give; each has at least one."""
 
-IDENTIFIER = r"^[_a-zA-Z][_a-zA-Z0-9]*$"
-"""A name in CEL."""
-
 
 def schema() -> Schema:
     """Return the schema of a whole ClaimPolicy."""
@@ -75,15 +72,8 @@ def _spec() -> Schema:
                 keys=("extendedResource",),
             ),
             "variables": fields.sequence(
-                """Values that the policy's CEL expressions read as variables.NAME, each evaluated when it is first read.
-                An expression may read the variables above its own.""",
-                _variable(),
-                most=32,
-                keys=("name",),
-            ),
-            "variables": fields.sequence(
-                """Values that conditions share, each read as variables.NAME by the expressions after it. One is computed
-                when it is first read, and once for a request.""",
+                """Values that conditions share, each read as variables.NAME by the expressions after it. Each is
+                computed when it is first read, and once for a request.""",
                 _variable(),
                 most=64,
                 keys=("name",),
@@ -190,25 +180,6 @@ def _conversion() -> Schema:
 
 def _variable() -> Schema:
     return fields.record(
-        "One value with a name.",
-        {
-            "name": fields.text(
-                "What expressions call it: a CEL identifier. Example: most.",
-                minLength=1,
-                maxLength=63,
-                pattern=IDENTIFIER,
-            ),
-            "expression": fields.cel(
-                """A CEL expression of any type, over the same variables as rules. Example: queue == 'research' ? 8 : 4.
-                """
-            ),
-        },
-        required=("name", "expression"),
-    )
-
-
-def _variable() -> Schema:
-    return fields.record(
         "One value that conditions share.",
         {
             "name": fields.text(
@@ -239,10 +210,6 @@ def _rule() -> Schema:
                 GPUs per claim.""",
                 minLength=1,
                 maxLength=1024,
-            ),
-            "messageExpression": fields.cel(
-                """A CEL expression that words the message, over the same variables. Where it fails, or gives no text,
-                message is said. Example: 'ask for at most ' + string(variables.most) + ' GPUs per claim'."""
             ),
             "messageExpression": fields.cel(
                 """A CEL expression that writes the message, over the same names. Where it fails, or writes nothing or
