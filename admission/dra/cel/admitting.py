@@ -4,7 +4,6 @@ No API server checks the CEL of Meters and ClaimPolicies, nor of claims that are
 rule is that of k8s.io/kubernetes pkg/apis/resource/validation (v1.36): length in bytes, then types, then static cost.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -51,23 +50,6 @@ def device(
             Flaw.TOO_COSTLY,
             f"evaluating it may cost {said}, the limit is {estimating.LIMIT:,}; loop over less",
         )
-    return None
-
-
-def rule(
-    text: str,
-    variables: Iterable[str],
-    *,
-    result: Result = Result.BOOL,
-    profile: environments.Profile = environments.DEFAULT,
-) -> Inadmissible | None:
-    """Return why an expression over variables of any type is not taken, or None if it is."""
-    long = length(text)
-    if long is not None:
-        return long
-    compiled = programs.compile_rule(text, variables, result=result, profile=profile)
-    if isinstance(compiled, CompileError):
-        return Inadmissible(Flaw.COMPILE_ERROR, str(compiled), compiled)
     return None
 
 

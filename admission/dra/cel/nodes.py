@@ -200,3 +200,33 @@ def children(node: Node) -> list[Node]:  # noqa: C901, PLR0911 - one line a node
             return [node.operand, node.body]
         case _:
             return []
+
+
+def names(root: Node) -> frozenset[str]:
+    """Return the names that a text reads from outside, each with the field that is selected of it: `a`, or `a.b`."""
+    found: set[str] = set()
+    waiting: list[tuple[Node, frozenset[str]]] = [(root, frozenset())]
+    while waiting:
+        node, bound = waiting.pop()
+        match node:
+            case Identifier():
+                found.update({node.name} - bound)
+            case Select(operand=Identifier(name=name)) | Has(operand=Identifier(name=name)):
+                if name not in bound:
+                    found.add(f"{name}.{node.field}")
+            case _:
+                outside = _seeing_the_same(node)
+                waiting.extend((part, bound) for part in outside)
+                inside = [part for part in children(node) if not any(part is other for other in outside)]
+                waiting.extend((part, bound | _binds(node)) for part in inside)
+    return frozenset(found)
+
+
+def _binds(node: Node) -> frozenset[str]:
+    match node:
+        case Comprehension():
+            return frozenset(filter(None, (node.first, node.second)))
+        case Bind() | OptionalMap():
+            return frozenset({node.name})
+        case _:
+            return frozenset()

@@ -1,9 +1,8 @@
-"""Programs of device selectors, meters' selectors and prices, and of rules: compiled once, evaluated on many inputs.
+"""Programs of device selectors, meters' selectors and prices: compiled once, evaluated on many devices.
 
 `compile_device` and `device_value` are pure, so callers may cache what they return.
 """
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -101,25 +100,6 @@ class Program:
         return value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """A text over variables of its caller's. Holds no state, and always counts its cost."""
-
-    text: str
-    result: Result
-    variables: tuple[str, ...]
-    run: frames.Run = field(repr=False)
-    places: int
-
-    def evaluate(self, inputs: Mapping[str, Any]) -> bool | int | str:
-        """Return the text's value; inputs: JSON by variable, null where there is none. Raises EvaluationError."""
-        frame = _frame(self.places)
-        for place, name in enumerate(self.variables):
-            frame[frames.FIRST_VARIABLE + place] = values.of_json(inputs.get(name))
-        value: bool | int | str = _finished(self.run, frame, self.result)
-        return value
-
-
 def _frame(places: int) -> frames.Frame:
     frame: frames.Frame = [None] * places
     frame[frames.STEPS] = budgets.STEPS
@@ -159,7 +139,7 @@ def compile_device(
     """
     environment = environments.of_device(profile)
     try:
-        root, checked = _checked(text, result, environment)
+        root, checked = check(text, result, environment)
         counts = always_counts or estimating.bound(root, checked, environment) > SURELY_CHEAP
         compiler = counting.Counter if counts else compiling.Compiler
         run, places = compiler(checked, environment).program(root)
@@ -171,35 +151,13 @@ def compile_device(
     return Program(text=text, result=result, counts=counts, sweep=sweep, run=run, places=places)
 
 
-def compile_rule(
-    text: str,
-    variables: Iterable[str],
-    *,
-    result: Result = Result.BOOL,
-    profile: environments.Profile = environments.DEFAULT,
-) -> Rule | CompileError:
-    """Compile an expression over variables of any type, as a ClaimPolicy has them. Never raises because of the text.
-
-    Nothing is known of their sizes, so there is no static cost, only the limit on each evaluation.
-    """
-    environment = environments.of_variables(dict.fromkeys(variables, kinds.DYN), {}, profile=profile)
-    try:
-        root, checked = _checked(text, result, environment)
-        run, places = counting.Counter(checked, environment).program(root)
-    except failures.RefusalError as refusal:
-        return failures.compile_error(text, refusal)
-    except RecursionError:
-        return failures.compile_error(text, failures.RefusalError(-1, "max recursion depth exceeded"))
-    return Rule(text=text, result=result, variables=tuple(environment.variables), run=run, places=places)
-
-
 def static_cost(
     text: str, *, result: Result = Result.BOOL, profile: environments.Profile = environments.DEFAULT
 ) -> int | CompileError:
     """Return what evaluating an expression over `device` costs at most, at most 2^64-1, or why it does not compile."""
     environment = environments.of_device(profile)
     try:
-        root, checked = _checked(text, result, environment)
+        root, checked = check(text, result, environment)
         compiling.Compiler(checked, environment).program(root)
         return estimating.worst_case(root, checked, environment)
     except failures.RefusalError as refusal:
@@ -208,11 +166,15 @@ def static_cost(
         return failures.compile_error(text, failures.RefusalError(-1, "max recursion depth exceeded"))
 
 
-def _checked(text: str, result: Result, environment: environments.Environment) -> tuple[nodes.Node, checking.Checked]:
+def check(
+    text: str, result: Result | None, environment: environments.Environment
+) -> tuple[nodes.Node, checking.Checked]:
+    """Return a text's nodes and their types. result: what it must give, None for anything. Raises RefusalError."""
     root = parsing.parse(text, escapes=environment.escapes)
     checked = checking.check(root, environment)
     vetting.vet(root, checked)
-    _check_result(checked.kind(root), result, environment)
+    if result is not None:
+        _check_result(checked.kind(root), result, environment)
     return root, checked
 
 

@@ -5,9 +5,11 @@ a dict. Kinds are told apart by `type(value)`: bool is no int here, nor is Uint.
 """
 
 import ipaddress
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from admission.dra.cel import failures
 
 
 class Uint(int):
@@ -42,6 +44,34 @@ class Names(dict[str, Any]):
     """The inner map of a domain: only strings are keys, and looking up anything else finds nothing."""
 
     __slots__ = ()
+
+
+class Computed(dict[str, Any]):
+    """A map of known names whose values are computed when they are first read, a failure included."""
+
+    __slots__ = ("_compute", "_failed", "_names")
+
+    def __init__(self, names: Collection[str], compute: Callable[[str], Any]) -> None:
+        super().__init__()
+        self._names = names
+        self._compute = compute
+        self._failed: dict[str, Exception] = {}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __missing__(self, name: str) -> Any:
+        if name not in self._names:
+            raise KeyError(name)
+        if name in self._failed:
+            raise self._failed[name]
+        try:
+            value = self._compute(name)
+        except failures.EvaluationError as error:
+            self._failed[name] = error
+            raise
+        self[name] = value
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +173,7 @@ class NamedFormat:
 
 
 EMPTY = Names()
-_MAP_CLASSES: tuple[type, ...] = (dict, Names, Domains)
+_MAP_CLASSES: tuple[type, ...] = (dict, Names, Domains, Computed)
 MAPS = frozenset(_MAP_CLASSES)
 
 
@@ -192,6 +222,7 @@ _TYPES = {
     dict: "map",
     Names: "map",
     Domains: "map",
+    Computed: "map",
     Optional: "optional_type",
     TypeValue: "type",
     Duration: "google.protobuf.Duration",

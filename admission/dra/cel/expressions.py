@@ -1,0 +1,106 @@
+"""Expressions over variables of their caller's, such as a ClaimPolicy's rules: compiled once, evaluated on many values.
+
+Several evaluations share one budget, so that many cheap expressions together cannot take more than one may.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from admission.dra.cel import (
+    admitting,
+    budgets,
+    checking,
+    compiling,
+    counting,
+    environments,
+    estimating,
+    failures,
+    frames,
+    nodes,
+    programs,
+)
+from admission.dra.cel.admitting import Flaw, Inadmissible
+from admission.dra.cel.kinds import Kind
+from admission.dra.cel.programs import Result
+
+CHEAP = 1_000
+"""Texts that cost no more, by their bound, are charged their bound instead of being counted, which takes longer."""
+
+
+@dataclass(slots=True)
+class Budget:
+    """What is left for all evaluations that share it: cost in cel-go's units, and turns of loops."""
+
+    cost: int = estimating.LIMIT
+    steps: int = budgets.STEPS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expression:
+    """A text that compiled. Holds no state: evaluating is safe in several threads.
+
+    kind: the type of its value, as far as it is known. names: the variables that it reads, each with the field that is
+    selected of it, as in `user.groups`. cost: what evaluating it costs at most, as the API server estimates.
+    """
+
+    text: str
+    kind: Kind
+    names: frozenset[str]
+    cost: int
+    _bound: int = field(repr=False)
+    """What is charged without counting; 0 where the cost is counted."""
+    _run: frames.Run = field(repr=False)
+    _spare: list[None] = field(repr=False)
+
+    def evaluate(self, values: Sequence[Any], budget: Budget) -> Any:
+        """Return the text's value; values: CEL's, one for each variable of the environment, in its order.
+
+        Takes from the budget what it cost. Raises EvaluationError, AbortError among them when the budget is used up.
+        """
+        if budget.cost < self._bound or budget.cost <= 0:
+            raise budgets.exceeded()
+        start = max(estimating.LIMIT - budget.cost, 0)
+        frame: frames.Frame = [budget.steps, start, *values, *self._spare]
+        try:
+            return self._run(frame)
+        except RecursionError:
+            raise failures.EvaluationError("the expression nests too deeply to be evaluated") from None
+        finally:
+            budget.steps = frame[frames.STEPS]
+            budget.cost -= self._bound or frame[frames.COST] - start
+
+
+def compile_text(
+    text: str, environment: environments.Environment, *, result: Result | None = None
+) -> Expression | Inadmissible:
+    """Compile an expression. result: the type of its value, None for any. Never raises because of the text."""
+    long = admitting.length(text)
+    if long is not None:
+        return long
+    try:
+        root, checked = programs.check(text, result, environment)
+        return _expression(text, root, checked, environment)
+    except failures.RefusalError as refusal:
+        error = failures.compile_error(text, refusal)
+    except RecursionError:
+        error = failures.compile_error(text, failures.RefusalError(-1, "max recursion depth exceeded"))
+    return Inadmissible(Flaw.COMPILE_ERROR, str(error), error)
+
+
+def _expression(
+    text: str, root: nodes.Node, checked: checking.Checked, environment: environments.Environment
+) -> Expression:
+    bound = estimating.bound(root, checked, environment)
+    counts = bound > CHEAP
+    compiler = counting.Counter if counts else compiling.Compiler
+    run, places = compiler(checked, environment).program(root)
+    return Expression(
+        text=text,
+        kind=checked.kind(root),
+        names=nodes.names(root),
+        cost=estimating.worst_case(root, checked, environment),
+        _bound=0 if counts else bound,
+        _run=run,
+        _spare=[None] * (places - frames.FIRST_VARIABLE - len(environment.variables)),
+    )
