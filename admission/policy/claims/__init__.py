@@ -1,0 +1,1 @@
+"""ClaimPolicies: what claims get when their author is silent, and what they may not ask."""

@@ -1,0 +1,234 @@
+"""What a ClaimPolicy's expressions may read, compiled against the shapes of Kubernetes' objects where these are known.
+
+Rules and the `when` of defaults share it. Expressions are checked against the types of resource.k8s.io/v1 first, since
+that finds a misspelt field; one that fits no type but would run on any value is taken with a doubt, because Kubernetes
+may have fields that Muster does not know. ValidatingAdmissionPolicy does the same: it warns, and evaluates untyped.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from admission.api.rules import Variable
+from admission.dra.cel import environments, expressions, kinds, sizes
+from admission.dra.cel.admitting import Flaw as Why
+from admission.dra.cel.admitting import Inadmissible
+from admission.dra.cel.environments import Environment, Profile
+from admission.dra.cel.expressions import Expression
+from admission.dra.cel.kinds import Kind
+from admission.dra.cel.programs import Result
+from admission.dra.cel.sizes import Declared
+from admission.errors import Flaw
+
+PROFILE = Profile(release=37)
+"""ClaimPolicies are Muster's own: they have the newest functions on every cluster."""
+
+MOST = 10_000_000
+"""The largest cost that a text may have by its estimate, ten times what a review may spend: sizes are rarely at their
+largest. ValidatingAdmissionPolicy estimates nothing and stops at this cost."""
+
+VARIABLES = "variables"
+
+_TEXTS = kinds.map_of(kinds.STRING, kinds.STRING)
+_META = Kind("metadata")
+_SELECTOR = Kind("selector")
+_CEL = Kind("cel")
+_TOLERATION = Kind("toleration")
+_CAPACITY = Kind("capacity")
+_EXACT = Kind("exactly")
+_SUB_REQUEST = Kind("alternative")
+_WRITTEN = Kind("request of a claim")
+_REQUEST = Kind("request")
+_CONSTRAINT = Kind("constraint")
+_CONFIG = Kind("config")
+_OPAQUE = Kind("opaque")
+_DEVICES = Kind("devices")
+_SPEC = Kind("spec")
+_CLAIM = Kind("claim")
+_NAMESPACE = Kind("namespaceObject")
+_USER = Kind("user")
+_COMPUTED = Kind("variables")
+
+_ASKED: Mapping[str, Kind] = {
+    "deviceClassName": kinds.STRING,
+    "selectors": kinds.list_of(_SELECTOR),
+    "allocationMode": kinds.STRING,
+    "count": kinds.INT,
+    "tolerations": kinds.list_of(_TOLERATION),
+    "capacity": _CAPACITY,
+    "derivedAttributes": kinds.DYN,
+}
+_HEAD: Mapping[str, Kind] = {"apiVersion": kinds.STRING, "kind": kinds.STRING, "metadata": _META}
+
+_OBJECTS: Mapping[Kind, Mapping[str, Kind]] = {
+    _META: {
+        **dict.fromkeys(("name", "generateName", "namespace", "uid", "resourceVersion"), kinds.STRING),
+        **dict.fromkeys(("creationTimestamp", "deletionTimestamp"), kinds.STRING),
+        **dict.fromkeys(("generation", "deletionGracePeriodSeconds"), kinds.INT),
+        **dict.fromkeys(("labels", "annotations"), _TEXTS),
+        "finalizers": kinds.list_of(kinds.STRING),
+        **dict.fromkeys(("ownerReferences", "managedFields"), kinds.list_of(kinds.DYN)),
+    },
+    _CEL: {"expression": kinds.STRING},
+    _SELECTOR: {"cel": _CEL},
+    _TOLERATION: {
+        **dict.fromkeys(("key", "operator", "value", "effect"), kinds.STRING),
+        "tolerationSeconds": kinds.INT,
+    },
+    _CAPACITY: {"requests": _TEXTS},
+    _EXACT: {**_ASKED, "adminAccess": kinds.BOOL},
+    _SUB_REQUEST: {"name": kinds.STRING, **_ASKED},
+    _WRITTEN: {"name": kinds.STRING, "exactly": _EXACT, "firstAvailable": kinds.list_of(_SUB_REQUEST)},
+    _REQUEST: {"name": kinds.STRING, "exactly": _EXACT},
+    _CONSTRAINT: {
+        "requests": kinds.list_of(kinds.STRING),
+        **dict.fromkeys(("matchAttribute", "distinctAttribute"), kinds.STRING),
+    },
+    _OPAQUE: {"driver": kinds.STRING, "parameters": kinds.DYN},
+    _CONFIG: {"requests": kinds.list_of(kinds.STRING), "opaque": _OPAQUE},
+    _DEVICES: {
+        "requests": kinds.list_of(_WRITTEN),
+        "constraints": kinds.list_of(_CONSTRAINT),
+        "config": kinds.list_of(_CONFIG),
+    },
+    _SPEC: {"devices": _DEVICES},
+    _CLAIM: {**_HEAD, "spec": _SPEC, "status": kinds.DYN},
+    _NAMESPACE: _HEAD,
+    _USER: {
+        **dict.fromkeys(("username", "uid"), kinds.STRING),
+        "groups": kinds.list_of(kinds.STRING),
+        "extra": kinds.map_of(kinds.STRING, kinds.list_of(kinds.STRING)),
+    },
+}
+
+KINDS: Mapping[str, Kind] = MappingProxyType(
+    {
+        "request": _REQUEST,
+        "claim": _CLAIM,
+        "pod": kinds.DYN,
+        "namespaceObject": _NAMESPACE,
+        "user": _USER,
+        "queue": kinds.STRING,
+    }
+)
+"""What an expression reads, in the order in which their values are given; behind them come the policy's variables."""
+
+_NAME = Declared(most=63)
+_PATH = Declared(most=253)
+_SELECTOR_SIZES = Declared(
+    most=32, value=Declared(fields={"cel": Declared(fields={"expression": Declared(most=10240)})})
+)
+_TOLERATION_SIZES = Declared(
+    most=16, value=Declared(fields={"key": Declared(most=317), **dict.fromkeys(("operator", "value", "effect"), _NAME)})
+)
+_AMOUNTS = Declared(most=32, key=Declared(most=317), value=_NAME, named=_NAME)
+_EXACT_SIZES = Declared(
+    fields={
+        "name": _NAME,
+        "deviceClassName": _PATH,
+        "allocationMode": _NAME,
+        "selectors": _SELECTOR_SIZES,
+        "tolerations": _TOLERATION_SIZES,
+        "capacity": Declared(fields={"requests": _AMOUNTS}),
+    }
+)
+_REQUEST_SIZES = Declared(
+    fields={"name": Declared(most=127), "exactly": _EXACT_SIZES, "firstAvailable": Declared(most=8, value=_EXACT_SIZES)}
+)
+_NAMES = Declared(most=32, value=Declared(most=127))
+_CONSTRAINT_SIZES = Declared(
+    fields={"requests": _NAMES, "matchAttribute": Declared(most=317), "distinctAttribute": Declared(most=317)}
+)
+_DEVICES_SIZES = Declared(
+    fields={
+        "requests": Declared(most=32, value=_REQUEST_SIZES),
+        "constraints": Declared(most=32, value=_CONSTRAINT_SIZES),
+        "config": Declared(most=32, value=Declared(fields={"requests": _NAMES})),
+    }
+)
+_META_SIZES = Declared(fields={"name": _PATH, "generateName": _PATH, "namespace": _NAME})
+_SIZES: Mapping[str, Declared] = {
+    "request": _REQUEST_SIZES,
+    "claim": Declared(fields={"metadata": _META_SIZES, "spec": Declared(fields={"devices": _DEVICES_SIZES})}),
+    "namespaceObject": Declared(fields={"metadata": _META_SIZES}),
+    "queue": _NAME,
+}
+"""What the API bounds (resource.k8s.io/v1 types.go); the rest may be of any size, so loops over it have no estimate."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """An expression of a policy.
+
+    reads: which of KINDS it reads, by way of variables too. doubt: why it fits no type that Muster knows; empty if it
+    does.
+    """
+
+    expression: Expression
+    reads: frozenset[str]
+    doubt: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """What the expressions of one policy may read: KINDS and its own variables, each of which reads those before it."""
+
+    typed: Environment
+    untyped: Environment
+    variables: Mapping[str, Term] = field(default_factory=dict)
+
+    def compile(self, text: str, result: Result | None) -> Term | Inadmissible:
+        """Compile one expression; result: the type of its value, None for any."""
+        found = expressions.compile_text(text, self.typed, result=result)
+        if isinstance(found, Inadmissible):
+            anyhow = expressions.compile_text(text, self.untyped, result=result)
+            if isinstance(anyhow, Inadmissible):
+                # Where neither way compiles, the error that knows no types is the graver one.
+                return anyhow
+            return Term(expression=anyhow, reads=self._reads(anyhow), doubt=found.message)
+        if MOST < found.cost < sizes.MAX:
+            said = f"evaluating it may cost {found.cost:,}, the limit is {MOST:,}; loop over less"
+            return Inadmissible(Why.TOO_COSTLY, said)
+        return Term(expression=found, reads=self._reads(found))
+
+    def _reads(self, expression: Expression) -> frozenset[str]:
+        reads = {name.partition(".")[0] for name in expression.names} & set(KINDS)
+        for name, term in self.variables.items():
+            if f"{VARIABLES}.{name}" in expression.names or VARIABLES in expression.names:
+                reads |= term.reads
+        return frozenset(reads)
+
+
+def of(variables: Sequence[Variable]) -> tuple[Vocabulary, tuple[Flaw, ...]]:
+    """Compile a policy's variables. Those with a flaw are left out, so that what reads them has one too."""
+    known: dict[str, Term] = {}
+    flaws: list[Flaw] = []
+    for index, variable in enumerate(variables):
+        term = _vocabulary(known).compile(variable.expression, None)
+        if isinstance(term, Inadmissible):
+            flaws.append(Flaw(f"spec.variables[{index}].expression", told(term)))
+        else:
+            known[variable.name] = term
+    return _vocabulary(known), tuple(flaws)
+
+
+def told(refused: Inadmissible) -> str:
+    """Return why a text is not taken, with line and column, and what there is to read."""
+    if refused.error is not None and "undeclared reference" in refused.message:
+        return f"is not CEL: {refused.message}; there are {', '.join((*KINDS, VARIABLES))}"
+    return f"is not CEL that Muster takes: {refused.message}"
+
+
+def _vocabulary(variables: Mapping[str, Term]) -> Vocabulary:
+    typed = {name: term.expression.kind for name, term in variables.items()}
+    objects = {kind.name: fields for kind, fields in _OBJECTS.items()}
+    return Vocabulary(
+        typed=_environment(KINDS, {**objects, _COMPUTED.name: typed}),
+        untyped=_environment(dict.fromkeys(KINDS, kinds.DYN), {_COMPUTED.name: dict.fromkeys(typed, kinds.DYN)}),
+        variables=MappingProxyType(dict(variables)),
+    )
+
+
+def _environment(variables: Mapping[str, Kind], objects: Mapping[str, Mapping[str, Kind]]) -> Environment:
+    made = environments.of_variables({**variables, VARIABLES: _COMPUTED}, objects, profile=PROFILE)
+    return replace(made, declared=_SIZES)
