@@ -58,9 +58,9 @@ class Expression:
 
         Takes from the budget what it cost. Raises EvaluationError, AbortError among them when the budget is used up.
         """
-        if budget.cost < self._bound or budget.cost <= 0:
+        if self._bound > budget.cost or budget.cost <= 0:
             raise budgets.exceeded()
-        start = max(estimating.LIMIT - budget.cost, 0)
+        start = estimating.LIMIT - budget.cost if budget.cost < estimating.LIMIT else 0
         frame: frames.Frame = [budget.steps, start, *values, *self._spare]
         try:
             return self._run(frame)

@@ -192,14 +192,20 @@ def from_key(key: Any) -> Any:
 
 def of_json(value: Any) -> Any:
     """Return JSON as expressions see it. Numbers beyond 64 bits become doubles, as Kubernetes reads them."""
+    kind = type(value)
+    # What json.loads returns is told by its class alone, which matters where a claim is converted for every review.
+    if kind is str or value is None or kind is bool or kind is float:
+        return value
+    if kind is dict:
+        return {str(key): of_json(element) for key, element in value.items()}
+    if kind is list:
+        return tuple([of_json(element) for element in value])
+    if kind is int:
+        return value if -(2**63) <= value < 2**63 else float(value)
     if isinstance(value, Mapping):
         return {str(key): of_json(element) for key, element in value.items()}
     if isinstance(value, list | tuple):
         return tuple(map(of_json, value))
-    if type(value) is int and not -(2**63) <= value < 2**63:
-        return float(value)
-    if value is None or type(value) in (bool, int, float, str):
-        return value
     raise TypeError(f"no JSON: {type(value).__name__}")
 
 

@@ -1,0 +1,147 @@
+"""What one review puts before the policies: a claim, or the spec of a template, and who asks for it where.
+
+Each value is converted for CEL once, when an expression first reads it. What is not there (the pod of a claim that
+nobody has used yet) is None; expressions that read it are not asked.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from admission.api import claims
+from admission.api.reading import Json
+from admission.dra.cel import values
+from admission.dra.cel.expressions import Budget
+from admission.policy.claims import environment
+from admission.policy.claims.environment import Vocabulary
+
+NAMES = tuple(environment.KINDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class User:
+    """userInfo of a review. extra: as the authenticator gave it."""
+
+    username: str = ""
+    uid: str = ""
+    groups: Sequence[str] = ()
+    extra: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request, or one alternative of `firstAvailable` by the name `request/alternative`. value: as CEL sees it."""
+
+    name: str
+    value: Any
+
+
+class Subject:
+    """A claim and what surrounds it. Belongs to one review.
+
+    claim: `metadata` and `spec` of a ResourceClaim of resource.k8s.io/v1; of a template, those of the claims that it
+    makes. label: what messages call it, empty where it is the object under review. queue: "" where there is none.
+    """
+
+    def __init__(  # noqa: PLR0913 - as many things as expressions may read
+        self,
+        claim: Json,
+        *,
+        namespace: Json,
+        pod: Json | None = None,
+        user: User | None = None,
+        queue: str = "",
+        label: str = "",
+    ) -> None:
+        self.label = label
+        self._raw: dict[str, Any] = {"pod": pod, "namespaceObject": namespace, "queue": queue, "user": _user(user)}
+        self._claim = values.of_json(claim)
+        self._known: dict[str, Any] = {"claim": self._claim, "queue": queue}
+        absent = {name for name in ("pod", "user") if self._raw[name] is None}
+        self.present = frozenset(NAMES) - absent
+
+    def requests(self) -> list[Request]:
+        """Return the requests of the claim, with the defaults that the API server gives them."""
+        spec = _object(_object(self._claim, "spec"), "devices")
+        return [request for written in _list(spec, "requests") for request in _requests(written)]
+
+    def values(self, reads: frozenset[str]) -> list[Any]:
+        """Return the values in the order of KINDS, those that nobody reads as null; the request's place is first."""
+        return [self._value(name) if name in reads else None for name in NAMES]
+
+    def _value(self, name: str) -> Any:
+        if name not in self._known:
+            self._known[name] = values.of_json(self._raw.get(name))
+        return self._known[name]
+
+
+class Activation:
+    """The values for the expressions of one policy on one claim, one request after the other.
+
+    given: a value for each of KINDS, and the policy's variables. Those that read no request are computed once.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, subject: Subject, reads: frozenset[str], budget: Budget) -> None:
+        self.budget = budget
+        self.given = [*subject.values(reads), None]
+        self._variables = vocabulary.variables
+        self._steady = values.Computed(self._variables.keys(), self._evaluated)
+
+    def turn_to(self, request: Request) -> None:
+        """Read this request from now on."""
+        self.given[0] = request.value
+        if self._variables:
+            self.given[-1] = values.Computed(self._variables.keys(), self._computed)
+
+    def _computed(self, name: str) -> Any:
+        return self._evaluated(name) if "request" in self._variables[name].reads else self._steady[name]
+
+    def _evaluated(self, name: str) -> Any:
+        return self._variables[name].expression.evaluate(self.given, self.budget)
+
+
+def of_template(metadata: Json, spec: Json) -> Json:
+    """Return the claim that a template makes, as far as it is known. spec: of the ResourceClaimTemplate."""
+    inner = spec.get("metadata") or {}
+    return {"metadata": {**inner, "namespace": metadata.get("namespace", "")}, "spec": spec.get("spec") or {}}
+
+
+def _user(user: User | None) -> Json | None:
+    if user is None:
+        return None
+    extra = {name: list(given) for name, given in user.extra.items()}
+    return {"username": user.username, "uid": user.uid, "groups": list(user.groups), "extra": extra}
+
+
+def _requests(written: Any) -> list[Request]:
+    """Return what one entry of spec.devices.requests asks for; in v1beta1 the fields of `exactly` stand beside it."""
+    name = str(_object_of(written).get("name", ""))
+    alternatives = _list(written, "firstAvailable")
+    if alternatives:
+        return [_request(f"{name}/{_object_of(asked).get('name', '')}", asked) for asked in alternatives]
+    exactly = _object(written, "exactly") or written
+    return [_request(name, exactly)]
+
+
+def _request(name: str, asked: Any) -> Request:
+    exactly = {field: value for field, value in _object_of(asked).items() if field not in ("name", "firstAvailable")}
+    # pkg/apis/resource/v1/defaults.go (v1.37)
+    if not exactly.get("allocationMode"):
+        exactly["allocationMode"] = claims.EXACT_COUNT
+    if exactly["allocationMode"] == claims.EXACT_COUNT and not exactly.get("count"):
+        exactly["count"] = 1
+    return Request(name=name, value={"name": name, "exactly": exactly})
+
+
+def _object(value: Any, name: str) -> Any:
+    return _object_of(_object_of(value).get(name))
+
+
+def _object_of(value: Any) -> Any:
+    """Return an object, an empty one for anything else: offline input may have any shape."""
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any, name: str) -> Any:
+    found = _object_of(value).get(name)
+    return found if isinstance(found, tuple) else ()
