@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from admission.api.rules import Variable
-from admission.dra.cel import environments, expressions, kinds, sizes
+from admission.dra.cel import environments, expressions, kinds
 from admission.dra.cel.admitting import Flaw as Why
 from admission.dra.cel.admitting import Inadmissible
 from admission.dra.cel.environments import Environment, Profile
@@ -26,6 +26,9 @@ PROFILE = Profile(release=37)
 MOST = 10_000_000
 """The largest cost that a text may have by its estimate, ten times what a review may spend: sizes are rarely at their
 largest. ValidatingAdmissionPolicy estimates nothing and stops at this cost."""
+
+UNKNOWN = 10**15
+"""An estimate that is larger is of sizes that nobody bounds; the limit on each review holds for such a text."""
 
 VARIABLES = "variables"
 
@@ -186,7 +189,7 @@ class Vocabulary:
                 # Where neither way compiles, the error that knows no types is the graver one.
                 return anyhow
             return Term(expression=anyhow, reads=self._reads(anyhow), doubt=found.message)
-        if MOST < found.cost < sizes.MAX:
+        if MOST < found.cost < UNKNOWN:
             said = f"evaluating it may cost {found.cost:,}, the limit is {MOST:,}; loop over less"
             return Inadmissible(Why.TOO_COSTLY, said)
         return Term(expression=found, reads=self._reads(found))

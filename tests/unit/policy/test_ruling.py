@@ -1,0 +1,312 @@
+"""Rules of ClaimPolicies: what they allow, deny, warn of and note, and with which words."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from admission.api.rules import Action, Rule, Variable
+from admission.dra.cel.expressions import Budget
+from admission.policy.claims import ruling, subjects
+from admission.policy.claims.ruling import Rulebook, Ruling
+from admission.policy.claims.subjects import Subject, User
+
+NAMESPACE = {"metadata": {"name": "vision", "labels": {"team": "vision"}}}
+ALICE = User(username="alice", uid="u-1", groups=("dev", "vision"), extra={"scopes": ("a",)})
+POD = {"metadata": {"name": "train-0"}, "spec": {"priorityClassName": "high"}}
+
+
+def asked(name: str = "gpu", **exactly: Any) -> dict[str, Any]:
+    return {"name": name, "exactly": {"deviceClassName": "gpu.example.com", **exactly}}
+
+
+def claim(*requests: Mapping[str, Any], **metadata: Any) -> dict[str, Any]:
+    data = {"name": "train", "namespace": "vision", **metadata}
+    return {"metadata": data, "spec": {"devices": {"requests": list(requests)}}}
+
+
+def book(*rules: Rule, variables: Sequence[Variable] = (), policy: str = "house") -> Rulebook:
+    compiled, flaws = ruling.compile_rules(policy, variables, rules)
+    assert not flaws, flaws
+    return compiled
+
+
+def rule(cel: str, message: str = "not so", **more: Any) -> Rule:
+    return Rule(cel=cel, message=message, **more)
+
+
+def judged(cel: str, *requests: Mapping[str, Any], **surroundings: Any) -> Ruling:
+    return ruling.judge([book(rule(cel))], [subject(claim(*requests), **surroundings)])
+
+
+def subject(obj: Mapping[str, Any], **surroundings: Any) -> Subject:
+    return Subject(obj, **{"namespace": NAMESPACE, "user": ALICE, "queue": "research", **surroundings})
+
+
+ALLOWED = {
+    "a request by its fields": ("request.exactly.count <= 8", asked(count=8)),
+    "a count that is not written is 1, as the API server makes it": ("request.exactly.count == 1", asked()),
+    "the mode that is not written is ExactCount": ("request.exactly.allocationMode == 'ExactCount'", asked()),
+    "a request for all has no count": ("!has(request.exactly.count)", asked(allocationMode="All")),
+    "the claim around it": ("claim.metadata.name == 'train' && claim.spec.devices.requests.size() == 1", asked()),
+    "the namespace": ("namespaceObject.metadata.labels.team == 'vision'", asked()),
+    "who asks": ("user.username == 'alice' && 'dev' in user.groups && user.extra.scopes == ['a']", asked()),
+    "the queue": ("queue == 'research'", asked()),
+    "capacities are quantities in text": (
+        "quantity(request.exactly.capacity.requests.memory).compareTo(quantity('1Gi')) == 0",
+        asked(capacity={"requests": {"memory": "1024Mi"}}),
+    ),
+    "fields that Muster does not know": ("request.exactly.newest == 'x'", asked(newest="x")),
+}
+
+
+@pytest.mark.parametrize(("cel", "request_"), ALLOWED.values(), ids=ALLOWED)
+def test_allows(cel: str, request_: Mapping[str, Any]) -> None:
+    assert judged(cel, request_) == ruling.NOTHING
+
+
+def test_denies_with_policy_request_and_message() -> None:
+    denial = judged("request.exactly.count <= 8", asked(count=9), asked("nic")).denial
+
+    assert denial is not None
+    assert denial.reason == "PolicyViolation"
+    assert denial.message == "ClaimPolicy house: request gpu: not so"
+    assert denial.details == {
+        "policy": "house",
+        "rule": "spec.rules[0]",
+        "requests": ["gpu"],
+        "cause": "PolicyViolation",
+    }
+
+
+def test_a_rule_of_its_own_reason_says_it() -> None:
+    strict = book(rule("request.exactly.count <= 8", "one node has 8", reason="MoreThanOneNode"))
+
+    denial = ruling.judge([strict], [subject(claim(asked(count=9)))]).denial
+
+    assert denial is not None
+    assert denial.message == "ClaimPolicy house: request gpu: MoreThanOneNode: one node has 8"
+    assert denial.details["cause"] == "MoreThanOneNode"
+
+
+def test_requests_that_break_a_rule_alike_are_told_at_once() -> None:
+    found = judged("request.exactly.count <= 8", asked("a", count=9), asked("b"), asked("c", count=10))
+
+    assert [str(finding) for finding in found.findings] == ["ClaimPolicy house: requests a, c: not so"]
+
+
+def test_alternatives_are_judged_as_requests() -> None:
+    first = {"name": "gpu", "firstAvailable": [{"name": "big", "deviceClassName": "g", "count": 9}, {"name": "small"}]}
+
+    found = judged("request.exactly.count <= 8", first)
+
+    assert [finding.requests for finding in found.findings] == [("gpu/big",)]
+
+
+def test_flat_requests_of_v1beta1_are_judged_alike() -> None:
+    assert judged("request.exactly.count <= 8", {"name": "gpu", "deviceClassName": "g", "count": 9}).denial is not None
+
+
+def test_every_rule_that_denies_is_told() -> None:
+    strict = book(rule("request.exactly.count <= 8", "too many"), rule("request.name != 'gpu'", "bad name"))
+    other = book(rule("queue != 'research'", "closed"), policy="other")
+
+    denial = ruling.judge([strict, other], [subject(claim(asked(count=9)))]).denial
+
+    assert denial is not None
+    assert denial.message == (
+        "ClaimPolicy house: request gpu: too many; ClaimPolicy house: request gpu: bad name;"
+        " ClaimPolicy other: request gpu: closed"
+    )
+
+
+def test_warnings_and_audit_let_the_claim_in() -> None:
+    mild = book(
+        rule("request.exactly.count <= 8", "many", action=Action.WARN),
+        rule("request.exactly.count <= 4", "some", action=Action.AUDIT, reason="Many"),
+    )
+
+    found = ruling.judge([mild], [subject(claim(asked(count=9)))])
+
+    assert found.denial is None
+    assert found.warnings == ("muster: ClaimPolicy house: request gpu: many",)
+    assert json.loads(found.annotations[ruling.AUDIT]) == [
+        {"policy": "house", "rule": "spec.rules[1]", "reason": "Many", "message": "Many: some", "requests": ["gpu"]}
+    ]
+
+
+ERRORS = {
+    "a field that is missing": ("claim.metadata.labels.team == 'a'", "no such key: labels"),
+    "a division by zero": ("request.exactly.count / 0 == 1", "division by zero"),
+}
+
+
+@pytest.mark.parametrize(("cel", "error"), ERRORS.values(), ids=ERRORS)
+def test_a_rule_that_cannot_be_evaluated_denies(cel: str, error: str) -> None:
+    denial = judged(cel, asked()).denial
+
+    assert denial is not None
+    assert denial.message == (
+        f"ClaimPolicy house: request gpu: spec.rules[0] could not be evaluated: {error};"
+        " the policy's author has to guard it"
+    )
+
+
+def test_a_warning_that_cannot_be_evaluated_warns() -> None:
+    found = ruling.judge([book(rule("claim.status.x == 1", action=Action.WARN))], [subject(claim(asked()))])
+
+    assert found.denial is None
+    assert len(found.warnings) == 1
+    assert "no such key: status" in found.warnings[0]
+
+
+MESSAGES = {
+    "what it writes is told": ("'at most 8, not ' + string(request.exactly.count)", "at most 8, not 9"),
+    "without the space around it": ("'  wide  '", "wide"),
+    "nothing is replaced": ("''", "not so"),
+    "only space is replaced": ("'  '", "not so"),
+    "several lines are replaced": (r"'a\nb'", "not so"),
+    "what fails is replaced": ("claim.status.reason", "not so"),
+    "what is too long is replaced": ("lists.range(600).map(i, '0123456789').join('')", "not so"),
+}
+
+
+@pytest.mark.parametrize(("expression", "message"), MESSAGES.values(), ids=MESSAGES)
+def test_message_expressions(expression: str, message: str) -> None:
+    strict = book(rule("request.exactly.count <= 8", message_expression=expression))
+
+    (found,) = ruling.judge([strict], [subject(claim(asked(count=9)))]).findings
+
+    assert found.message == message
+
+
+def test_variables_read_those_before_them_and_the_request() -> None:
+    variables = (
+        Variable(name="team", expression="namespaceObject.metadata.labels.team"),
+        Variable(name="most", expression="variables.team == 'vision' ? 8 : 2"),
+        Variable(name="over", expression="request.exactly.count > variables.most"),
+    )
+    strict = book(rule("!variables.over"), variables=variables)
+
+    found = ruling.judge([strict], [subject(claim(asked("a", count=9), asked("b", count=8)))])
+
+    assert [finding.requests for finding in found.findings] == [("a",)]
+
+
+def test_a_variable_that_nobody_reads_is_not_computed() -> None:
+    strict = book(rule("request.exactly.count > 0"), variables=[Variable(name="bad", expression="1 / 0 == 0")])
+
+    assert ruling.judge([strict], [subject(claim(asked()))]) == ruling.NOTHING
+
+
+def test_a_variable_that_fails_fails_the_rules_that_read_it() -> None:
+    variables = [Variable(name="team", expression="claim.metadata.labels.team")]
+    strict = book(rule("variables.team == 'a' || true"), rule("variables.team == 'a'"), variables=variables)
+
+    found = ruling.judge([strict], [subject(claim(asked()))])
+
+    assert [(finding.index, finding.error) for finding in found.findings] == [(1, "no such key: labels")]
+
+
+NEEDING = {
+    "a pod": ("pod.spec.priorityClassName == 'low'", {"pod": POD}, {"pod": None}),
+    "a user": ("user.username == 'bob'", {"user": ALICE}, {"user": None}),
+}
+
+
+@pytest.mark.parametrize(("cel", "there", "away"), NEEDING.values(), ids=NEEDING)
+def test_a_rule_is_asked_only_where_what_it_reads_is_there(cel: str, there: Any, away: Any) -> None:
+    assert judged(cel, asked(), **there).denial is not None
+    assert judged(cel, asked(), **away) == ruling.NOTHING
+
+
+def test_a_rule_needs_what_its_variables_read() -> None:
+    variables = [Variable(name="class", expression="pod.spec.priorityClassName")]
+    strict = book(rule("variables.class == 'low'"), variables=variables)
+
+    assert ruling.judge([strict], [subject(claim(asked()))]) == ruling.NOTHING
+    assert ruling.judge([strict], [subject(claim(asked()), pod=POD)]).denial is not None
+
+
+def test_a_loop_over_something_called_pod_needs_no_pod() -> None:
+    assert judged("['a'].all(pod, pod == 'b')", asked()).denial is not None
+
+
+def test_what_a_pod_refers_to_is_named() -> None:
+    made = subjects.of_template({"namespace": "vision"}, {"spec": claim(asked(count=9))["spec"]})
+
+    found = ruling.judge(
+        [book(rule("request.exactly.count <= 8"))], [subject(made, label="ResourceClaimTemplate one", pod=POD)]
+    )
+
+    assert [str(finding) for finding in found.findings] == [
+        "ClaimPolicy house: ResourceClaimTemplate one, request gpu: not so"
+    ]
+
+
+def test_all_rules_of_a_review_share_a_budget_and_fail_closed() -> None:
+    dear = book(*(rule("lists.range(1000).all(x, x >= 0)") for _ in range(5)))
+
+    found = ruling.judge([dear], [subject(claim(asked()))], budget=Budget(cost=15_000, steps=1_000_000))
+
+    assert [finding.index for finding in found.findings] == [2, 3, 4]
+    assert {finding.error for finding in found.findings} == {"operation cancelled: actual cost limit exceeded"}
+
+
+FLAWS = {
+    "an unknown name": (
+        rule("object.spec.x"),
+        (
+            "spec.rules[1].cel: is not CEL: 1:1: undeclared reference to 'object' (in container ''); there are"
+            " request, claim, pod, namespaceObject, user, queue, variables"
+        ),
+    ),
+    "a variable that does not exist": (
+        rule("true &&\n  variables.x"),
+        "spec.rules[1].cel: is not CEL that Muster takes: 2:12: undefined field 'x'",
+    ),
+    "another result": (
+        rule("request.exactly.count + 1"),
+        "spec.rules[1].cel: is not CEL that Muster takes: must evaluate to bool or the unknown type, not int",
+    ),
+    "a message that is no text": (
+        rule("true", message_expression="1"),
+        (
+            "spec.rules[1].messageExpression: is not CEL that Muster takes: must evaluate to string or the unknown"
+            " type, not int"
+        ),
+    ),
+    "what surely costs too much": (
+        rule("lists.range(3000000).all(x, x >= 0)"),
+        (
+            "spec.rules[1].cel: is not CEL that Muster takes: evaluating it may cost 18,000,012, the limit is"
+            " 10,000,000; loop over less"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("wrong", "flaw"), FLAWS.values(), ids=FLAWS)
+def test_flaws_name_rule_line_and_column(wrong: Rule, flaw: str) -> None:
+    _, flaws = ruling.compile_rules("house", (), [rule("true"), wrong])
+
+    assert [str(found) for found in flaws] == [flaw]
+
+
+def test_a_variable_cannot_read_one_after_it() -> None:
+    variables = [Variable(name="a", expression="variables.b"), Variable(name="b", expression="1")]
+
+    _, flaws = ruling.compile_rules("house", variables, ())
+
+    assert [str(flaw) for flaw in flaws] == [
+        "spec.variables[0].expression: is not CEL that Muster takes: 1:10: undefined field 'b'"
+    ]
+
+
+def test_a_field_that_no_type_has_is_doubted_but_taken() -> None:
+    compiled = book(rule("request.exactly.cuont <= 8"))
+
+    assert [str(doubt) for doubt in compiled.doubts] == [
+        "spec.rules[0].cel: looks wrong: 1:16: undefined field 'cuont'"
+    ]
