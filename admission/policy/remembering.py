@@ -5,6 +5,7 @@ A snapshot's mappings are never changed in place, and one that did not change is
 """
 
 from admission.api.snapshot import Snapshot
+from admission.policy.claims.selecting import Policies
 from admission.policy.entering import Defaults
 from admission.policy.limits import Limits
 
@@ -15,6 +16,8 @@ class Memory:
     def __init__(self) -> None:
         self._defaults: Defaults | None = None
         self._limits: Limits | None = None
+        self._policies: Policies | None = None
+        self._for_policies: tuple[object, object] = (None, None)
         self._for_defaults: tuple[object, object] = (None, None)
         self._for_limits: tuple[object, object] = (None, None)
 
@@ -33,3 +36,11 @@ class Memory:
             self._limits = Limits.of(snapshot.queues.values(), snapshot.meters.values())
             self._for_limits = snapshot.queues, snapshot.meters
         return self._limits
+
+    def policies(self, snapshot: Snapshot) -> Policies:
+        """Return the ClaimPolicies, compiled."""
+        policies, namespaces = self._for_policies
+        if self._policies is None or policies is not snapshot.policies or namespaces is not snapshot.namespaces:
+            self._policies = Policies.of(snapshot.policies, snapshot.namespaces, self._policies)
+            self._for_policies = snapshot.policies, snapshot.namespaces
+        return self._policies

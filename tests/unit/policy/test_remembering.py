@@ -2,6 +2,7 @@ from dataclasses import replace
 
 from admission.api.snapshot import Snapshot
 from admission.policy.remembering import Memory
+from tests.unit.claims.policies import a_policy
 from tests.unit.webhook.cases import World
 
 
@@ -32,3 +33,12 @@ def test_limits_follow_queues_and_meters() -> None:
 
     assert memory.limits(replace(first, meters=dict(first.meters))) is not found
     assert memory.limits(a_snapshot()) is not found
+
+
+def test_policies_follow_policies_and_namespaces() -> None:
+    memory, first = Memory(), a_snapshot()
+    found = memory.policies(first)
+
+    assert memory.policies(replace(first, pods={}, queues={})) is found
+    assert memory.policies(replace(first, policies={"p": a_policy("p")})).choose("ml", "").policies
+    assert memory.policies(replace(first, namespaces=dict(first.namespaces))) is not found

@@ -1,0 +1,64 @@
+"""An object while defaults are put into it: every step is a JSON patch of what was sent, and is seen by the next."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from admission.api import patches
+from admission.api.patches import Operation, Patch
+from admission.api.reading import Json
+
+END = "-"
+"""Behind the last element of a list, as RFC 6902 writes it."""
+
+Way = tuple[str | int, ...]
+"""The keys and indices from the object to one of its values."""
+
+
+class Draft:
+    """One object. What was sent is not changed."""
+
+    def __init__(self, obj: Json) -> None:
+        self.obj: Any = obj
+        self._steps: list[Operation] = []
+
+    @property
+    def patch(self) -> Patch:
+        return tuple(self._steps)
+
+    def get(self, *way: str | int) -> Any:
+        """Return the value at the end of a way; None where there is none."""
+        return found(self.obj, *way)
+
+    def put(self, way: Way, value: Any) -> None:
+        """Put a value at the end of a way, making the objects and lists on it that are missing."""
+        there = next(at for at in range(len(way)) if at == len(way) - 1 or self.get(*way[: at + 1]) is None)
+        for part in reversed(way[there + 1 :]):
+            value = [value] if part == END else {part: value}
+        self._steps.append(patches.add(patches.pointer(*way[: there + 1]), value))
+        self.obj = _with(self.obj, way[: there + 1], value)
+
+
+def found(obj: Any, *way: str | int) -> Any:
+    """Return the value at the end of a way through an object; None where there is none."""
+    for part in way:
+        if isinstance(obj, Mapping):
+            obj = obj.get(part)
+        elif isinstance(obj, Sequence) and not isinstance(obj, str) and isinstance(part, int) and part < len(obj):
+            obj = obj[part]
+        else:
+            return None
+    return obj
+
+
+def _with(obj: Any, way: Way, value: Any) -> Any:
+    """Return the object with a value at the end of the way; what is on the way is copied, the rest is shared."""
+    if not way:
+        return value
+    first, *rest = way
+    if isinstance(obj, Mapping):
+        return {**obj, first: _with(obj.get(first), tuple(rest), value)}
+    changed = list(obj)
+    if first == END:
+        return [*changed, value]
+    changed[int(first)] = _with(changed[int(first)], tuple(rest), value)
+    return changed

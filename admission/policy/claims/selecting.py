@@ -1,0 +1,101 @@
+"""Which ClaimPolicies apply to a claim, and in which order: by the labels of its namespace, and by the queue.
+
+Policies are sorted by `order`, then by name. One with a flaw is not applied at all, since half a policy would let
+through what its other half was written against; its status says so. Compiling is the dear part, so a policy is compiled
+once for each version of it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from admission.api.nodes import Namespace
+from admission.api.policies import ClaimPolicy
+from admission.errors import Flaw, RetryError
+from admission.policy.claims import defaulting, ruling
+from admission.policy.claims.defaulting import Entry
+from admission.policy.claims.ruling import Rulebook
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """A policy that is understood, unless it has flaws. defaults and rules: all that are whole.
+
+    doubts: what is applied as it is written, yet is probably wrong.
+    """
+
+    policy: ClaimPolicy
+    defaults: tuple[Entry, ...]
+    rules: Rulebook
+    flaws: tuple[Flaw, ...]
+    doubts: tuple[Flaw, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """The policies that apply somewhere, in their order, and what they hold."""
+
+    policies: tuple[ClaimPolicy, ...] = ()
+    defaults: tuple[Entry, ...] = ()
+    rules: tuple[Rulebook, ...] = ()
+
+
+NONE = Chosen()
+
+
+class Policies:
+    """All ClaimPolicies, compiled, for as long as policies and namespaces stay the same. Remembers what was asked."""
+
+    def __init__(self, compiled: Mapping[str, Compiled], namespaces: Mapping[str, Namespace]) -> None:
+        self.compiled = compiled
+        self._namespaces = namespaces
+        self._whole = sorted(
+            (one for one in compiled.values() if not one.flaws and one.policy.meta.deleted is None),
+            key=lambda one: one.policy.place,
+        )
+        self._chosen: dict[tuple[str, str], Chosen] = {}
+
+    @classmethod
+    def of(
+        cls, policies: Mapping[str, ClaimPolicy], namespaces: Mapping[str, Namespace], before: Self | None = None
+    ) -> Self:
+        """Compile all policies. before: those of an earlier time; what has not changed since is taken from there."""
+        known = before.compiled if before is not None else {}
+        compiled = {}
+        for name, policy in policies.items():
+            same = known.get(name)
+            compiled[name] = same if same is not None and same.policy is policy else compile_policy(policy)
+        return cls(compiled, namespaces)
+
+    def choose(self, namespace: str, queue: str) -> Chosen:
+        """Return the policies for a namespace and a queue, "" for none. Raises RetryError for an unseen namespace."""
+        if not self._whole:
+            return NONE
+        chosen = self._chosen.get((namespace, queue))
+        if chosen is None:
+            chosen = self._chosen[namespace, queue] = self._choose(namespace, queue)
+        return chosen
+
+    def _choose(self, namespace: str, queue: str) -> Chosen:
+        known = self._namespaces.get(namespace)
+        if known is None:
+            raise RetryError(f"namespace {namespace} has not been seen yet; try again in a moment")
+        found = [one for one in self._whole if applies(one.policy, known.labels, queue)]
+        return Chosen(
+            policies=tuple(one.policy for one in found),
+            defaults=tuple(entry for one in found for entry in one.defaults),
+            rules=tuple(one.rules for one in found if one.rules.rules),
+        )
+
+
+def compile_policy(policy: ClaimPolicy) -> Compiled:
+    """Compile the CEL of a policy, and find every flaw of it."""
+    rules, flaws = ruling.compile_rules(policy.name, policy.variables, policy.rules)
+    defaults, more = defaulting.compile_defaults(policy.name, rules.vocabulary, policy.defaults)
+    doubts = (*rules.doubts, *defaulting.doubts(defaults))
+    return Compiled(policy=policy, defaults=defaults, rules=rules, flaws=(*flaws, *more), doubts=doubts)
+
+
+def applies(policy: ClaimPolicy, labels: Mapping[str, str], queue: str) -> bool:
+    """Return whether a policy is for a namespace with these labels and for this queue, "" for no queue."""
+    return (not policy.queues or queue in policy.queues) and policy.namespaces.matches(labels)
