@@ -223,6 +223,7 @@ def _observer(metrics: Metrics) -> Callable[[Result, float], None]:
         reasons = {reason: held[reason] for reason in HoldReason if reason in held}
         metrics.cycled(seconds, admitted=len(result.granted), held=reasons)
         metrics.booked(behind=result.behind, unposted=result.unposted)
+        metrics.failed(defect.during for defect in result.defects)
         _show(result.queues)
 
     def _show(queues: tuple[QueueReport, ...]) -> None:

@@ -22,9 +22,11 @@ class HoldReason(StrEnum):
     BEHIND_IN_ORDER = "BehindInOrder"
     POOL_INCOMPLETE = "PoolIncomplete"
     START_TIMED_OUT = "StartTimedOut"
+    PLACEMENT_FAILED = "PlacementFailed"
     SEARCH_LIMIT = "SearchLimit"
     NOT_SIMULATED = "NotSimulated"
     LEDGER_UNAVAILABLE = "LedgerUnavailable"
+    INTERNAL_ERROR = "InternalError"
 
 
 class DenyReason(StrEnum):

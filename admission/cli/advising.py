@@ -36,12 +36,16 @@ def advice(hold: Hold, queue: str) -> str:  # noqa: C901, PLR0911, PLR0912 - one
             return "the device driver has to publish all slices of the pool that is named; this passes by itself"
         case HoldReason.START_TIMED_OUT:
             return "nothing, if a time is named: it is tried again then; see the pods' events for why it did not run"
+        case HoldReason.PLACEMENT_FAILED:
+            return "it is tried again at the time that is named; what the sentence says was in the way has to be mended"
         case HoldReason.SEARCH_LIMIT:
             return "it may fit: fewer pods, fewer selectors or a larger controller.steps let the search end"
         case HoldReason.NOT_SIMULATED:
             return "the sentence above names it: do without it, or mend it; nothing is guessed at"
         case HoldReason.LEDGER_UNAVAILABLE:
             return "the ledger's database has to answer again; nothing is granted without it"
+        case HoldReason.INTERNAL_ERROR:
+            return "this is a defect of Muster: report it with the controller's log; the gang made otherwise may start"
         case _:
             assert_never(hold.reason)
 

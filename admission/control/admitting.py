@@ -57,6 +57,7 @@ async def admit(
             continue
         _tell(result)
         _warn(result, before)
+        _confess(result, before)
         before = result
         observe(result, loop.time() - started)
         await _something(changes, _until(result, clock(), pace.resync))
@@ -81,6 +82,15 @@ def _warn(result: Result, before: Result) -> None:
         log.warning("the ledger's database is away; what happens is kept until it is back", entries=result.unposted)
     if before.unposted and not result.unposted:
         log.info("the ledger's database has what happened meanwhile", entries=before.unposted)
+
+
+def _confess(result: Result, before: Result) -> None:
+    """Log what Muster failed of, with the traceback, when it begins."""
+    known = {(one.during, one.gang, one.text) for one in before.defects}
+    for one in result.defects:
+        if (one.during, one.gang, one.text) not in known:
+            known.add((one.during, one.gang, one.text))
+            log.error("a gang could not be dealt with", gang=one.gang, during=str(one.during), exc_info=one.error)
 
 
 def _until(result: Result, now: datetime, resync: float) -> float:

@@ -146,12 +146,16 @@ def _tried(
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """Devices of one node for one ask. many: whether some of them can be shared, so that counting them says little."""
+    """Devices of one node for one ask. many: whether some of them can be shared, so that counting them says little.
+
+    failed: what an expression failed of, on the first device where it did.
+    """
 
     free: int
     matching: int
     tainted: int
     many: bool
+    failed: str = ""
 
 
 def _count(scene: _Scene, node: int, ask: int) -> _Counts:
@@ -164,6 +168,7 @@ def _count(scene: _Scene, node: int, ask: int) -> _Counts:
         matching=len(matching),
         tainted=sum(trait.answers[ask] is Answer.TAINTED for trait in traits),
         many=any(traits[at].shared for at in matching),
+        failed=next((str(answer) for t in traits if not isinstance(answer := t.answers[ask], Answer)), ""),
     )
 
 
@@ -193,7 +198,8 @@ def _too_few(  # noqa: PLR0913, PLR0917 - what the sentence says
     start = f"pod {scene.pod} needs {devices} on one node ({place}{others})"
     number = scene.traits.asks[ask]
     if not any(count.matching for count in counts.values()):
-        return Explanation(f"{start}; {_nothing(ask, counts)}", {**details, "matching": 0}, number)
+        said = f"{start}; {_nothing(ask, counts)}{_contradictory(scene)}"
+        return Explanation(said, {**details, "matching": 0}, number)
     tainted = f" and {counts[best].tainted} more tainted" if counts[best].tainted else ""
     return Explanation(
         f"{start}; the most that any node has free is {counts[best].free} ({node}, of {counts[best].matching}"
@@ -208,9 +214,21 @@ def _nothing(ask: Ask, counts: Mapping[int, _Counts]) -> str:
     if tainted:
         return f"all {tainted} that match have a taint that the request does not tolerate"
     nodes = f"the {len(counts)} nodes where the pod may go" if len(counts) > 1 else "the only node where the pod may go"
+    failed = next((count.failed for count in counts.values() if count.failed), "")
+    if failed:
+        return f"none on {nodes} satisfies the selectors: {failed}"
     if ask.needs:
         return f"none on {nodes} satisfies the selectors and has the capacity"
     return f"none on {nodes} satisfies the selectors" if ask.texts else f"{nodes} have no devices"
+
+
+def _contradictory(scene: _Scene) -> str:
+    """Name a pool whose devices are not used although they might serve, since its slices contradict each other."""
+    for node in sorted(scene.kind.nodes):
+        for pool in scene.world.shelves[node].pools if node in scene.world.shelves else ():
+            if pool.soundness is pools.Soundness.INVALID and scene.traits.may_serve(pool):
+                return f"; {pool.title} on node {node} is not used ({pool.why}): its driver has to mend its slices"
+    return ""
 
 
 def _clash(scene: _Scene, nodes: Sequence[int]) -> Explanation:

@@ -10,13 +10,15 @@ cycle: nothing that one gang has done keeps the others from being booked.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
-from admission.api.entries import BudgetShare, Entry, Posted
+from admission.api.entries import BudgetShare, Entry, Placement, Posted
 from admission.errors import ConflictError, LedgerAwayError
 from admission.flow import spending, withdrawing
 from admission.flow.desks import Desk, Facts
-from admission.policy import following, times
+from admission.policy import defects, following, times
+from admission.policy.defects import During
 from admission.quota import books
 from admission.quota.books import Book
 
@@ -71,10 +73,14 @@ async def catch_up(desk: Desk, facts: Facts) -> None:
     at, actor = facts.now, desk.actor
     for time in times.marks(desk.book, times.budgets_of(facts.tree.queues.values()), at):
         await record(desk, [books.usage(desk.book, at=time, actor=actor)])
-    placements = desk.book.placements.values()
-    settled = [following.settlement(placement, facts.sight, at=at, actor=actor) for placement in placements]
-    adjusted = [following.adjustment(placement, facts.sight, at=at, actor=actor) for placement in placements]
-    await record(desk, [*_quota_changes(desk, facts), *settled, *adjusted])
+
+    def settled(placement: Placement) -> Entry | None:
+        return following.settlement(placement, facts.sight, at=at, actor=actor)
+
+    def adjusted(placement: Placement) -> Entry | None:
+        return following.adjustment(placement, facts.sight, at=at, actor=actor)
+
+    await record(desk, [*_quota_changes(desk, facts), *_of_each(desk, settled), *_of_each(desk, adjusted)])
 
 
 async def release(desk: Desk, facts: Facts) -> None:
@@ -82,8 +88,20 @@ async def release(desk: Desk, facts: Facts) -> None:
     placements = desk.book.placements.values()
     wanted = following.wanted_claims(placements, facts.sight)
     at, actor = facts.now, desk.actor
-    gone = [following.release(placement, facts.sight, wanted, at=at, actor=actor) for placement in placements]
-    await record(desk, await withdrawing.secured(desk, facts, [entry for entry in gone if entry is not None]))
+
+    def gone(placement: Placement) -> Entry | None:
+        return following.release(placement, facts.sight, wanted, at=at, actor=actor)
+
+    await record(desk, await withdrawing.secured(desk, facts, _of_each(desk, gone)))
+
+
+def _of_each(desk: Desk, follow: Callable[[Placement], Entry | None]) -> list[Entry]:
+    """Return the entries that follow for every gang; one that Muster fails of stays as it is in the books."""
+    found = (
+        defects.spared(During.FOLLOWING, placement.gang, partial(follow, placement), desk.defects)
+        for placement in desk.book.placements.values()
+    )
+    return [entry for entry in found if entry is not None]
 
 
 async def record(desk: Desk, entries: Iterable[Entry | None]) -> None:

@@ -25,8 +25,10 @@ from admission.errors import GoneError, MendError, RetryError
 from admission.flow import bookkeeping, evicting, granting, keeping, notices, placing, spending, withdrawing
 from admission.flow.desks import Desk, Facts, Result
 from admission.policy import (
+    backoffs,
     breaching,
     deciding,
+    defects,
     entitlements,
     guarding,
     lingering,
@@ -37,8 +39,10 @@ from admission.policy import (
     times,
 )
 from admission.policy.deciding import Decision, Grant
+from admission.policy.defects import During
 from admission.policy.following import Sight
 from admission.policy.recalling import Recall
+from admission.policy.recognition import Group
 from admission.quota import sharing
 from admission.quota.budgets import Balances
 from admission.quota.tree import Tree
@@ -56,6 +60,8 @@ async def run(desk: Desk, now: datetime) -> Result:
     """Run one cycle. Raises DeposedError when another leader has taken over; everything else is tried again later."""
     # 1. Freeze what is known, and bring the books up to date with what was allocated. What is seen is as of `now`, and
     # the database may take its time.
+    desk.defects.clear()
+    desk.stuck.clear()
     snapshot = desk.assumed.over(desk.ports.view.snapshot())
     await bookkeeping.open_book(desk)
     _judge(desk, snapshot, now)
@@ -87,7 +93,8 @@ async def run(desk: Desk, now: datetime) -> Result:
 
     # 7. Say so.
     result = await _report(desk, facts, decisions)
-    return replace(result, behind=times.behind(now, facts.now), unposted=len(desk.unposted))
+    behind = times.behind(now, facts.now)
+    return replace(result, behind=behind, unposted=len(desk.unposted), defects=tuple(desk.defects))
 
 
 async def _gather(desk: Desk, snapshot: Snapshot, now: datetime) -> Facts:
@@ -170,6 +177,7 @@ def _decide(desk: Desk, facts: Facts, balances: Balances | None) -> list[Decisio
         beyond=granting.UNSEEN if desk.away else None,
         protection=desk.protection,
         unready=facts.unready,
+        defects=desk.defects,
     )
     placements = desk.book.placements.values()
     desk.world = worlds.of(facts.snapshot, placements, profile=desk.profile, before=desk.world)
@@ -227,11 +235,17 @@ def _statuses(desk: Desk, facts: Facts) -> tuple[list[GangReport], list[QueueRep
         appraisal=desk.appraisal,
         budgets=paying.uses(facts.tree, balances) if balances is not None else {},
         chosen=desk.chosen,
+        stuck=desk.stuck,
         protections=desk.protection,
     )
-    gangs = [*(reporting.gang(group, basis) for group in facts.groups), *_idle(desk, facts)]
+    told = (_gang(desk, group, basis) for group in facts.groups)
+    gangs = [*(report for report in told if report is not None), *_idle(desk, facts)]
     queues = [*entitlements.queues(facts.groups, gangs, basis), *_malformed(facts.snapshot)]
     return gangs, queues, reporting.conditions(basis)
+
+
+def _gang(desk: Desk, group: Group, basis: reporting.Facts) -> GangReport | None:
+    return defects.spared(During.REPORTING, group.key, lambda: reporting.gang(group, basis), desk.defects)
 
 
 def _keep_decisions(desk: Desk, facts: Facts, decisions: Iterable[Decision]) -> None:
@@ -296,7 +310,7 @@ def _next_try(desk: Desk, facts: Facts) -> datetime | None:
     for placement in desk.book.placements.values():
         queue = facts.snapshot.queues.get(QueueName(placement.queue))
         if queue is not None and _is_starting(placement, facts.snapshot):
-            ends.append(placement.reserved_at + queue.start_timeout)
+            ends.append(placement.reserved_at + min(queue.start_timeout, backoffs.LONGEST))
     return min((end for end in ends if end > facts.now), default=None)
 
 

@@ -24,6 +24,7 @@ from admission.policy import protection
 from admission.policy.backoffs import Backoff
 from admission.policy.breaching import Watch
 from admission.policy.deciding import Decision
+from admission.policy.defects import Defect
 from admission.policy.following import Sight
 from admission.policy.placements import Chosen
 from admission.policy.protection import Protections
@@ -121,6 +122,10 @@ class Desk:
     """Pods that this leader has evicted, though the view may not show it yet."""
     told: dict[GangUid, notices.Told] = field(default_factory=dict)
     """What was last said of each gang in Events."""
+    stuck: dict[GangUid, Hold] = field(default_factory=dict)
+    """What keeps gangs from being placed that have their reservation, as of this cycle."""
+    defects: list[Defect] = field(default_factory=list)
+    """What Muster itself failed of in this cycle, gang by gang."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,3 +163,5 @@ class Result:
     """How far the clock is behind the books; their time was decided by."""
     unposted: int = 0
     """Entries that wait for the ledger's database."""
+    defects: tuple[Defect, ...] = ()
+    """What Muster itself failed of, gang by gang; the others were not kept waiting."""

@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 from admission.api import names
 from admission.api.entries import Placement
@@ -19,8 +20,9 @@ from admission.api.workloads import Job
 from admission.errors import GoneError, MendError, RetryError
 from admission.flow import bookkeeping, notices, withdrawing, writing
 from admission.flow.desks import Desk, Facts
-from admission.policy import backoffs, following, reporting
+from admission.policy import backoffs, defects, following, reporting
 from admission.policy.backoffs import Backoff
+from admission.policy.defects import During
 from admission.policy.following import Eviction
 from admission.policy.recognition import Group
 from admission.quota import books
@@ -38,7 +40,8 @@ async def take_back(desk: Desk, facts: Facts) -> Facts:
     for group in facts.groups:
         queue = facts.snapshot.queues.get(group.queue)
         timeout = queue.start_timeout if queue is not None else START_TIMEOUT
-        eviction = following.eviction(group, facts.sight, start_timeout=timeout, now=facts.now)
+        ask = partial(following.eviction, group, facts.sight, start_timeout=timeout, now=facts.now)
+        eviction = defects.spared(During.FOLLOWING, group.key, ask, desk.defects)
         if eviction is None:
             continue
         concerned.add(group.uid)
@@ -50,7 +53,8 @@ async def _take_back(desk: Desk, facts: Facts, eviction: Eviction) -> None:
     group, placement = eviction.group, eviction.group.placement
     queue = facts.snapshot.queues.get(group.queue)
     if eviction.timed_out and queue is not None and not _is_under_way(desk, eviction):
-        desk.backoffs[group.uid] = backoffs.following(desk.backoffs.get(group.uid), queue, facts.now)
+        before = desk.backoffs.get(group.uid)
+        desk.backoffs[group.uid] = backoffs.following(before, queue, facts.now, eviction.failure)
         await _remember(desk, facts, group)
     if placement is None or not await _delete(desk, facts, eviction):
         return
@@ -66,7 +70,8 @@ async def _take_back(desk: Desk, facts: Facts, eviction: Eviction) -> None:
 async def take_back_started(desk: Desk, facts: Facts, group: Group, reason: str) -> None:
     """Evict a gang that was let in and cannot start, as if it had not started in time."""
     let_in = tuple(pod for pod in group.pods if not pod.gated)
-    await _take_back(desk, facts, Eviction(group=group, pods=let_in, reason=reason, timed_out=True))
+    eviction = Eviction(group=group, pods=let_in, reason=reason, timed_out=True, failure=reason)
+    await _take_back(desk, facts, eviction)
 
 
 async def give_back(desk: Desk, facts: Facts, group: Group, reason: str, *, wait: bool = False) -> None:
@@ -79,7 +84,7 @@ async def give_back(desk: Desk, facts: Facts, group: Group, reason: str, *, wait
     if placement is None or not gated:
         return
     if wait and queue is not None:
-        desk.backoffs[group.uid] = backoffs.following(desk.backoffs.get(group.uid), queue, facts.now)
+        desk.backoffs[group.uid] = backoffs.following(desk.backoffs.get(group.uid), queue, facts.now, reason)
         await _remember(desk, facts, group)
     if not await _shut(desk, gated):
         return

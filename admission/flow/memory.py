@@ -226,7 +226,7 @@ class Cluster:
         self._gangs[report.key] = Gang(
             meta=known.meta if known else _meta_of(report),
             queue=report.queue,
-            size=report.size,
+            size=known.size if known is not None and known.written_by_user else report.size,
             min_count=known.min_count if known else None,
             priority=report.priority,
             workload=report.workload,

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 
 from admission.api.claims import Claim
 from admission.api.names import GangUid, NodeName, Uid
@@ -20,12 +21,12 @@ from admission.api.reasons import Hold, HoldReason
 from admission.dra import allotting, worlds
 from admission.dra.allotting import Misfit
 from admission.dra.results import Result
-from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
 from admission.errors import ConflictError, GoneError, MendError, RetryError
 from admission.flow import evicting, withdrawing, writing
 from admission.flow.desks import Desk, Facts
-from admission.policy import finishing, following, placements
+from admission.policy import defects, finishing, following, placements
+from admission.policy.defects import During
 from admission.policy.finishing import Missing
 from admission.policy.recognition import Group
 
@@ -81,12 +82,20 @@ async def place(desk: Desk, facts: Facts, starts: Iterable[Start]) -> dict[GangU
 
     Return what holds the others.
     """
-    works = [_work(desk, facts, start) for start in starts]
+    works = [_spared(desk, facts, start) for start in starts]
     await _allocate(desk, facts, [work for work in works if work.missing and work.hold is None])
     for work in works:
         await _resolve(desk, facts, work)
     await writing.open_gates(desk, [pair for work in works if work.hold is None for pair in work.start.gates])
-    return {work.group.uid: work.hold for work in works if work.hold is not None}
+    holds = {work.group.uid: work.hold for work in works if work.hold is not None}
+    desk.stuck |= holds
+    return holds
+
+
+def _spared(desk: Desk, facts: Facts, start: Start) -> _Work:
+    """Return the same as `_work`; a gang that Muster fails of keeps its places and its gates shut."""
+    found = defects.spared(During.PLACING, start.group.key, partial(_work, desk, facts, start), desk.defects)
+    return _Work(start=start, hold=defects.hold(desk.defects[-1])) if found is None else found
 
 
 def _work(desk: Desk, facts: Facts, start: Start) -> _Work:
@@ -133,7 +142,7 @@ async def _allocate(desk: Desk, facts: Facts, works: Sequence[_Work]) -> None:
     if not works:
         return
     world = await asyncio.to_thread(_world, desk, facts)
-    writes = await asyncio.to_thread(_writes, works, world, desk.selectors)
+    writes = await asyncio.to_thread(_writes, works, world, desk)
 
     async def allocate(write: _Write) -> None:
         if all(work.errors for work in write.works):
@@ -155,21 +164,29 @@ def _world(desk: Desk, facts: Facts) -> World:
     return desk.world
 
 
-def _writes(works: Sequence[_Work], world: World, selectors: Selectors) -> list[_Write]:
+def _writes(works: Sequence[_Work], world: World, desk: Desk) -> list[_Write]:
     """Return what to write, each claim once; gangs whose claim cannot have its devices any more get that as error."""
-    found: dict[Uid, _Write | Misfit] = {}
+    found: dict[Uid, _Write | Misfit | Hold] = {}
     for work in works:
         for one in work.missing:
             uid = one.claim.meta.uid
             if uid not in found:
-                answer = allotting.allotment(one.claim, one.devices, one.node, world, selectors=selectors)
-                found[uid] = answer if isinstance(answer, Misfit) else _Write(claim=one.claim, result=answer)
+                answer = _allotted(desk, work, one, world)
+                found[uid] = _Write(claim=one.claim, result=answer) if isinstance(answer, Result) else answer
             write = found[uid]
-            if isinstance(write, Misfit):
+            if isinstance(write, Hold):
+                work.hold = write
+            elif isinstance(write, Misfit):
                 work.errors.append(ConflictError(write.message))
             else:
                 write.works.append(work)
     return [write for write in found.values() if isinstance(write, _Write)]
+
+
+def _allotted(desk: Desk, work: _Work, one: Missing, world: World) -> Result | Misfit | Hold:
+    ask = partial(allotting.allotment, one.claim, one.devices, one.node, world, selectors=desk.selectors)
+    found = defects.spared(During.PLACING, work.group.key, ask, desk.defects)
+    return defects.hold(desk.defects[-1]) if found is None else found
 
 
 def _written(result: Result, now: datetime) -> Json:

@@ -1,27 +1,52 @@
-"""How long a gang that was evicted waits before it is tried again."""
+"""How long a gang that was evicted waits before it is tried again, and what it is told meanwhile."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from admission.api.meta import EPOCH
 from admission.api.queues import Queue
+from admission.api.reasons import Detail, Hold, HoldReason
+
+LONGEST = timedelta(days=3650)
+"""However long a queue says: the calendar has an end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
     """What is remembered of a gang that was evicted: how often, and when it may be tried again.
 
-    since: when the last eviction was decided; the beginning of time where an earlier leader decided it.
+    since: when the last eviction was decided; the beginning of time where an earlier leader decided it. failure: what
+    was in the way, where the gang was not just late; nobody knows it of what an earlier leader decided.
     """
 
     evictions: int
     next_try: datetime
     since: datetime = EPOCH
+    failure: str = ""
 
 
-def following(before: Backoff | None, queue: Queue, now: datetime) -> Backoff:
+def following(before: Backoff | None, queue: Queue, now: datetime, failure: str = "") -> Backoff:
     """Return when an evicted gang is tried again: base x 2^(n-1) after its n-th eviction, at most the queue's `max`."""
     evictions = (before.evictions if before else 0) + 1
     doublings = min(evictions - 1, 62)
-    wait = min(queue.requeue.base.total_seconds() * 2**doublings, queue.requeue.max.total_seconds())
-    return Backoff(evictions=evictions, next_try=now + timedelta(seconds=wait), since=now)
+    longest = min(queue.requeue.max, LONGEST).total_seconds()
+    wait = min(queue.requeue.base.total_seconds() * 2**doublings, longest)
+    return Backoff(evictions=evictions, next_try=now + timedelta(seconds=wait), since=now, failure=failure)
+
+
+def hold(backoff: Backoff, queue: Queue, now: datetime) -> Hold | None:
+    """Return why an evicted gang waits: until its next try, and for good after its last."""
+    reason = HoldReason.PLACEMENT_FAILED if backoff.failure else HoldReason.START_TIMED_OUT
+    said = f"it could not be placed: {backoff.failure}" if backoff.failure else "did not start in time"
+    limit = queue.requeue.limit
+    if limit is not None and backoff.evictions > limit:
+        message = (
+            f"{said}; it was taken back {backoff.evictions} times, and the queue allows {limit} new tries: "
+            f"delete it, or raise spec.requeue.limit of queue {queue.name}"
+        )
+        return Hold(reason, message, {"evictions": backoff.evictions, "limit": limit})
+    if now >= backoff.next_try:
+        return None
+    at = backoff.next_try.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    details: dict[str, Detail] = {"evictions": backoff.evictions, "nextTry": at}
+    return Hold(reason, f"{said} ({backoff.evictions} so far); it is tried again at {at}", details)

@@ -5,15 +5,15 @@ nothing; `flow.cycle` commits.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from admission.api import names
 from admission.api.claims import Claim
 from admission.api.gangs import Charge
 from admission.api.names import GangUid, MeterName, QueueName, Uid
 from admission.api.queues import PlacementMode, Queue, QueueingStrategy, StopPolicy, UnmeteredClasses
-from admission.api.reasons import Denial, DenyReason, Detail, Hold, HoldReason
+from admission.api.reasons import Denial, DenyReason, Hold, HoldReason
 from admission.api.snapshot import Snapshot
 from admission.dra import extended, holdings, metering, worlds
 from admission.dra.metering import Meters
@@ -21,8 +21,10 @@ from admission.dra.plans import Plan, PodDemand
 from admission.dra.releases import Profile
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
-from admission.policy import paying, placements, recognition
+from admission.policy import backoffs, claiming, completeness, paying, placements
+from admission.policy import defects as defects_
 from admission.policy.backoffs import Backoff
+from admission.policy.defects import Defect, During
 from admission.policy.placements import Chosen
 from admission.policy.proposing import Planner
 from admission.policy.protection import NOTHING, Protections
@@ -67,6 +69,8 @@ class Rules:
     """Which drivers' devices are Muster's alone to give."""
     unready: Mapping[GangUid, Hold] = field(default_factory=dict)
     """What holds gangs whose claims are still being freed."""
+    defects: list[Defect] = field(default_factory=list)
+    """Gets what Muster fails of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,17 +152,9 @@ def decide_all(groups: Sequence[Group], rules: Rules, world: World, usage: Usage
             outcome: Outcome = _no_queue(group, rules.snapshot)
             needed: Charge = {}
         else:
-            inputs = Inputs(
-                rules=rules,
-                group=group,
-                queue=queue,
-                world=world,
-                standing=standing,
-                blocked_by=blocked.get(group.queue, ""),
-                demands=_demands(group, rules.snapshot),
-            )
-            outcome = decide(inputs)
-            needed = _at_least(inputs)
+            ahead = blocked.get(group.queue, "")
+            inputs = Inputs(rules=rules, group=group, queue=queue, world=world, standing=standing, blocked_by=ahead)
+            outcome, needed = decide(inputs)
             if isinstance(outcome, Grant):
                 pods = {pod.meta.uid: pod for pod in group.waiting}
                 world = worlds.granted(world, outcome.plan, pods, group.key, outcome.claims)
@@ -174,17 +170,20 @@ def decide_all(groups: Sequence[Group], rules: Rules, world: World, usage: Usage
     return decisions
 
 
-def decide(inputs: Inputs) -> Outcome:
-    """Return the first objection of the chain, or else the plan."""
-    try:
-        for check in CHECKS:
-            objection = check(inputs)
-            if objection is not None:
-                return objection
-        return _planned(inputs)
-    except Exception as error:  # noqa: BLE001 - one gang that cannot be judged must not keep all others waiting
-        message = f"it could not be judged: {type(error).__name__}: {error}; please report this as a defect of Muster"
-        return Hold(HoldReason.NOT_SIMULATED, message)
+def decide(inputs: Inputs) -> tuple[Outcome, Charge]:
+    """Return the first objection of the chain, or else the plan, and what the gang would be charged at least.
+
+    A gang that Muster fails of waits, and is told of in the defects of the rules.
+    """
+    defects = inputs.rules.defects
+    found = defects_.spared(During.PLANNING, inputs.group.key, lambda: _decided(inputs), defects)
+    return (defects_.hold(defects[-1]), {}) if found is None else found
+
+
+def _decided(inputs: Inputs) -> tuple[Outcome, Charge]:
+    inputs = replace(inputs, demands=_demands(inputs.group, inputs.rules.snapshot))
+    objection = next((said for check in CHECKS if (said := check(inputs)) is not None), None)
+    return _planned(inputs) if objection is None else objection, _at_least(inputs)
 
 
 def queue_is_active(inputs: Inputs) -> Hold | None:
@@ -207,37 +206,12 @@ def queue_is_not_stopped(inputs: Inputs) -> Hold | None:
 
 def gang_is_complete(inputs: Inputs) -> Hold | None:
     """Hold a gang that has not started until all of its pods exist; late pods of a started one join it."""
-    group = inputs.group
-    if group.started or len(group.waiting) >= group.identity.needed:
-        return None
-    have, size = len(group.waiting), group.identity.needed
-    if size == recognition.UNKNOWN_SIZE and group.identity.workload is None:
-        message = (
-            f"nobody has said how large gang {group.identity.name} is; annotate its pods with muster.dev/gang-size, "
-            "or write a Gang of that name with spec.size"
-        )
-        return Hold(HoldReason.GANG_INCOMPLETE, message, {"pods": have})
-    details = {"pods": have, "size": size}
-    if group.identity.workload is not None and group.identity.workload.uid not in inputs.rules.snapshot.jobs:
-        owner = group.identity.workload
-        message = f"{owner.kind} {owner.name}, which makes the pods, is not seen yet"
-        return Hold(HoldReason.GANG_INCOMPLETE, message, {"pods": have})
-    return Hold(HoldReason.GANG_INCOMPLETE, f"{have} of {size} pods exist; the gang starts with all of them", details)
+    return completeness.hold(inputs.group, inputs.rules.snapshot)
 
 
 def pods_agree(inputs: Inputs) -> Denial | None:
-    """Refuse a gang whose pods name different queues: one queue pays for all of it."""
-    queues = sorted({pod.queue for pod in inputs.group.pods})
-    if len(queues) > 1:
-        message = f"its pods name the queues {', '.join(queues)}; give all of them the same label muster.dev/queue"
-        return Denial(DenyReason.POLICY_VIOLATION, message, {"queues": queues})
-    sizes = sorted({recognition.declared_size(pod) or 0 for pod in inputs.group.pods})
-    written = inputs.group.record is not None and inputs.group.record.written_by_user
-    if len(sizes) > 1 and not written:
-        told = ", ".join(str(size) if size else "none" for size in sizes)
-        message = f"its pods say different sizes ({told}); give all of them the same muster.dev/gang-size"
-        return Denial(DenyReason.POLICY_VIOLATION, message, {"sizes": told})
-    return None
+    """Refuse a gang whose pods name different queues, or say different sizes: one queue pays for all of it."""
+    return completeness.denial(inputs.group)
 
 
 def earlier_life_is_over(inputs: Inputs) -> Hold | None:
@@ -255,37 +229,14 @@ def claims_are_free(inputs: Inputs) -> Hold | None:
 
 
 def claims_exist(inputs: Inputs) -> Hold | None:
-    """Hold the gang until every claim of its pods has been made, naming the template or claim that is missing."""
-    snapshot = inputs.rules.snapshot
-    for pod in inputs.group.waiting:
-        for claim in pod.claims:
-            name = pod.claim_name(claim)
-            if name is not None and f"{pod.meta.namespace}/{name}" in snapshot.claims:
-                continue
-            missing = _missing(pod.meta.namespace, claim.template, name, snapshot)
-            message = f"pod {pod.meta.name}, claim {claim.name}: {missing}"
-            return Hold(HoldReason.WAITING_FOR_CLAIMS, message, {"pod": pod.meta.name, "claim": claim.name})
-    return None
+    """Hold the gang until every claim of its pods is there, its own to use, and not about to go."""
+    return claiming.hold(inputs.group, inputs.rules.snapshot)
 
 
 def backoff_is_over(inputs: Inputs) -> Hold | None:
     """Hold a gang that was evicted until its next try, and for good after its last."""
     backoff = inputs.rules.backoffs.get(inputs.group.uid)
-    if backoff is None:
-        return None
-    limit = inputs.queue.requeue.limit
-    if limit is not None and backoff.evictions > limit:
-        message = (
-            f"did not start in time {backoff.evictions} times, the queue allows {limit} new tries; "
-            f"delete it, or raise spec.requeue.limit of queue {inputs.queue.name}"
-        )
-        return Hold(HoldReason.START_TIMED_OUT, message, {"evictions": backoff.evictions, "limit": limit})
-    if inputs.rules.now >= backoff.next_try:
-        return None
-    at = backoff.next_try.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    message = f"did not start in time ({backoff.evictions} so far); it is tried again at {at}"
-    details: dict[str, Detail] = {"evictions": backoff.evictions, "nextTry": at}
-    return Hold(HoldReason.START_TIMED_OUT, message, details)
+    return None if backoff is None else backoffs.hold(backoff, inputs.queue, inputs.rules.now)
 
 
 def meters_are_known(inputs: Inputs) -> Hold | None:
@@ -477,14 +428,6 @@ def _demands(group: Group, snapshot: Snapshot) -> tuple[PodDemand, ...]:
         known = tuple(claim for claim in claims if claim is not None)
         demands.append(PodDemand(pod=pod, claims=known, extended=offered))
     return tuple(demands)
-
-
-def _missing(namespace: str, template: str | None, name: str | None, snapshot: Snapshot) -> str:
-    if template is not None and f"{namespace}/{template}" not in snapshot.templates:
-        return f"ResourceClaimTemplate {namespace}/{template} does not exist; create it"
-    if template is not None:
-        return f"not made yet from ResourceClaimTemplate {namespace}/{template}"
-    return f"ResourceClaim {namespace}/{name} does not exist; create it"
 
 
 def _no_queue(group: Group, snapshot: Snapshot) -> Hold:

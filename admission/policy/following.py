@@ -27,12 +27,16 @@ from admission.quota import books
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """A gang that is taken back as a whole: the pods to delete, and why."""
+    """A gang that is taken back as a whole: the pods to delete, and why.
+
+    timed_out: whether it backs off before it is tried again. failure: what kept it from starting, if it was not time.
+    """
 
     group: Group
     pods: tuple[Pod, ...]
     reason: str
     timed_out: bool
+    failure: str = ""
 
 
 def index_devices(snapshot: Snapshot) -> dict[DeviceId, Device]:

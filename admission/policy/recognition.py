@@ -149,7 +149,8 @@ def setting(pod: Pod, key: str) -> str:
 def declared_size(pod: Pod) -> int | None:
     """Return `muster.dev/gang-size`, or None when it is absent or not a size (the webhook has refused that)."""
     text = setting(pod, names.GANG_SIZE)
-    if not text.isascii() or not text.isdigit():
+    # Python refuses to read a number of thousands of digits.
+    if not text.isascii() or not text.isdigit() or len(text) > len(str(LARGEST_SIZE)):
         return None
     size = int(text)
     return size if 1 <= size <= LARGEST_SIZE else None

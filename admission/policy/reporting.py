@@ -22,7 +22,7 @@ from admission.policy.backoffs import Backoff
 from admission.policy.deciding import Decision, Grant
 from admission.policy.placements import Chosen
 from admission.policy.protection import NOTHING, Protections
-from admission.policy.recognition import Group
+from admission.policy.recognition import LARGEST_SIZE, Group
 from admission.quota.books import Book
 from admission.quota.tree import Tree
 
@@ -62,6 +62,8 @@ class Facts:
     chosen: Mapping[GangUid, Chosen] = field(default_factory=dict)
     """How gangs were placed that this leader has let in."""
     protections: Protections = NOTHING
+    stuck: Mapping[GangUid, Hold] = field(default_factory=dict)
+    """What keeps gangs from being placed that have their reservation."""
 
 
 def gang(group: Group, facts: Facts) -> GangReport:
@@ -77,12 +79,12 @@ def gang(group: Group, facts: Facts) -> GangReport:
         namespace=group.identity.namespace,
         name=group.identity.name,
         queue=group.queue,
-        size=group.identity.size or max(1, len(group.pods)),
+        size=min(group.identity.size or max(1, len(group.pods)), LARGEST_SIZE),
         priority=group.priority,
         workload=group.identity.workload,
         phase=phase,
         pods=len(group.pods),
-        hold=_hold(decision),
+        hold=_hold(decision) or (facts.stuck.get(group.uid) if phase is Phase.RESERVED else None),
         position=decision.position if waits and decision is not None else None,
         plan=_plan(placement),
         charges=charge_of(placement),

@@ -4,7 +4,7 @@ Amounts of meters become floats here, exact up to 2^53; whoever needs more asks 
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from itertools import accumulate
 
@@ -17,6 +17,7 @@ from prometheus_client.utils import floatToGoString
 from admission.api.names import QueueName
 from admission.api.reasons import HoldReason
 from admission.api.reports import QueueReport
+from admission.policy.defects import During
 
 FAST = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0)
 """Seconds; a review is answered from memory."""
@@ -122,6 +123,14 @@ class Metrics:
             "Entries that wait for the ledger's database to be back.",
             registry=self.registry,
         )
+        self._defects = Counter(
+            "muster_gang_defects",
+            "Times that a cycle failed of one gang by a defect of Muster, by what was being done.",
+            ("during",),
+            registry=self.registry,
+        )
+        for during in During:
+            self._defects.labels(during)
         self._leading = Gauge("muster_leading", "1 while this process is the leader.", registry=self.registry)
         self._queues = Queues()
         self.registry.register(self._queues)
@@ -141,6 +150,11 @@ class Metrics:
         """Show how the last cycle stood with the ledger: the clock's lag, and entries that are not written yet."""
         self._behind.set(behind.total_seconds())
         self._unposted.set(unposted)
+
+    def failed(self, during: Iterable[During]) -> None:
+        """Count what Muster failed of in a cycle, gang by gang."""
+        for one in during:
+            self._defects.labels(one).inc()
 
     def leads(self, *, leading: bool) -> None:
         """Say whether this process is the leader."""

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 
 from admission.control import admitting
 from admission.flow.desks import Result
+from admission.policy import deciding
 from tests.builders import NOON, a_cluster
 from tests.unit.flow.test_cycle import Cluster, Ledger, a_desk
 
@@ -68,3 +70,27 @@ async def test_entries_that_wait_for_the_database_are_told_when_they_begin_and_e
         "the ledger's database is away; what happens is kept until it is back",
         "the ledger's database has what happened meanwhile",
     ]
+
+
+async def test_what_muster_fails_of_is_logged_once_with_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(group: Any, *_: Any) -> Any:
+        raise ZeroDivisionError(f"for {group.key}")
+
+    monkeypatch.setattr(deciding, "_demands", fails)
+    desk = a_desk(Cluster(a_cluster().node("a", gpus=1).queue("q", gpus=1).job("train", queue="q")), Ledger())
+    results: list[Result] = []
+
+    def observe(result: Result, seconds: float) -> None:
+        results.append(result)
+        if len(results) == 3:
+            raise Enough
+
+    pace = admitting.Pace(resync=0.0, debounce=0.0)
+    with capture_logs() as logs, contextlib.suppress(Enough):
+        await admitting.admit(desk, Always(), pace=pace, clock=lambda: NOON, observe=observe)
+
+    (log,) = [log for log in logs if log["event"] == "a gang could not be dealt with"]
+    assert (log["log_level"], log["during"]) == ("error", "planning")
+    assert isinstance(log["exc_info"], ZeroDivisionError)
+    assert str(log["exc_info"]) == f"for {log['gang']}"
+    assert [len(result.defects) for result in results] == [1, 1, 1]

@@ -50,6 +50,12 @@ class Cluster(memory.Cluster):
         self.opened.append((pod.meta.name, node))
         await super().open_gate(pod, node)
 
+    def make_again(self, builder: ClusterBuilder) -> None:
+        """Let Jobs make their pods once more, each with claims of its own."""
+        again = builder.snapshot()
+        self._pods = {Uid(f"{uid}-2"): reborn(pod) for uid, pod in again.pods.items()}
+        self._claims = {key: replace(claim, meta=owned_again(claim.meta)) for key, claim in again.claims.items()}
+
 
 class Ledger(memory.Ledger):
     """Can be away, or die at a kind of entry."""
@@ -337,9 +343,7 @@ async def test_a_gang_that_does_not_start_is_evicted_whole_and_waits_out_its_bac
     assert (await run(desk, NOON + timedelta(minutes=1))).gangs[0].phase is Phase.EVICTED
     assert result.next_try == NOON + timedelta(minutes=3)
 
-    again = builder.snapshot()
-    cluster._pods = {Uid(f"{uid}-2"): reborn(pod) for uid, pod in again.pods.items()}
-    cluster._claims = dict(again.claims)
+    cluster.make_again(builder)
     result = await run(desk, NOON + timedelta(minutes=2))
     hold = gang(result, "train").hold
     assert hold is not None
@@ -357,8 +361,7 @@ async def test_the_next_leader_keeps_to_the_back_off() -> None:
     desk = a_desk(cluster, ledger)
     await run(desk)
     await run(desk, NOON + timedelta(minutes=1))
-    cluster._pods = {Uid(f"{uid}-2"): reborn(pod) for uid, pod in builder.snapshot().pods.items()}
-    cluster._claims = dict(builder.snapshot().claims)
+    cluster.make_again(builder)
     await run(desk, NOON + timedelta(minutes=1))
 
     result = await run(a_desk(cluster, ledger), NOON + timedelta(minutes=2))
@@ -428,6 +431,11 @@ async def test_a_cycle_without_news_writes_nothing() -> None:
 def reborn(pod: Pod) -> Pod:
     """The pod as its Job makes it again."""
     return replace(pod, meta=replace(pod.meta, uid=Uid(f"{pod.meta.uid}-2")))
+
+
+def owned_again(meta: Meta) -> Meta:
+    """The metadata of a claim that is made for such a pod."""
+    return replace(meta, owners=tuple(replace(owner, uid=Uid(f"{owner.uid}-2")) for owner in meta.owners))
 
 
 async def test_a_gang_object_without_pods_waits_for_them_and_is_finished_once_they_are_gone() -> None:

@@ -18,7 +18,7 @@ from admission.api.pods import Pod, PodClaim
 from admission.errors import ConflictError, Flaw, GoneError, MalformedObjectError, RetryError
 from admission.quota import books
 from tests.builders import NOON, ClusterBuilder, a_cluster, claim_manifest
-from tests.unit.flow.test_cycle import GPUS, Cluster, KilledError, Ledger, a_desk, gang, kinds, reborn, run
+from tests.unit.flow.test_cycle import GPUS, Cluster, KilledError, Ledger, a_desk, gang, kinds, run
 
 MINUTE = timedelta(minutes=1)
 Q = QueueName("q")
@@ -343,8 +343,7 @@ async def test_the_message_of_a_back_off_does_not_change_with_every_second() -> 
     desk = a_desk(cluster, ledger)
     await run(desk)
     await run(desk, NOON + MINUTE)
-    cluster._pods = {Uid(f"{uid}-2"): reborn(pod) for uid, pod in builder.snapshot().pods.items()}
-    cluster._claims = dict(builder.snapshot().claims)
+    cluster.make_again(builder)
 
     messages = set()
     for seconds in range(5):
@@ -397,8 +396,7 @@ async def test_a_back_off_is_written_down_before_anything_is_deleted() -> None:
     await run(desk)
     with pytest.raises(KilledError):
         await run(desk, NOON + MINUTE)
-    cluster._pods = {Uid(f"{uid}-2"): reborn(pod) for uid, pod in builder.snapshot().pods.items()}
-    cluster._claims = dict(builder.snapshot().claims)
+    cluster.make_again(builder)
     before = len(cluster.opened)
 
     result = await run(a_desk(cluster, ledger), NOON + MINUTE + timedelta(seconds=5))
@@ -431,8 +429,7 @@ async def test_a_gang_that_ran_begins_anew_with_its_back_off() -> None:
     desk = a_desk(cluster, ledger)
     await run(desk)
     await run(desk, NOON + MINUTE)
-    cluster._pods = {Uid(f"{uid}-2"): reborn(pod) for uid, pod in builder.snapshot().pods.items()}
-    cluster._claims = dict(builder.snapshot().claims)
+    cluster.make_again(builder)
     await run(desk, NOON + 2 * MINUTE)
     cluster.schedule(ledger.book)
 

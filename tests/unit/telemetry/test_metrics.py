@@ -11,6 +11,7 @@ from admission.api.gangs import Phase
 from admission.api.names import MeterName, QueueName
 from admission.api.reasons import HoldReason
 from admission.api.reports import MeterUse, QueueReport
+from admission.policy.defects import During
 from admission.telemetry.metrics import Metrics
 
 TEAM = QueueName("team-a")
@@ -72,6 +73,17 @@ def test_how_the_last_cycle_stood_with_the_ledger_is_shown() -> None:
 
     assert value(metrics, "muster_clock_behind_books_seconds") == 2.5
     assert value(metrics, "muster_ledger_entries_waiting") == 4
+
+
+def test_what_muster_failed_of_is_counted_by_what_was_done() -> None:
+    metrics = Metrics()
+
+    metrics.failed([During.PLANNING, During.PLANNING, During.PLACING])
+    metrics.failed([])
+
+    assert value(metrics, "muster_gang_defects_total", during="planning") == 2
+    assert value(metrics, "muster_gang_defects_total", during="placing") == 1
+    assert value(metrics, "muster_gang_defects_total", during="reporting") == 0
 
 
 def report(**phases: int) -> QueueReport:

@@ -1,0 +1,82 @@
+"""Whether the pods of a gang are all there, and say the same of it.
+
+Nobody knows of a gang that it will never be complete: it waits, and is told for what, and where its size stands.
+"""
+
+from admission.api import names
+from admission.api.reasons import Denial, DenyReason, Hold, HoldReason
+from admission.api.snapshot import Snapshot
+from admission.policy import recognition
+from admission.policy.recognition import LARGEST_SIZE, UNKNOWN_SIZE, Group
+
+
+def hold(group: Group, snapshot: Snapshot) -> Hold | None:
+    """Hold a gang that has not started until all of its pods exist; late pods of a started one join it."""
+    have, size = len(group.waiting), group.identity.needed
+    if group.started or have >= size:
+        return None
+    if size == UNKNOWN_SIZE:
+        return Hold(HoldReason.GANG_INCOMPLETE, _unknown(group, snapshot), {"pods": have})
+    said = f"{have} of {size} pods exist; the gang starts with all of them"
+    where = _where(group)
+    if size > LARGEST_SIZE:
+        said = f"{where} makes it {size} pods, and a gang has at most {LARGEST_SIZE}; write a smaller number"
+    elif where:
+        said = f"{said} ({where} says how many)"
+    return Hold(HoldReason.GANG_INCOMPLETE, said, {"pods": have, "size": size})
+
+
+def denial(group: Group) -> Denial | None:
+    """Refuse a gang whose pods name different queues, or say different sizes where nobody has written a Gang."""
+    queues = sorted({pod.queue for pod in group.pods})
+    if len(queues) > 1:
+        message = f"its pods name the queues {', '.join(queues)}; give all of them the same label {names.QUEUE}"
+        return Denial(DenyReason.POLICY_VIOLATION, message, {"queues": queues})
+    if group.record is not None and group.record.written_by_user:
+        return None
+    for pod in group.pods:
+        said = recognition.setting(pod, names.GANG_SIZE)
+        if said and recognition.declared_size(pod) is None:
+            shown = said if len(said) <= SHOWN else f"{said[:SHOWN]}…"
+            message = (
+                f"pod {pod.meta.name}: {names.GANG_SIZE} is {shown!r}; write a whole number from 1 to {LARGEST_SIZE}"
+            )
+            return Denial(DenyReason.MALFORMED_REQUEST, message, {"pod": pod.meta.name})
+    sizes = sorted({recognition.declared_size(pod) or 0 for pod in group.pods})
+    if len(sizes) > 1:
+        told = ", ".join(str(size) if size else "none" for size in sizes)
+        message = f"its pods say different sizes ({told}); give all of them the same {names.GANG_SIZE}"
+        return Denial(DenyReason.POLICY_VIOLATION, message, {"sizes": told})
+    return None
+
+
+SHOWN = 40
+"""Characters of a text that somebody has written where a number belongs."""
+
+
+def _unknown(group: Group, snapshot: Snapshot) -> str:
+    owner = group.identity.workload
+    if owner is None:
+        unread = snapshot.malformed.get(("Gang", group.key))
+        if unread is not None:
+            return f"nobody can say how large gang {group.identity.name} is: {unread}; mend it"
+        return (
+            f"nobody has said how large gang {group.identity.name} is; annotate its pods with {names.GANG_SIZE}, "
+            "or write a Gang of that name with spec.size"
+        )
+    unread = snapshot.malformed.get((owner.kind, f"{group.identity.namespace}/{owner.name}"))
+    if unread is not None:
+        return f"nobody can say how large the gang is: {unread}; mend it"
+    return f"{owner.kind} {owner.name}, which makes the pods, is not seen yet"
+
+
+def _where(group: Group) -> str:
+    """Return which field of which object says how many pods the gang has; nothing for a pod of its own."""
+    identity, record = group.identity, group.record
+    if identity.workload is None:
+        if record is not None and record.written_by_user and record.size:
+            return f"spec.size of Gang {group.key}"
+        return f"{names.GANG_SIZE} of its pods"
+    if any(recognition.declared_size(pod) for pod in group.pods):
+        return f"{names.GANG_SIZE} of its pods"
+    return f"spec.parallelism of {identity.workload.kind} {identity.workload.name}" if identity.needed > 1 else ""
