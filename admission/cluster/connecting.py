@@ -1,11 +1,10 @@
 """Requests to the API server as raw JSON: authenticated, retried, and with failures translated once.
 
-kubernetes-asyncio is used for credentials and TLS. Its typed models are not: making one for each of 20000 pods takes
-longer than everything else that Muster does with them.
+kubernetes-asyncio is used for credentials. Its typed models are not: making one for each of 20000 pods takes longer
+than everything else that Muster does with them.
 """
 
 import asyncio
-import json
 import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, nullcontext
@@ -13,14 +12,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import TracebackType
 from typing import Any, NamedTuple, Self
+from urllib.parse import urlencode
 
 import aiohttp
+import msgspec
 import structlog
 
 import admission
 from admission.api import names
-from admission.cluster import credentials, failures, library, pauses
+from admission.cluster import credentials, failures, pauses
 from admission.cluster.credentials import Place
+from admission.cluster.sessions import Session
 from admission.errors import ClusterAwayError, MendError
 
 log = structlog.get_logger(__name__)
@@ -85,6 +87,12 @@ class Request:
     watch: bool = False
 
     @property
+    def url(self) -> str:
+        """Path and query."""
+        query = {key: str(value).lower() if isinstance(value, bool) else value for key, value in self.params.items()}
+        return f"{self.path}?{urlencode(query)}" if query else self.path
+
+    @property
     def call(self) -> failures.Target:
         """What the request is about, for messages."""
         return failures.target(self.method, self.path, watch=self.watch)
@@ -102,13 +110,14 @@ class Connection:
         self._patience = patience or PATIENT
         self._warns = warns
         self._reached = False
-        self._client: Any | None = None
+        self._configuration: Any = None
+        self._session: Session | None = None
         self._in_flight = asyncio.Semaphore(IN_FLIGHT)
 
     async def __aenter__(self) -> Self:
-        configuration = await credentials.load(self._place)
+        self._configuration = await credentials.load(self._place)
         try:
-            self._client = library.ApiClient(configuration)
+            self._session = Session(self._configuration)
         except OSError as error:
             raise MendError(f"cannot use the certificates of the kubeconfig: {error}") from error
         return self
@@ -116,13 +125,13 @@ class Connection:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._client is not None:
-            await self._client.close()
+        if self._session is not None:
+            await self._session.close()
 
     @property
     def server(self) -> str:
         """The API server's URL."""
-        return str(self._api.configuration.host)
+        return str(self._configuration.host)
 
     async def get(
         self, path: str, params: Params | None = None, *, patience: Patience | None = None, urgent: bool = False
@@ -230,7 +239,7 @@ class Connection:
         async with self._answer(request, aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)) as answer:
             text = await answer.read()
         try:
-            parsed = json.loads(text)
+            parsed = msgspec.json.decode(text)
         except ValueError as error:
             raise ClusterAwayError(f"{request.call}: the answer is not JSON: {failures.cut(text)}") from error
         if not isinstance(parsed, dict):
@@ -268,29 +277,16 @@ class Connection:
             "Content-Type": request.content,
             "User-Agent": f"muster/{admission.__version__}",
         }
-        query = {key: str(value).lower() if isinstance(value, bool) else value for key, value in request.params.items()}
-        await self._api.update_params_for_auth(headers, [], ["BearerToken"])
-        answer: aiohttp.ClientResponse = await self._api.rest_client.request(
-            request.method,
-            self.server + request.path,
-            query_params=query,
-            headers=headers,
-            body=request.body,
-            _preload_content=False,
-            _request_timeout=timeout,
+        if self._session is None:
+            raise RuntimeError("the connection is used outside `async with`")
+        return await self._session.request(
+            request.method, request.url, headers=headers, body=request.body, timeout=timeout
         )
-        return answer
 
     async def _renew_credentials(self) -> None:
         """Read the credentials again: a token file was replaced, or a token from an `exec` program ran out."""
         fresh = await credentials.load(self._place)
-        self._api.configuration.api_key.update(fresh.api_key)
-
-    @property
-    def _api(self) -> Any:
-        if self._client is None:
-            raise RuntimeError("the connection is used outside `async with`")
-        return self._client
+        self._configuration.api_key.update(fresh.api_key)
 
 
 def _retry_after(answer: aiohttp.ClientResponse) -> float | None:

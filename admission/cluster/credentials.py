@@ -28,8 +28,6 @@ async def load(place: Place) -> Any:
 
 async def _load(place: Place) -> Any:
     configuration = library.Configuration()
-    # Go's TLS does not ask for all that Python's strict mode does, so clusters exist whose certificates lack it.
-    configuration.disable_strict_ssl_verification = True
     source = _source(place)
     try:
         if source is None:

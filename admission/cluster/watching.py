@@ -13,6 +13,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import structlog
 
 from admission.cluster import failures, pauses
@@ -208,7 +209,7 @@ class Watcher:
 def _parsed(line: bytes) -> dict[str, Any]:
     """Return an event; one that is no JSON was cut off by a lost connection, and is asked for again."""
     try:
-        event = json.loads(line)
+        event = msgspec.json.decode(line)
     except ValueError as error:
         raise RetryError(f"a watch event is not JSON: {failures.cut(line)}") from error
     if not isinstance(event, dict):

@@ -19,6 +19,7 @@ from admission.errors import (
     MusterError,
     RetryError,
 )
+from tests.unit.cluster.conftest import QUICK
 from tests.unit.cluster.fake_api import FakeApi, status
 
 POD = "/api/v1/namespaces/team/pods/a"
@@ -162,6 +163,53 @@ async def test_new_credentials_are_read_once_when_the_old_are_refused(api: FakeA
         api.answer("GET", "/version", 401, status(401, "Unauthorized", "expired"))
     with pytest.raises(ForbiddenError, match="does not accept the credentials"):
         await connection.version()
+
+
+async def test_a_proxy_of_the_environment_is_asked(
+    api: FakeApi, kubeconfig: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", api.url)
+    api.answer("GET", "/version", 200, {"major": "1", "minor": "37"})
+
+    async with Connection(Place(kubeconfig=kubeconfig("http://cluster.example")), patience=QUICK) as connection:
+        assert await connection.version() == (1, 37)
+
+
+async def test_the_proxy_of_the_kubeconfig_goes_before_that_of_the_environment(
+    api: FakeApi, kubeconfig: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    path = kubeconfig("http://cluster.example")
+    path.write_text(path.read_text().replace("server:", f"proxy-url: {api.url}\n    server:"))
+    api.answer("GET", "/version", 200, {"major": "1", "minor": "37"})
+
+    async with Connection(Place(kubeconfig=path), patience=QUICK) as connection:
+        assert await connection.version() == (1, 37)
+
+
+async def test_a_server_that_no_proxy_names_is_asked_itself(
+    api: FakeApi, kubeconfig: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    api.answer("GET", "/version", 200, {"major": "1", "minor": "37"})
+
+    async with Connection(Place(kubeconfig=kubeconfig(api.url)), patience=QUICK) as connection:
+        assert await connection.version() == (1, 37)
+
+
+async def test_a_password_in_netrc_is_not_sent(
+    api: FakeApi, kubeconfig: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It would take the place of the token."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("default login somebody password secret\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    api.answer("GET", "/version", 200, {"major": "1", "minor": "37"})
+
+    async with Connection(Place(kubeconfig=kubeconfig(api.url)), patience=QUICK) as connection:
+        assert await connection.version() == (1, 37)
 
 
 async def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:
