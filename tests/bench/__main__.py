@@ -5,17 +5,18 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 
-from tests.bench import admission, allocator, cel, ledger, planning, quota, webhook
+from tests.bench import admission, allocator, cel, cluster_speed, ledger, planning, quota, webhook
 
 NUMBERS = {"requests_per_second": "requests/s", "p50_ms": "p50 ms", "p99_ms": "p99 ms", "cpu_us": "server CPU µs"}
-BENCHMARKS = ("webhook", "admission", "cel", "allocator", "planning", "quota", "ledger")
+BENCHMARKS = ("webhook", "admission", "cel", "allocator", "planning", "quota", "ledger", "cluster")
 
 
 def main() -> None:
     given = _parser().parse_args()
+    table: Table | Group
     for name in given.benchmarks or BENCHMARKS:
         if name == "webhook":
             result = webhook.measure(clients=given.clients, rounds=given.rounds, seconds=given.seconds)
@@ -35,6 +36,11 @@ def main() -> None:
         elif name == "ledger":
             result = ledger.measure(rounds=given.passes, postings=given.postings)
             table = ledger.table(result)
+        elif name == "cluster":
+            result = cluster_speed.measure(
+                gangs=given.fit, queued=given.queued, paced=given.paced, rows=given.rows, ways=given.ways
+            )
+            table = Group(*cluster_speed.tables(result))
         else:
             result = admission.measure(nodes=given.nodes, gangs=given.gangs, rounds=given.passes)
             table = _admission(result)
@@ -56,7 +62,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--gangs", type=int, default=50, help="admission: Jobs of four one-GPU pods")
     parser.add_argument("--passes", type=int, default=3, help="admission, ledger: rounds that count, each way")
     parser.add_argument("--postings", type=int, default=5_000_000, help="ledger: in the books that are verified")
+    parser.add_argument("--fit", type=int, default=200, help="cluster: Jobs of four one-GPU pods that fill the fleet")
+    parser.add_argument("--queued", type=int, default=1_000, help="cluster: Jobs that queue for it")
+    parser.add_argument("--paced", type=float, default=30, help="cluster: seconds of two Jobs each")
+    parser.add_argument(
+        "--rows", type=_words, default=cluster_speed.ROWS, help="cluster: of " + ",".join(cluster_speed.ROWS)
+    )
+    parser.add_argument(
+        "--ways", type=_words, default=cluster_speed.WAYS, help="cluster: of " + ",".join(cluster_speed.WAYS)
+    )
     return parser
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
 
 
 def _webhook(result: dict[str, Any]) -> Table:

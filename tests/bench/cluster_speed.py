@@ -1,0 +1,284 @@
+"""Muster on a real control plane beside the same Jobs without any queue: time, processor seconds, API requests.
+
+One control plane, whose clients may all ask as often as they like. In turn: without Muster, with Muster by `Pin`, and
+with Muster by `Allocate` behind a fence. Of each way a small round goes first and does not count. Four rows:
+
+- fit: Jobs that fit at once, from the first one's creation until the last pod runs.
+- queue: five times as many, each of which runs for a second, until the last pod has ended.
+- paced: two Jobs a second; how long pods wait for their gate to open, or without Muster to be bound.
+- burst: gangs that wait for quota while kube-scheduler is away, from more quota until the last gate is open.
+"""
+
+import contextlib
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+
+from tests.bench.cluster_accounts import Account
+from tests.bench.cluster_sights import Sights
+from tests.controlplane import ControlPlane, fleet, workloads
+from tests.controlplane.namespaces import Namespace
+from tests.controlplane.observing import eventually
+from tests.e2e.musters import Muster
+from tests.e2e.teams import GROUP, found_team, job
+
+GANG = 4
+GPUS = 8
+TEMPLATE = "one-gpu"
+WAYS = ("plain", "Pin", "Allocate")
+ROWS = ("fit", "queue", "paced", "burst")
+PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kwok")
+RUNTIME = {workloads.RUNTIME: "1s"}
+WARM_UP = 10
+PER_SECOND = 2
+SETTLING = 2.0
+"""Seconds that statuses and Events get to be written, in every way, before a round's costs are read."""
+
+PATIENCE = 600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """gangs: that fit at once and fill the fleet. paced: seconds of that row."""
+
+    gangs: int
+    queued: int
+    paced: float
+
+    @property
+    def nodes(self) -> int:
+        return math.ceil(self.gangs * GANG / GPUS)
+
+
+@dataclass(kw_only=True)
+class Bench:
+    """One way on one control plane: where its Jobs go, and whose costs count."""
+
+    control_plane: ControlPlane
+    namespace: Namespace
+    muster: Muster | None
+    serial: int = 0
+
+    def account(self) -> Account:
+        pids = {name: self.control_plane.pid(name) for name in PROGRAMS if name != "kube-scheduler"}
+        with contextlib.suppress(KeyError):  # away for the burst
+            pids["kube-scheduler"] = self.control_plane.pid("kube-scheduler")
+        if self.muster is not None:
+            pids["muster"] = self.muster.program.pid
+        return Account.read(self.control_plane.client(), pids)
+
+    @property
+    def jobs(self) -> str:
+        return f"/apis/batch/v1/namespaces/{self.namespace.name}/jobs"
+
+    def submit(self, gangs: int, *, annotations: Mapping[str, str] | None = None, every: float = 0.0) -> float:
+        """Create Jobs, all at once or one `every` so many seconds; return when the first was."""
+        self.serial += 1
+        manifests = [
+            job(f"r{self.serial}-{n}", pods=GANG, template=TEMPLATE, annotations=annotations or {})
+            for n in range(gangs)
+        ]
+        began = time.monotonic()
+        with ThreadPoolExecutor(8) as pool:
+            for number, manifest in enumerate(manifests):
+                if every:
+                    time.sleep(max(0.0, began + number * every - time.monotonic()))
+                pool.submit(self.namespace.client.create, self.jobs, manifest)
+        return began
+
+    def clear(self) -> None:
+        """Delete all Jobs and wait until nothing is left of them."""
+        client = self.namespace.client
+        client.delete(f"{self.jobs}?propagationPolicy=Background")
+        eventually(
+            lambda: not any(map(client.items, (self.jobs, self.namespace.pods, self.namespace.claims))),
+            what=f"{self.namespace.name} is empty again",
+            within=PATIENCE,
+        )
+
+
+def measure(
+    *, gangs: int, queued: int, paced: float, rows: tuple[str, ...] = ROWS, ways: tuple[str, ...] = WAYS
+) -> dict[str, Any]:
+    """Run the rows in every way on a fleet that the gangs fill."""
+    size = Size(gangs=gangs, queued=queued, paced=paced)
+    found: dict[str, dict[str, Any]] = {}
+    with ControlPlane() as control_plane:
+        fleet.install(control_plane.client(), fleet.demo_fleet([GPUS] * size.nodes))
+        for way in ways:
+            with _bench(control_plane, way, size) as bench:
+                _fit(bench, WARM_UP)
+                found[way] = {row: _ROWS[row](bench, size) for row in rows if way != "plain" or row != "burst"}
+    return {"gangs": gangs, "queued": queued, "nodes": size.nodes, "load": os.getloadavg()[0], "ways": found}
+
+
+@contextlib.contextmanager
+def _bench(control_plane: ControlPlane, way: str, size: Size) -> Iterator[Bench]:
+    client = control_plane.client()
+    namespace = Namespace(name=f"bench-{way.lower()}", client=client)
+    client.create("/api/v1/namespaces", {"metadata": {"name": namespace.name}})
+    namespace.create(workloads.claim_template(TEMPLATE))
+    if way == "plain":
+        yield Bench(control_plane=control_plane, namespace=namespace, muster=None)
+        return
+    fence = [fleet.DRIVER] if way == "Allocate" else []
+    muster = Muster(control_plane, fence=fence, controller={}, lease={})
+    try:
+        muster.start()
+        quota = size.gangs * GANG
+        found_team(control_plane, namespace, gpus=quota, claims=quota, placement=way)
+        bench = Bench(control_plane=control_plane, namespace=namespace, muster=muster)
+        yield bench
+    finally:
+        muster.clean()
+
+
+def _fit(bench: Bench, gangs: int) -> dict[str, Any]:
+    with Sights(bench.namespace) as sights:
+        before = bench.account()
+        began = bench.submit(gangs)
+        ended = sights.wait("running", gangs * GANG, within=PATIENCE)
+        time.sleep(SETTLING)
+        spent = bench.account().since(before)
+    bench.clear()
+    return {"seconds": ended - began, **_costs(spent, gangs)}
+
+
+def _queue(bench: Bench, size: Size) -> dict[str, Any]:
+    """Time the Jobs that fit by themselves, then all."""
+    alone, _ = _ended(bench, size.gangs)
+    seconds, spent = _ended(bench, size.queued)
+    return {"seconds": seconds, "alone": alone, **_costs(spent, size.queued)}
+
+
+def _ended(bench: Bench, gangs: int) -> tuple[float, Account]:
+    with Sights(bench.namespace) as sights:
+        before = bench.account()
+        began = bench.submit(gangs, annotations=RUNTIME)
+        seconds = sights.wait("ended", gangs * GANG, within=PATIENCE) - began
+        spent = bench.account().since(before)
+    bench.clear()
+    return seconds, spent
+
+
+def _paced(bench: Bench, size: Size) -> dict[str, Any]:
+    gangs = round(size.paced * PER_SECOND)
+    with Sights(bench.namespace) as sights:
+        before = bench.account()
+        bench.submit(gangs, annotations=RUNTIME, every=1 / PER_SECOND)
+        sights.wait("ended", gangs * GANG, within=PATIENCE)
+        spent = bench.account().since(before)
+        waits = sights.between("created", "ungated" if bench.muster else "bound")
+    bench.clear()
+    return {"p50": _percentile(waits, 0.50), "p99": _percentile(waits, 0.99), **_costs(spent, gangs)}
+
+
+def _burst(bench: Bench, size: Size) -> dict[str, Any]:
+    pods, client = size.gangs * GANG, bench.namespace.client
+    path = f"{GROUP}/queues/queue-{bench.namespace.name}"
+    # A gang that its queue could never take is turned away, so one is let in before.
+    _set_quota(bench, GANG)
+    bench.control_plane.stop_program("kube-scheduler")
+    with Sights(bench.namespace) as sights:
+        bench.submit(size.gangs)
+        sights.wait("created", pods, within=PATIENCE)
+        eventually(
+            lambda: client.get(path).get("status", {}).get("gangs", {}).get("pending") == size.gangs - 1,
+            what="all gangs but one wait for quota",
+            within=PATIENCE,
+        )
+        time.sleep(SETTLING)
+        before, began = bench.account(), time.monotonic()
+        _set_quota(bench, pods)
+        seconds = sights.wait("ungated", pods, within=PATIENCE) - began
+        time.sleep(SETTLING)
+        spent = bench.account().since(before)
+    bench.clear()
+    bench.control_plane.start_program("kube-scheduler")
+    return {"per_second": (size.gangs - 1) / seconds, "seconds": seconds, **_costs(spent, size.gangs)}
+
+
+_ROWS = {"fit": lambda bench, size: _fit(bench, size.gangs), "queue": _queue, "paced": _paced, "burst": _burst}
+
+
+def _set_quota(bench: Bench, gpus: int) -> None:
+    quotas = [{"meter": meter, "nominal": str(gpus)} for meter in ("claims", "gpus")]
+    path = f"{GROUP}/queues/queue-{bench.namespace.name}"
+    bench.namespace.client.merge_patch(path, {"spec": {"quotas": quotas}})
+
+
+def _costs(spent: Account, gangs: int) -> dict[str, Any]:
+    requests = {what: round(n / gangs, 2) for what, n in spent.requests.items() if n / gangs >= 0.005}
+    return {
+        "processor": sum(spent.seconds.values()),
+        "processors": {name: round(seconds, 2) for name, seconds in spent.seconds.items()},
+        "requests": sum(n for what, n in spent.requests.items() if not what.startswith("webhook ")) / gangs,
+        "requests_by": requests,
+    }
+
+
+def _percentile(waits: list[float], share: float) -> float:
+    return waits[min(len(waits) - 1, int(share * len(waits)))]
+
+
+def tables(result: Mapping[str, Any]) -> list[Table]:
+    """Return the figures, the processor seconds of the Jobs that fit, and their requests."""
+    ways = result["ways"]
+    rows = Table(
+        title=f"{result['gangs']} gangs of {GANG} on {result['nodes']} nodes of {GPUS} GPUs (load {result['load']:.1f})"
+    )
+    rows.add_column("")
+    for way in ways:
+        rows.add_column(way, justify="right")
+    for title, row, key in _FIGURES:
+        figures = [ways[way].get(row, {}).get(key) for way in ways]
+        if any(figure is not None for figure in figures):
+            rows.add_row(title, *_beside(figures, ratio=key in ("seconds", "processor", "requests")))
+    return [rows, *(_detail(ways, row, key, title) for row in ROWS for key, title in _DETAILS if _has(ways, row))]
+
+
+_FIGURES = (
+    ("fit: s until all run", "fit", "seconds"),
+    ("fit: processor s", "fit", "processor"),
+    ("fit: requests per gang", "fit", "requests"),
+    ("queue: s until those that fit have ended", "queue", "alone"),
+    ("queue: s until all have ended", "queue", "seconds"),
+    ("queue: processor s", "queue", "processor"),
+    ("paced: p50 s created to let in (plain: bound)", "paced", "p50"),
+    ("paced: p99 s", "paced", "p99"),
+    ("burst: gangs/s", "burst", "per_second"),
+    ("burst: processor s", "burst", "processor"),
+    ("burst: requests per gang", "burst", "requests"),
+)
+_DETAILS = (("processors", "processor s"), ("requests_by", "requests per gang"))
+
+
+def _has(ways: Mapping[str, Any], row: str) -> bool:
+    return any(row in found for found in ways.values())
+
+
+def _beside(figures: list[float | None], *, ratio: bool) -> list[str]:
+    """Return the figures as text; where there is a first one, and ratios mean much, with theirs to it."""
+    texts = []
+    for figure in figures:
+        text = "" if figure is None else f"{figure:.2f}"
+        if ratio and figure is not None and figures[0] and figure is not figures[0]:
+            text += f" ({figure / figures[0]:.2f} times)"
+        texts.append(text)
+    return texts
+
+
+def _detail(ways: Mapping[str, Any], row: str, key: str, title: str) -> Table:
+    table = Table(title=f"{row}: {title}")
+    table.add_column("")
+    for way in ways:
+        table.add_column(way, justify="right")
+    for what in sorted({what for found in ways.values() for what in found.get(row, {}).get(key, {})}):
+        table.add_row(what, *(f"{ways[way].get(row, {}).get(key, {}).get(what, 0):.2f}" for way in ways))
+    return table
