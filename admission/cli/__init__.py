@@ -24,6 +24,7 @@ FAILED, MEND, INTERRUPTED = 1, 2, 130
 COMMANDS = {
     "serve": "admission.cli.serving",
     "simulate": "admission.cli.simulating",
+    "lint": "admission.cli.linting",
     "why": "admission.cli.explaining",
     "gang": "admission.cli.gangs",
     "queue": "admission.cli.queues",

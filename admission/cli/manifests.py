@@ -52,7 +52,12 @@ class Manifest:
     @property
     def label(self) -> str:
         """Return `Kind namespace/name`, as messages name the object."""
-        return f"{self.body.get('kind')} {meta.name_in(self.body)}"
+        return f"{self.body.get('kind')} {self.name}"
+
+    @property
+    def name(self) -> str:
+        """Return `namespace/name`, as far as the object says it."""
+        return meta.name_in(self.body)
 
     def place(self, path: str = "") -> str:
         """Return `file:line` of a field, or of the closest thing around it that is there."""

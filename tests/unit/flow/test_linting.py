@@ -1,0 +1,200 @@
+"""What `muster lint` says of manifests: each remark by its code, severity and field."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from admission.flow import linting
+from admission.flow.linting import Linted
+
+CLASS = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceClass",
+    "metadata": {"name": "gpu.example.com"},
+    "spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.example.com'"}}]},
+}
+TRAP = "device.attributes['gpu.example.com'].model == 'H100'"
+AT = "spec.spec.devices.requests[0].exactly"
+
+
+def hardware(count: int = 4, **device: Any) -> dict[str, Any]:
+    devices = [{"name": f"gpu-{number}", **device} for number in range(count)]
+    pool = {"name": "node-a", "generation": 1, "resourceSliceCount": 1}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "node-a"},
+        "spec": {"driver": "gpu.example.com", "nodeName": "node-a", "pool": pool, "devices": devices},
+    }
+
+
+def template(*expressions: str, **exactly: Any) -> dict[str, Any]:
+    asked: dict[str, Any] = {"deviceClassName": "gpu.example.com", **exactly}
+    if expressions:
+        asked["selectors"] = [{"cel": {"expression": text}} for text in expressions]
+    return template_of({"name": "gpu", "exactly": asked})
+
+
+def template_of(*requests: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "one", "namespace": "vision"},
+        "spec": {"spec": {"devices": {"requests": list(requests)}}},
+    }
+
+
+def own(kind: str, name: str, **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "muster.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def policy(*rules: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    return own("ClaimPolicy", "house", rules=[{"message": "not so", **rule} for rule in rules], **spec)
+
+
+def told(linted: Linted) -> list[tuple[str, str, str]]:
+    return [(remark.severity, remark.code, remark.field) for remark in linted.remarks]
+
+
+FOUND: dict[str, tuple[Sequence[Any], list[tuple[str, str, str]]]] = {
+    "nothing is wrong": ([CLASS, hardware(), template(count=4)], []),
+    "an unguarded look-up, where the class is not known": (
+        [template(TRAP)],
+        [("warning", "UnguardedLookup", f"{AT}.selectors[0].cel.expression")],
+    ),
+    "an unguarded look-up behind a class that selects its driver": ([CLASS, template(TRAP)], []),
+    "a version as text": (
+        [CLASS, template("device.attributes['gpu.example.com'].version == '1.2.3'")],
+        [("warning", "VersionAsText", f"{AT}.selectors[0].cel.expression")],
+    ),
+    "a test that is always true, in a class": (
+        [{**CLASS, "spec": {"selectors": [{"cel": {"expression": "has(device.attributes.gpu)"}}]}}],
+        [("warning", "AlwaysTrue", "spec.selectors[0].cel.expression")],
+    ),
+    "a comparison with another type": (
+        [
+            CLASS,
+            hardware(attributes={"index": {"int": 1}}),
+            template("device.attributes['gpu.example.com'].index == '1'"),
+        ],
+        [("warning", "NeverEqual", f"{AT}.selectors[0].cel.expression"), ("error", "NeverFits", AT)],
+    ),
+    "a selector that fails on a device": (
+        [CLASS, hardware(), template(TRAP)],
+        [("error", "FailsOnDevice", f"{AT}.selectors")],
+    ),
+    "CEL that does not compile": (
+        [CLASS, template("device.foo")],
+        [("error", "Refused", f"{AT}.selectors[0].cel.expression")],
+    ),
+    "a class that is not there": (
+        [CLASS, template(deviceClassName="gpus")],
+        [("warning", "UnknownClass", f"{AT}.deviceClassName")],
+    ),
+    "a class that a policy replaces": (
+        [
+            CLASS,
+            template(deviceClassName="gpus"),
+            policy(defaults=[{"deviceClasses": ["gpus"], "deviceClassName": "g"}]),
+        ],
+        [],
+    ),
+    "more than a node has": ([CLASS, hardware(4), template(count=5)], [("error", "NeverFits", AT)]),
+    "more than a node has of devices that are shared": (
+        [CLASS, hardware(4, allowMultipleAllocations=True), template(count=5)],
+        [],
+    ),
+    "all of nothing": (
+        [CLASS, hardware(4), template("device.driver == 'x'", allocationMode="All")],
+        [("error", "NeverFits", AT)],
+    ),
+    "one alternative that fits": (
+        [
+            CLASS,
+            hardware(4),
+            template_of(
+                {
+                    "name": "gpu",
+                    "firstAvailable": [
+                        {"name": "many", "deviceClassName": "gpu.example.com", "count": 8},
+                        {"name": "few", "deviceClassName": "gpu.example.com", "count": 2},
+                    ],
+                }
+            ),
+        ],
+        [],
+    ),
+    "what a policy denies": (
+        [policy({"cel": "request.exactly.count <= 8"}), template(count=9)],
+        [("error", "PolicyViolation", "spec.spec.devices.requests")],
+    ),
+    "what a policy denies after its defaults": (
+        [
+            policy(
+                {"cel": "request.exactly.deviceClassName != 'big'"},
+                defaults=[{"deviceClasses": ["gpu.example.com"], "deviceClassName": "big"}],
+            ),
+            template(),
+        ],
+        [("error", "PolicyViolation", "spec.spec.devices.requests")],
+    ),
+    "what a policy warns of": (
+        [policy({"cel": "request.exactly.count <= 8", "action": "Warn"}), template(count=9)],
+        [("warning", "PolicyWarning", "spec.spec.devices.requests")],
+    ),
+    "what a policy for other namespaces denies": (
+        [policy({"cel": "false"}, namespaceSelector={"matchLabels": {"team": "vision"}}), template(count=9)],
+        [],
+    ),
+    "a rule that does not compile": (
+        [policy({"cel": "object.x"}), template()],
+        [("error", "Refused", "spec.rules[0].cel")],
+    ),
+    "a rule that reads a field that no claim has": (
+        [policy({"cel": "!has(request.exactly.cuont)"}), template()],
+        [("warning", "Doubtful", "spec.rules[0].cel")],
+    ),
+    "a template of a policy that the API server would refuse": (
+        [policy(templates=[{"name": "one", "spec": template("device.foo")["spec"]["spec"]}])],
+        [("error", "Refused", "spec.templates[0].spec.devices.requests[0].exactly.selectors[0].cel.expression")],
+    ),
+    "a template of a policy that never fits": (
+        [CLASS, hardware(4), policy(templates=[{"name": "one", "spec": template(count=5)["spec"]["spec"]}])],
+        [("error", "NeverFits", "spec.templates[0].spec.devices.requests[0].exactly")],
+    ),
+    "a meter that does not compile": (
+        [own("Meter", "m", sources=[{"deviceClasses": ["a"], "count": {}, "selector": "device.foo"}])],
+        [("error", "Refused", "spec.sources[0].selector")],
+    ),
+    "a queue whose parent is not there": (
+        [own("Queue", "q", parent="none")],
+        [("warning", "NotInOrder", "spec")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("objects", "wanted"), FOUND.values(), ids=FOUND)
+async def test_lint(objects: Sequence[Any], wanted: list[tuple[str, str, str]]) -> None:
+    assert told(await linting.lint(objects)) == wanted
+
+
+async def test_every_remark_names_its_object() -> None:
+    linted = await linting.lint([CLASS, template(TRAP), hardware(), template_of({"name": "x", "exactly": {}})])
+
+    assert [remark.index for remark in linted.remarks] == [1, 3]
+
+
+async def test_a_job_that_is_refused_at_the_door_is_told() -> None:
+    pod = {"metadata": {"labels": {"muster.dev/queue": "none"}}, "spec": {"containers": []}}
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "train", "namespace": "vision"},
+        "spec": {"template": pod},
+    }
+
+    (remark,) = (await linting.lint([job])).remarks
+
+    assert (remark.severity, remark.code) == ("error", "Denied")
+    assert "UnknownQueue" in remark.message
