@@ -62,6 +62,11 @@ class Gang:
     def claims(self) -> tuple[ClaimAsk, ...]:
         return tuple(ask for kind in self.kinds for ask in kind.asks)
 
+    @property
+    def size(self) -> int:
+        """Return how many pods are to be placed."""
+        return sum(len(kind.members) for kind in self.kinds)
+
 
 @dataclass(frozen=True, slots=True)
 class Refused:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from admission.api.entries import Holding, RequestDevice
 from admission.api.gangs import PlannedClaim, PlannedPod
 from admission.api.names import Uid
-from admission.api.reasons import Detail
 from admission.dra import asking, demands, domains, explaining, holdings, metering, releases, traits, worlds
 from admission.dra.asking import Fatal, Refusal, Unpriced
 from admission.dra.choosing import Chooser
@@ -89,37 +88,13 @@ def _plan(pods: Sequence[PodDemand], question: _Question) -> Plan | NoPlan:
     if not isinstance(gang, Gang):
         return NoPlan(kind=Kind.FATAL, message=f"pod {gang.pod}: {gang.refusal}", details={"pod": gang.pod})
     known = question.traits(gang)
-    if question.topology is not None:
-        together = _together(gang, known, question, question.topology)
-        if isinstance(together, Plan) or question.topology.required:
-            return together
-    return _Planning(gang, question, known, question.steps).answer()
+    if question.topology is None:
+        return _Planning(gang, question, known, question.steps).answer()
 
+    def search(gang: Gang, steps: int) -> Plan | NoPlan:
+        return _Planning(gang, question, known, steps).answer()
 
-def _together(gang: Gang, known: Traits, question: _Question, topology: Topology) -> Plan | NoPlan:
-    """Place all pods in one domain, or say why none takes them: of the largest one."""
-    found = domains.of(topology.label, gang, question.world, known)
-    pods = sum(len(kind.members) for kind in gang.kinds)
-    details: dict[str, Detail] = {"topology": topology.label, "domains": len(found), "pods": pods}
-    if not found:
-        message = f"no node where a pod of the gang may go has the label {topology.label}"
-        return NoPlan(kind=Kind.INFEASIBLE, message=message, details=details)
-    answers: dict[str, NoPlan] = {}
-    left = question.steps
-    for value, nodes in found.items():
-        answer = _Planning(domains.within(gang, nodes), question, known, left).answer()
-        if isinstance(answer, Plan):
-            return replace(answer, steps=question.steps - left + answer.steps)
-        answers[value] = answer
-        left = max(0, left - answer.steps)
-    # What may still change, or is not known, comes before what is proved.
-    value, told = max(enumerate(answers.items()), key=lambda one: (one[1][1].kind in _OPEN, one[0]))[1]
-    message = f"no domain of {topology.label} takes all {pods} pods together; {value}: {told.message}"
-    return replace(told, message=message, details={**told.details, **details}, steps=question.steps - left)
-
-
-_OPEN = (Kind.OVER_QUOTA, Kind.STEPS_ENDED, Kind.POOL_INCOMPLETE, Kind.UNPRICED)
-"""Answers that say nothing of whether the gang could be placed."""
+    return domains.together(question.topology, gang, question.world, known, steps=question.steps, search=search)
 
 
 def diagnose(  # noqa: PLR0913 - the same
@@ -147,7 +122,7 @@ def diagnose(  # noqa: PLR0913 - the same
     }
     unused = worlds.emptied(world, keep=own)
     # A wish for a topology keeps no gang waiting.
-    wanted = topology if topology is not None and topology.required else None
+    wanted = domains.nearest(topology, answer) if topology is not None and topology.required else None
     empty = plan(pods, unused, meters=meters, selectors=selectors, steps=steps, choice=choice, topology=wanted)
     if isinstance(empty, NoPlan):
         if empty.kind is Kind.STEPS_ENDED:
@@ -155,12 +130,13 @@ def diagnose(  # noqa: PLR0913 - the same
                 empty, message=f"{answer.message}; whether an empty cluster would do was not found in {steps} steps"
             )
         return replace(empty, message=f"{empty.message}, even if nothing else were in use")
-    if wanted is not None:
-        value = world.nodes[empty.pods[0].node].meta.labels[wanted.label]
-        alike = (name for name, node in world.nodes.items() if node.meta.labels.get(wanted.label) == value)
-        gang = domains.within(gang, frozenset(alike))
     question = _Question(world, meters, selectors, steps, anything, choice, wanted)
-    return _Planning(gang, question, question.traits(gang), steps).busy(answer)
+    if wanted is None:
+        return _Planning(gang, question, question.traits(gang), steps).busy(answer)
+    value, nodes = domains.taken_by(empty, wanted, world)
+    gang = domains.within(gang, nodes)
+    busy = _Planning(gang, question, question.traits(gang), steps).busy(answer)
+    return domains.awaited(busy, answer, wanted, value)
 
 
 class _Planning:
@@ -197,7 +173,8 @@ class _Planning:
             message = f"it would fit if nothing else were in use; what is missing was not found in {self.steps} steps"
             return NoPlan(kind=Kind.BUSY, message=message, steps=answer.steps)
         found = explaining.busy(explanation, placer, self.world, self.traits)
-        return NoPlan(kind=Kind.BUSY, message=found.message, details=found.details, steps=answer.steps)
+        placed = len(placer.outcome.placed)
+        return NoPlan(kind=Kind.BUSY, message=found.message, details=found.details, steps=answer.steps, placed=placed)
 
     def _searched(self, affordable: Affordable) -> Outcome:
         """Search for nodes and devices. Raises StepsEndedError."""
@@ -246,7 +223,8 @@ class _Planning:
         missing = explaining.incomplete(self.gang, self.world, self.traits, placer.outcome.stuck or 0)
         if missing is not None:
             return NoPlan(kind=Kind.POOL_INCOMPLETE, message=missing.message, details=missing.details, steps=spent)
-        return NoPlan(kind=Kind.INFEASIBLE, message=found.message, details=found.details, steps=spent)
+        placed = len(placer.outcome.placed)
+        return NoPlan(kind=Kind.INFEASIBLE, message=found.message, details=found.details, steps=spent, placed=placed)
 
     def _refused(self, refusal: Refusal, outcome: Outcome) -> NoPlan:
         number, place = outcome.refusals[refusal]

@@ -8,7 +8,7 @@ from typing import Protocol
 from admission.api.claims import Claim
 from admission.api.entries import Holding
 from admission.api.gangs import Charge, PlannedPod
-from admission.api.names import Uid
+from admission.api.names import NodeName, Uid
 from admission.api.pods import Pod
 from admission.api.reasons import Detail
 from admission.dra.takings import Taking
@@ -67,11 +67,14 @@ class Choice(StrEnum):
 class Topology:
     """Where all pods of a gang shall be together: on nodes that have one value of a label.
 
-    required: whether there is no plan else; if not, such a place is only tried first.
+    required: whether there is no plan else; if not, such a place is only tried first. beside: nodes where others of
+    the gang are already. first: the domain to look at before the others.
     """
 
     label: str
     required: bool = True
+    beside: frozenset[NodeName] = frozenset()
+    first: str = ""
 
 
 class Kind(StrEnum):
@@ -91,6 +94,8 @@ class Kind(StrEnum):
     """kube-scheduler would give up on the pod: a selector fails, a claim asks for more than 32 devices."""
     POOL_INCOMPLETE = "PoolIncomplete"
     """No plan, but slices are missing of a pool on a node where the pod might go."""
+    NO_DOMAIN = "NoDomain"
+    """The gang has to be together, and as nodes are labelled no domain can be looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,13 +113,19 @@ class Plan:
     takings: Mapping[Uid, tuple[Taking, ...]] = field(default_factory=dict)
     steps: int = 0
     """How much of the budget the search took."""
+    apart: str = ""
+    """Why the pods of a gang are not in one domain that would rather be; empty where they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoPlan:
-    """Why the gang cannot be placed: code, a sentence for people, and the numbers behind it."""
+    """Why the gang cannot be placed: code, a sentence for people, and the numbers behind it.
+
+    placed: how many pods had found a place where the sentence says that the gang is stuck.
+    """
 
     kind: Kind
     message: str
     details: Mapping[str, Detail] = field(default_factory=dict)
     steps: int = 0
+    placed: int = 0

@@ -27,6 +27,7 @@ HOLDS = {
     plans.Kind.STEPS_ENDED: HoldReason.SEARCH_LIMIT,
     plans.Kind.UNPRICED: HoldReason.NOT_SIMULATED,
     plans.Kind.POOL_INCOMPLETE: HoldReason.POOL_INCOMPLETE,
+    plans.Kind.NO_DOMAIN: HoldReason.NO_FEASIBLE_PLACEMENT,
 }
 
 

@@ -196,9 +196,12 @@ def test_a_gang_that_no_domain_takes_is_refused_or_spread_as_it_asks(choice: Cho
     preferred = plan(builder, *pods, choice=choice, topology=Topology(label=RACK, required=False))
 
     assert required.kind is Kind.INFEASIBLE
-    assert required.message.startswith(f"no domain of {RACK} takes all 2 pods together; r2: pod p-1 needs 2 devices")
-    assert (required.details["domains"], required.details["pods"]) == (2, 2)
+    start = f"none of 2 domains of {RACK} takes all 2 pods together; r1 comes nearest, with places for 1: pod p-1 needs"
+    assert required.message.startswith(start)
+    assert (required.details["domains"], required.details["pods"], required.details["placed"]) == (2, 2, 1)
+    assert isinstance(preferred, Plan)
     assert set(places(preferred).values()) == {"a", "b"}
+    assert preferred.apart == required.message
 
 
 def test_a_gang_waits_for_the_domain_that_would_take_it_were_nothing_in_use() -> None:
@@ -213,9 +216,11 @@ def test_a_gang_waits_for_the_domain_that_would_take_it_were_nothing_in_use() ->
     )
 
     assert found.kind is Kind.BUSY
+    assert found.message.startswith(
+        f"no domain of {RACK} takes the whole gang now; r1 could, and has places for 1: pod"
+    )
     assert "others/c" in found.message
-    unlabelled = refused(plan(builder, *pods, topology=Topology(label="example.com/zone")))
-    assert unlabelled.message == "no node where a pod of the gang may go has the label example.com/zone"
+    assert (found.details["domain"], found.details["placed"], found.details["domains"]) == ("r1", 1, 2)
 
 
 @pytest.mark.parametrize("choice", list(Choice))

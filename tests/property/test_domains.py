@@ -1,0 +1,148 @@
+"""A gang that shall be together has a plan where one domain alone has one: by brute force, and domain by domain."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from admission.api.names import NodeName
+from admission.dra import planning, worlds
+from admission.dra.plans import Choice, Kind, NoPlan, Plan, PodDemand, Topology
+from admission.dra.releases import Release
+from admission.dra.selecting import Selectors
+from admission.dra.worlds import World
+from tests.property import test_planning
+from tests.property.gangs import Gang, gangs
+from tests.property.test_choosing import STEPS
+from tests.property.test_planning import Node, Pod, demanded, feasible
+from tests.unit.dra.clusters import WorldBuilder, a_world
+
+RACK = "rack"
+RACKS = ("a", "b", "c")
+
+racks = st.lists(st.tuples(test_planning.nodes, st.sampled_from((*RACKS, None))), min_size=1, max_size=4)
+
+
+def built(world: Sequence[tuple[Node, str | None]]) -> WorldBuilder:
+    builder = a_world()
+    for at, (node, rack) in enumerate(world):
+        gpus = [{"attributes": {"model": {"string": model}}} for model in node.models]
+        labels = {RACK: rack} if rack is not None else {}
+        builder.node(f"n-{at}", gpus=gpus, allocatable={"cpu": str(node.cpu)}, labels=labels)
+    return builder
+
+
+def _free(world: Sequence[tuple[Node, str | None]], rack: str) -> list[tuple[list[str | None], int]]:
+    return [([*node.models], node.cpu) for node, own in world if own == rack]
+
+
+def planned(pods: Sequence[PodDemand], world: World, choice: Choice, topology: Topology | None = None) -> Plan | NoPlan:
+    selectors = Selectors(world.profile.cel)
+    return planning.plan(pods, world, selectors=selectors, steps=STEPS, choice=choice, topology=topology)
+
+
+def domains_of(plan: Plan, world: World) -> set[str | None]:
+    return {world.nodes[pod.node].meta.labels.get(RACK) for pod in plan.pods}
+
+
+@given(racks, test_planning.gangs)
+@settings(max_examples=150, deadline=None)
+def test_a_gang_is_placed_together_where_some_rack_takes_all_of_it(
+    world: list[tuple[Node, str | None]], gang: list[Pod]
+) -> None:
+    known = built(world).world()
+
+    answer = planned(demanded(gang), known, Choice.FIRST_FIT, Topology(label=RACK))
+
+    assert isinstance(answer, Plan) is any(feasible(_free(world, rack), gang) for rack in RACKS)
+    event("together" if isinstance(answer, Plan) else answer.kind.value)
+    if isinstance(answer, Plan):
+        (rack,) = domains_of(answer, known)
+        assert rack is not None
+    else:
+        assert answer.kind in {Kind.INFEASIBLE, Kind.NO_DOMAIN}
+
+
+@pytest.mark.parametrize("choice", list(Choice))
+@pytest.mark.parametrize("release", list(Release))
+@given(data=st.data())
+@settings(deadline=None, max_examples=25)
+def test_whatever_devices_can_do_it_is_as_if_each_pod_selected_the_rack(
+    release: Release, choice: Choice, data: st.DataObject
+) -> None:
+    gang = data.draw(gangs(release))
+    topology = Topology(label=RACK)
+
+    required = planned(gang.pods, gang.world, choice, topology)
+    preferred = planned(gang.pods, gang.world, choice, replace(topology, required=False))
+
+    possible = {rack for rack in RACKS if isinstance(_in_rack(gang, gang.pods, rack, choice), Plan)}
+    anywhere = planned(gang.pods, gang.world, choice)
+    assert isinstance(required, Plan) is bool(possible), (required, possible)
+    assert isinstance(preferred, Plan) is isinstance(anywhere, Plan)
+    if isinstance(required, Plan):
+        assert domains_of(required, gang.world) <= possible
+        assert isinstance(preferred, Plan)
+        assert not preferred.apart
+        assert domains_of(preferred, gang.world) == domains_of(required, gang.world)
+    elif isinstance(preferred, Plan):
+        assert preferred.apart == required.message
+    event(f"{len(possible)} racks, {'a' if isinstance(anywhere, Plan) else 'no'} plan anywhere")
+
+
+@pytest.mark.parametrize("choice", list(Choice))
+@given(data=st.data())
+@settings(deadline=None, max_examples=25)
+def test_who_comes_later_is_placed_where_the_others_are_or_not_at_all(choice: Choice, data: st.DataObject) -> None:
+    gang = data.draw(gangs(Release.V1_37))
+    home = NodeName(data.draw(st.sampled_from(sorted(gang.world.nodes))))
+    rack = gang.world.nodes[home].meta.labels[RACK]
+
+    answer = planned(gang.pods, gang.world, choice, Topology(label=RACK, beside=frozenset({home})))
+
+    assert isinstance(answer, Plan) is isinstance(_in_rack(gang, gang.pods, rack, choice), Plan)
+    assert not isinstance(answer, Plan) or domains_of(answer, gang.world) == {rack}
+
+
+@pytest.mark.parametrize("choice", list(Choice))
+@given(data=st.data())
+@settings(deadline=None, max_examples=25)
+def test_a_gang_waits_for_a_rack_where_one_would_take_it_if_nothing_were_in_use(
+    choice: Choice, data: st.DataObject
+) -> None:
+    gang, topology = data.draw(gangs(Release.V1_37)), Topology(label=RACK)
+    answer = planned(gang.pods, gang.world, choice, topology)
+    if not isinstance(answer, NoPlan) or answer.kind is not Kind.INFEASIBLE:
+        return
+    unused = worlds.emptied(gang.world)
+
+    found = planning.diagnose(
+        answer,
+        gang.pods,
+        gang.world,
+        selectors=Selectors(gang.world.profile.cel),
+        steps=STEPS,
+        choice=choice,
+        topology=topology,
+    )
+
+    later = planned(gang.pods, unused, choice, topology)
+    assert (found.kind is Kind.BUSY) is isinstance(later, Plan)
+    if isinstance(later, Plan):
+        (rack,) = {str(found.details["domain"])}
+        assert isinstance(_in_rack(replace(gang, world=unused), gang.pods, rack, choice), Plan)
+    event(found.kind.value)
+
+
+def _in_rack(gang: Gang, pods: Sequence[PodDemand], rack: str, choice: Choice) -> Plan | None:
+    """Plan as if every pod selected the rack; one that selects another goes nowhere."""
+    if any(demand.pod.node_selector.get(RACK, rack) != rack for demand in pods):
+        return None
+    there = [
+        replace(demand, pod=replace(demand.pod, node_selector={**demand.pod.node_selector, RACK: rack}))
+        for demand in pods
+    ]
+    answer = planned(there, gang.world, choice)
+    return answer if isinstance(answer, Plan) else None
