@@ -120,6 +120,8 @@ class Desk:
     """Pods whose gate this leader has opened, though the view may not show it yet."""
     leaving: set[Uid] = field(default_factory=set)
     """Pods that this leader has evicted, though the view may not show it yet."""
+    returned: dict[GangUid, int] = field(default_factory=dict)
+    """How often gangs that have not run since could not be placed as planned."""
     told: dict[GangUid, notices.Told] = field(default_factory=dict)
     """What was last said of each gang in Events."""
     stuck: dict[GangUid, Hold] = field(default_factory=dict)

@@ -30,6 +30,10 @@ from admission.quota import books
 START_TIMEOUT = timedelta(minutes=5)
 """Of a gang whose queue is gone."""
 
+AT_ONCE = 3
+"""How often a gang that cannot be placed as planned is planned anew at once, before it backs off like others: what is
+wrong may not be the plan."""
+
 FORGET_AFTER = timedelta(hours=1)
 """How long a back-off outlives the pods of its gang: their controller has had time to make new ones."""
 
@@ -77,13 +81,15 @@ async def take_back_started(desk: Desk, facts: Facts, group: Group, reason: str)
 async def give_back(desk: Desk, facts: Facts, group: Group, reason: str, *, wait: bool = False) -> None:
     """Take the places of a gang's gated pods back, and the devices that only they wait for. Nothing is deleted.
 
-    wait: whether the gang backs off before it is tried again. What fails is left as it is, for the next cycle.
+    wait: whether the gang backs off before it is tried again, as it does in any case after a few times. What fails is
+    left as it is, for the next cycle.
     """
     placement, queue = desk.book.placements.get(group.uid), facts.snapshot.queues.get(group.queue)
     gated = [pod for pod in group.half_open if pod.meta.uid not in desk.opened]
     if placement is None or not gated:
         return
-    if wait and queue is not None:
+    desk.returned[group.uid] = desk.returned.get(group.uid, 0) + 1
+    if (wait or desk.returned[group.uid] > AT_ONCE) and queue is not None:
         desk.backoffs[group.uid] = backoffs.following(desk.backoffs.get(group.uid), queue, facts.now, reason)
         await _remember(desk, facts, group)
     if not await _shut(desk, gated):
@@ -190,9 +196,11 @@ def remember_backoffs(desk: Desk, facts: Facts) -> None:
         alive.add(group.uid)
         if group.pods and all(pod.phase == "Running" for pod in group.pods):
             desk.backoffs.pop(group.uid, None)
+            desk.returned.pop(group.uid, None)
         elif group.uid not in desk.backoffs and group.record is not None and group.record.evictions:
             at = group.record.next_try or EPOCH
             desk.backoffs[group.uid] = Backoff(evictions=group.record.evictions, next_try=at)
+    desk.returned = {uid: times for uid, times in desk.returned.items() if uid in alive}
     for uid in [uid for uid in desk.backoffs if uid not in alive]:
         if uid not in desk.book.placements and facts.now - desk.backoffs[uid].next_try > FORGET_AFTER:
             del desk.backoffs[uid]

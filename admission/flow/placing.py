@@ -25,7 +25,7 @@ from admission.dra.worlds import World
 from admission.errors import ConflictError, GoneError, MendError, RetryError
 from admission.flow import evicting, withdrawing, writing
 from admission.flow.desks import Desk, Facts
-from admission.policy import defects, finishing, following, placements
+from admission.policy import defects, finishing, fitting, following, placements
 from admission.policy.defects import During
 from admission.policy.finishing import Missing
 from admission.policy.recognition import Group
@@ -33,10 +33,14 @@ from admission.policy.recognition import Group
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """A gang to be placed, with its placement. gates: its pods whose gates are to be opened, in order."""
+    """A gang to be placed, with its placement. gates: its pods whose gates are to be opened, in order.
+
+    begun: whether it was granted before this cycle, so that the world may have changed since it was planned.
+    """
 
     group: Group
     gates: tuple[tuple[Pod, NodeName], ...]
+    begun: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,7 +69,7 @@ class _Write:
 async def finish(desk: Desk, facts: Facts) -> Facts:
     """Place what was granted before and is not placed yet. Return the facts with those that were taken back."""
     begun = [
-        Start(group=group, gates=tuple(following.unfinished(group)))
+        Start(group=group, gates=tuple(following.unfinished(group)), begun=True)
         for group in facts.groups
         if group.uid not in facts.taken_back and group.placement is not None and group.placement.seats
     ]
@@ -83,6 +87,7 @@ async def place(desk: Desk, facts: Facts, starts: Iterable[Start]) -> dict[GangU
     Return what holds the others.
     """
     works = [_spared(desk, facts, start) for start in starts]
+    await _doubt(desk, facts, [work for work in works if work.start.begun and work.hold is None and not work.errors])
     await _allocate(desk, facts, [work for work in works if work.missing and work.hold is None])
     for work in works:
         await _resolve(desk, facts, work)
@@ -131,6 +136,34 @@ def _is_begun(desk: Desk, facts: Facts, group: Group) -> bool:
     """Whether Muster has given some of a gang's claims their devices, and no pod of it was let in yet."""
     claims = (facts.sight.claims.get(holding.claim_uid) for holding in finishing.holdings(group, desk.book))
     return not _let_in(desk, group) and any(withdrawing.is_given(claim) for claim in claims if claim is not None)
+
+
+async def _doubt(desk: Desk, facts: Facts, works: Sequence[_Work]) -> None:
+    """Take back what Muster was to allocate and kube-scheduler has to, unless that comes to the same devices.
+
+    Once a gate is open it is too late: kube-scheduler may have begun.
+    """
+    doubtful = [
+        (work, missing)
+        for work in works
+        if not work.missing
+        and work.start.gates
+        and _is_pinned(desk, work.group)
+        and not _let_in(desk, work.group)
+        and (missing := finishing.missing(work.group, desk.book, facts.sight))
+    ]
+    if not doubtful:
+        return
+    world = await asyncio.to_thread(_world, desk, facts)
+    tries = fitting.Fitting(world=world, selectors=desk.selectors, steps=desk.steps)
+    for work, missing in doubtful:
+        if not await asyncio.to_thread(fitting.holds, work.group, work.start.gates, missing, tries):
+            work.errors.append(ConflictError("kube-scheduler would not take the devices that it was planned on"))
+
+
+def _is_pinned(desk: Desk, group: Group) -> bool:
+    chosen = desk.chosen.get(group.uid)
+    return chosen is not None and chosen.mode is PlacementMode.PIN
 
 
 # Claims.

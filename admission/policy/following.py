@@ -180,7 +180,7 @@ def eviction(group: Group, sight: Sight, *, start_timeout: timedelta, now: datet
     seated = [pod for pod in group.pods if pod.meta.uid in placement.seats]
     let_in = tuple(pod for pod in seated if not pod.gated)
     late = [pod.meta.name for pod in seated if pod.phase == "Pending"]
-    lost = sorted(seat.pod for seat in placement.seats.values() if _is_lost(seat, sight))
+    lost = sorted(seat.pod for seat in placement.seats.values() if _is_lost(seat, sight) or _is_leaving(seat, sight))
     if lost and seated and len(late) == len(seated):
         reason = f"pod {lost[0]} went away before the whole gang ran"
         return Eviction(group=group, pods=let_in, reason=reason, timed_out=False)
@@ -211,6 +211,12 @@ def _is_over(seat: Seat, sight: Sight) -> bool:
 def _is_lost(seat: Seat, sight: Sight) -> bool:
     """Whether the pod is not there any more, and not just unreadable."""
     return seat.pod_uid not in sight.snapshot.pods and not sight.is_unreadable("Pod", seat.pod)
+
+
+def _is_leaving(seat: Seat, sight: Sight) -> bool:
+    """Whether the pod is being deleted: a finalizer may keep it for long, and it will never run."""
+    pod = sight.snapshot.pods.get(seat.pod_uid)
+    return pod is not None and pod.meta.deleted is not None and not pod.finished
 
 
 def _is_free(uid: Uid, holding: Holding, sight: Sight, wanted: frozenset[Uid]) -> bool:
