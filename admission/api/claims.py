@@ -13,6 +13,8 @@ from admission.api.reading import Json, Reader
 from admission.api.selectors import NodeSelector, Toleration
 from admission.errors import AmountError
 
+VERSION = "resource.k8s.io/v1"
+
 ALL = "All"
 EXACT_COUNT = "ExactCount"
 
@@ -112,6 +114,35 @@ class ClaimTemplate:
 
     meta: Meta
     spec: ClaimSpec
+
+
+def upgraded(obj: Json) -> Json:
+    """Return a claim or a template in the shape of v1; in v1beta1 the fields of `exactly` stand in the request."""
+    if obj.get("apiVersion") != "resource.k8s.io/v1beta1":
+        return obj
+    spec = obj.get("spec")
+    if not isinstance(spec, Mapping):
+        return obj
+    if obj.get("kind") != "ResourceClaimTemplate":
+        return {**obj, "apiVersion": VERSION, "spec": _upgraded(spec)}
+    inner = spec.get("spec")
+    changed = {**spec, "spec": _upgraded(inner)} if isinstance(inner, Mapping) else spec
+    return {**obj, "apiVersion": VERSION, "spec": changed}
+
+
+def _upgraded(spec: Json) -> Json:
+    devices = spec.get("devices")
+    requests = devices.get("requests") if isinstance(devices, Mapping) else None
+    if not isinstance(devices, Mapping) or not isinstance(requests, list):
+        return spec
+    return {**spec, "devices": {**devices, "requests": [_upgraded_request(request) for request in requests]}}
+
+
+def _upgraded_request(request: Any) -> Any:
+    if not isinstance(request, Mapping) or request.get("firstAvailable") or "exactly" in request:
+        return request
+    exactly = {name: value for name, value in request.items() if name not in ("name", "firstAvailable")}
+    return {"name": request.get("name"), "exactly": exactly}
 
 
 def decode(obj: Json) -> Claim:

@@ -16,7 +16,10 @@ API_VERSION = "admission.k8s.io/v1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
-    """One request. obj and old are the objects as JSON, since a patch has to speak of the JSON as it was sent."""
+    """One request. obj and old are the objects as JSON, since a patch has to speak of the JSON as it was sent.
+
+    username, user_uid, groups, extra: userInfo, whom the API server has authenticated.
+    """
 
     uid: str
     group: str
@@ -28,7 +31,9 @@ class Review:
     name: str = ""
     subresource: str = ""
     username: str = ""
+    user_uid: str = ""
     groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     dry_run: bool = False
     obj: Json | None = None
     old: Json | None = None
@@ -66,7 +71,9 @@ def decode(body: Any) -> Review:
         name=request.text("name"),
         subresource=request.text("subResource"),
         username=user.text("username"),
+        user_uid=user.text("uid"),
         groups=user.texts("groups"),
+        extra=_extra(user),
         dry_run=request.flag("dryRun"),
         obj=_object(request, "object"),
         old=_object(request, "oldObject"),
@@ -93,6 +100,11 @@ def encode(uid: str, verdict: Verdict) -> dict[str, Any]:
 def refuse_malformed(error: MalformedObjectError) -> Verdict:
     """Return the denial of an object that cannot be read, with every flaw."""
     return Verdict(denial=Denial(DenyReason.MALFORMED_REQUEST, str(error)))
+
+
+def _extra(user: Reader) -> dict[str, tuple[str, ...]]:
+    extra = user.child("extra")
+    return {name: extra.texts(name) for name in user.keys("extra")}
 
 
 def _object(request: Reader, name: str) -> Json | None:

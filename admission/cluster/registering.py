@@ -1,7 +1,8 @@
-"""Tells the API server which pods to show to Muster: one mutating and one validating configuration, both `muster`.
+"""Tells the API server which pods and claims to show to Muster: one mutating and one validating configuration.
 
 Namespaces that a queue selects are closed while Muster is down (failurePolicy Fail), as a pod that slipped in would
 run beside the quota. Any other pod is created as ever; only where it names a queue is Muster asked, if it is there.
+Claims and claim templates are shown of the namespaces that a queue or a ClaimPolicy selects, and of no others.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from admission.cluster.connecting import Connection
 from admission.cluster.store import Store, Subscription
 from admission.errors import GoneError, MendError, MusterError
 from admission.policy.arrivals import MIRROR
+from admission.policy.claims.doors import SCHEDULER
 
 log = structlog.get_logger(__name__)
 
@@ -62,11 +64,15 @@ class Client:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """What is registered. selectors: the namespaces of each queue; namespace: Muster's own."""
+    """What is registered. selectors: the namespaces of each queue; namespace: Muster's own.
+
+    policies: the namespaces of each ClaimPolicy that has defaults or rules.
+    """
 
     client: Client
     selectors: tuple[LabelSelector, ...]
     namespace: str
+    policies: tuple[LabelSelector, ...] = ()
 
 
 async def register(connection: Connection, registration: Registration) -> None:
@@ -85,12 +91,17 @@ async def unregister(connection: Connection) -> None:
 
 
 async def keep(connection: Connection, store: Store, client: Client, *, namespace: str) -> None:
-    """Keep the configurations true to the queues until cancelled. The store must watch queues, and be synced."""
+    """Keep the configurations true to queues and policies until cancelled. The store must watch both, and be synced."""
     written: Registration | None = None
     failed, stale = 0, True
-    with store.subscribe(kinds.QUEUES) as changed:
+    with store.subscribe(kinds.QUEUES, kinds.POLICIES) as changed:
         while True:
-            wanted = Registration(client=client, selectors=_selectors(store, written), namespace=namespace)
+            wanted = Registration(
+                client=client,
+                selectors=_selectors(store, written),
+                namespace=namespace,
+                policies=_policies(store, written),
+            )
             if stale or wanted != written:
                 try:
                     await register(connection, wanted)
@@ -124,13 +135,22 @@ def _selectors(store: Store, written: Registration | None) -> tuple[LabelSelecto
     return _distinct(selectors)
 
 
+def _policies(store: Store, written: Registration | None) -> tuple[LabelSelector, ...]:
+    """Return the distinct namespace selectors of the policies that have something to say of claims."""
+    snapshot = store.snapshot()
+    selectors = [policy.namespaces for policy in snapshot.policies.values() if policy.defaults or policy.rules]
+    if written is not None and any(kind == kinds.POLICIES.name for kind, _ in snapshot.malformed):
+        selectors += written.policies
+    return _distinct(selectors)
+
+
 def _distinct(selectors: Iterable[LabelSelector]) -> tuple[LabelSelector, ...]:
     by_digest = {digest(selector): selector for selector in selectors}
     return tuple(by_digest[key] for key in sorted(by_digest))
 
 
 def mutating(registration: Registration) -> dict[str, Any]:
-    """Return the MutatingWebhookConfiguration: pods that are created, and Jobs, to say who made them.
+    """Return the MutatingWebhookConfiguration: pods that are created, Jobs, to say who made them, and claims.
 
     Jobs come first and are never hindered, save those that name somebody themselves: while Muster is down nobody could
     take that back, and it would be believed of their pods.
@@ -138,8 +158,23 @@ def mutating(registration: Registration) -> dict[str, Any]:
     conditions = [{"name": "no-mirror", "expression": NO_MIRROR}]
     entry = {"rules": [_pods("CREATE")], "reinvocationPolicy": "IfNeeded", "matchConditions": conditions}
     configuration = _configuration("MutatingWebhookConfiguration", registration, "/mutate", entry)
-    configuration["webhooks"] = [*_of_jobs(registration), *configuration["webhooks"]]
+    claims = {
+        "rules": [_claims("CREATE", "UPDATE")],
+        "reinvocationPolicy": "IfNeeded",
+        "matchConditions": [NOT_ALLOCATED_AT_ONCE, {"name": "new-spec", "expression": NEW_SPEC}],
+    }
+    of_claims = _of_claims(registration, "/mutate", registration.policies, claims)
+    configuration["webhooks"] = [*_of_jobs(registration), *configuration["webhooks"], *of_claims]
     return configuration
+
+
+def _of_claims(
+    registration: Registration, path: str, selectors: Iterable[LabelSelector], entry: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    common = _common(registration, path)
+    for selector in _distinct(selectors):
+        where = _which(f"selected-{digest(selector)}", selector, registration.namespace, "claims")
+        yield {**common, **where, **entry, "failurePolicy": "Fail"}
 
 
 def _of_jobs(registration: Registration) -> Iterator[dict[str, Any]]:
@@ -153,14 +188,18 @@ def _of_jobs(registration: Registration) -> Iterator[dict[str, Any]]:
 
 
 def validating(registration: Registration) -> dict[str, Any]:
-    """Return the ValidatingWebhookConfiguration: pods that are created, or changed where it matters.
+    """Return the ValidatingWebhookConfiguration: pods that are created, or changed where it matters; and new claims.
 
     Labels and annotations can be changed by way of the status, too (`pkg/registry/core/pod`, podStatusStrategy). No
     other subresource that updates a pod takes them.
     """
     rules = [_pods("CREATE", "UPDATE"), _pods("UPDATE", resource="pods/status")]
     entry = {"rules": rules, "matchConditions": [{"name": "what-matters", "expression": MATTERS}]}
-    return _configuration("ValidatingWebhookConfiguration", registration, "/validate", entry)
+    configuration = _configuration("ValidatingWebhookConfiguration", registration, "/validate", entry)
+    claims = {"rules": [_claims("CREATE")], "matchConditions": [NOT_ALLOCATED_AT_ONCE]}
+    selectors = (*registration.selectors, *registration.policies)
+    configuration["webhooks"] += _of_claims(registration, "/validate", selectors, claims)
+    return configuration
 
 
 def digest(selector: LabelSelector) -> str:
@@ -244,6 +283,17 @@ def _pods(*operations: str, resource: str = "pods") -> dict[str, Any]:
     }
 
 
+def _claims(*operations: str) -> dict[str, Any]:
+    """Return the rule for claims and templates. Asked by matchPolicy Equivalent, the API server shows all as v1."""
+    return {
+        "apiGroups": ["resource.k8s.io"],
+        "apiVersions": ["v1"],
+        "resources": ["resourceclaims", "resourceclaimtemplates"],
+        "operations": list(operations),
+        "scope": "Namespaced",
+    }
+
+
 def _jobs(*operations: str) -> dict[str, Any]:
     return {
         "apiGroups": ["batch"],
@@ -289,6 +339,17 @@ CHANGED = " || ".join((f"{_gates('object')} != {_gates('oldObject')}", _differs(
 MATTERS = f"request.operation == 'UPDATE' ? ({CHANGED}) : {NO_MIRROR}"
 """CEL: a new pod that is no mirror, or a change of a pod's gates or of labels and annotations that are Muster's. A
 running pod is updated many times by many controllers, and none of that is Muster's business."""
+
+
+NEW_SPEC = "request.operation == 'CREATE' || object.spec != oldObject.spec"
+"""CEL: a claim whose spec is written. It may not change, so whoever applies the same manifest again must be given the
+same defaults again; finalizers and owners change often, and are nothing to Muster."""
+
+NOT_ALLOCATED_AT_ONCE = {
+    "name": "not-of-kube-scheduler",
+    "expression": f"request.userInfo.username != '{SCHEDULER}'",
+}
+"""kube-scheduler makes claims for extended resources while it binds their pods, and knows already what is in them."""
 
 
 def _maker(which: str) -> str:

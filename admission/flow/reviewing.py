@@ -1,4 +1,4 @@
-"""One admission review: read the pod, look at what is known in memory, answer.
+"""One admission review: read the pod or the claim, look at what is known in memory, answer.
 
 The webhook calls `mutate` and `validate`. They write nothing, wait for nothing and have no side effects, so a dry run
 needs no case of its own. RetryError leaves them when nothing can be said yet; the webhook then answers 503 and the
@@ -11,6 +11,9 @@ from admission.api.reviews import ALLOWED, Review, Verdict
 from admission.errors import MalformedObjectError, RetryError
 from admission.flow.ports import View
 from admission.policy import arrivals, doors
+from admission.policy.claims import doors as claim_doors
+from admission.policy.claims.doors import ClaimArrival, Knowledge
+from admission.policy.claims.subjects import User
 from admission.policy.doors import Rules
 from admission.policy.remembering import Memory
 
@@ -25,6 +28,8 @@ def mutate(review: Review, view: View, *, memory: Memory) -> Verdict:
     _ensure_synced(view)
     if _is_subresource_of_pod(review):
         return ALLOWED
+    if _is_claim(review):
+        return claim_doors.complete(_claim(review), _known(view, memory))
     if not _is_pod(review) or review.operation != "CREATE":
         return _misdirected(review, "CREATE")
     try:
@@ -52,6 +57,9 @@ def validate(review: Review, view: View, *, rules: Rules, memory: Memory) -> Ver
     _ensure_synced(view)
     if _is_subresource_of_pod(review) and not _is_change_by_status(review):
         return ALLOWED
+    if _is_claim(review):
+        # No change of a claim's spec gets past the API server.
+        return claim_doors.judge(_claim(review), _known(view, memory)) if review.operation == "CREATE" else ALLOWED
     if not _is_pod(review) or review.operation not in ("CREATE", "UPDATE"):
         return _misdirected(review, "CREATE and UPDATE")
     try:
@@ -78,6 +86,34 @@ def _is_pod(review: Review) -> bool:
     return (review.group, review.version, review.resource) == ("", "v1", "pods")
 
 
+CLAIMS = ("resourceclaims", "resourceclaimtemplates")
+
+
+def _is_claim(review: Review) -> bool:
+    """Whether this creates a claim or a template; or changes its spec, which takes no other than it had."""
+    kind = (review.group, review.subresource)
+    return kind == ("resource.k8s.io", "") and review.resource in CLAIMS and review.operation in ("CREATE", "UPDATE")
+
+
+def _claim(review: Review) -> ClaimArrival:
+    return ClaimArrival(
+        obj=review.obj or {},
+        namespace=review.namespace,
+        user=User(username=review.username, uid=review.user_uid, groups=review.groups, extra=review.extra),
+        template=review.resource == "resourceclaimtemplates",
+    )
+
+
+def _known(view: View, memory: Memory) -> Knowledge:
+    snapshot = view.snapshot()
+    return Knowledge(
+        snapshot=snapshot,
+        defaults=memory.defaults(snapshot),
+        limits=memory.limits(snapshot),
+        policies=memory.policies(snapshot),
+    )
+
+
 def _is_job(review: Review) -> bool:
     kind = (review.group, review.version, review.resource, review.subresource)
     return kind == ("batch", "v1", "jobs", "") and review.operation in ("CREATE", "UPDATE")
@@ -96,7 +132,7 @@ def _is_change_by_status(review: Review) -> bool:
 def _misdirected(review: Review, operations: str) -> Verdict:
     group_version = f"{review.group}/{review.version}".lstrip("/")
     message = (
-        f"this webhook answers {operations} of pods (v1), and was sent {review.operation} of {review.resource}"
-        f" ({group_version}); correct the rules of the webhook configuration"
+        f"this webhook answers {operations} of pods (v1) and claims (v1), and was sent {review.operation} of"
+        f" {review.resource} ({group_version}); correct the rules of the webhook configuration"
     )
     return Verdict(denial=Denial(DenyReason.MALFORMED_REQUEST, message))

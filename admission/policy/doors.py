@@ -312,32 +312,40 @@ def _flaw_of_duration(text: str) -> str:
 
 
 def _claims_are_small_enough(inputs: Inputs) -> Denial | None:
+    return next((denial for claim in inputs.claims if (denial := too_large(claim)) is not None), None)
+
+
+def too_large(claim: KnownClaim) -> Denial | None:
     """Refuse what the allocator gives up on: a claim's results are limited, and the API server checks no count.
 
     As the allocator counts, a `firstAvailable` request weighs as much as its lightest alternative, and `All` nothing
     that is known before (`dynamic-resource-allocation/structured`, AllocationResultsMaxSize, v0.37.1).
     """
-    for claim in inputs.claims:
-        count = sum(min((a.count for a in r.alternatives), default=0) for r in claim.spec.requests)
-        if count > MAX_RESULTS:
-            return Denial(
-                DenyReason.CLAIM_TOO_LARGE,
-                f"{claim.source} asks for {count} devices; Kubernetes allocates at most {MAX_RESULTS} in one claim;"
-                " spread them over several claims or pods",
-                {"count": count, "limit": MAX_RESULTS},
-            )
-    return None
+    count = sum(min((a.count for a in r.alternatives), default=0) for r in claim.spec.requests)
+    if count <= MAX_RESULTS:
+        return None
+    return Denial(
+        DenyReason.CLAIM_TOO_LARGE,
+        f"{claim.source} asks for {count} devices; Kubernetes allocates at most {MAX_RESULTS} in one claim;"
+        " spread them over several claims or pods",
+        {"count": count, "limit": MAX_RESULTS},
+    )
 
 
 def _classes_are_metered(inputs: Inputs) -> Denial | None:
-    if inputs.queue.unmetered is UnmeteredClasses.ALLOW:
+    found = (unmetered(claim, inputs.queue, inputs.snapshot) for claim in inputs.claims)
+    return next((denial for denial in found if denial is not None), None)
+
+
+def unmetered(claim: KnownClaim, queue: Queue, snapshot: Snapshot) -> Denial | None:
+    """Refuse a claim with a request for a class that no meter counts, unless the queue allows it."""
+    if queue.unmetered is UnmeteredClasses.ALLOW:
         return None
-    for claim in inputs.claims:
-        for request in claim.spec.requests:
-            for alternative in request.alternatives:
-                if not _is_metered(alternative.device_class, inputs.snapshot):
-                    name = f"{request.name}/{alternative.name}" if request.first_available else request.name
-                    return _unmetered(alternative.device_class, claim.source, name, inputs.queue)
+    for request in claim.spec.requests:
+        for alternative in request.alternatives:
+            if not _is_metered(alternative.device_class, snapshot):
+                name = f"{request.name}/{alternative.name}" if request.first_available else request.name
+                return _unmetered(alternative.device_class, claim.source, name, queue)
     return None
 
 

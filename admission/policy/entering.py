@@ -143,16 +143,22 @@ def _not_open(name: QueueName, selector: LabelSelector, namespace: str, labels: 
     )
 
 
-def _open_to(namespace: str, snapshot: Snapshot) -> list[str]:
-    """Return the names of the queues that the namespace may enter; others would only lead to the next denial."""
+def open_to(namespace: str, snapshot: Snapshot) -> list[Queue]:
+    """Return the queues that the namespace may enter, by name."""
     known = snapshot.namespaces.get(namespace)
     if known is None:
         return []
-    return sorted(
-        queue.name
+    found = (
+        queue
         for queue in snapshot.queues.values()
         if queue.namespaces is not None and queue.namespaces.matches(known.labels)
     )
+    return sorted(found, key=lambda queue: queue.name)
+
+
+def _open_to(namespace: str, snapshot: Snapshot) -> list[str]:
+    """Return the names of the queues that the namespace may enter; others would only lead to the next denial."""
+    return [queue.name for queue in open_to(namespace, snapshot)]
 
 
 def describe(selector: LabelSelector) -> str:

@@ -42,10 +42,12 @@ class Limits:
     def of(cls, queues: Iterable[Queue], meters: Iterable[Meter]) -> Self:
         return cls(meters=metering.compile_meters(meters), standing=Standing(Tree.of(queues), {}))
 
-    def __call__(self, queue: Queue, claims: Sequence[KnownClaim], extended: Extended = NOTHING) -> Denial | None:
+    def __call__(
+        self, queue: Queue, claims: Sequence[KnownClaim], extended: Extended = NOTHING, *, noun: str = "the pod"
+    ) -> Denial | None:
         """Refuse what together exceeds what the queue could ever take. Inactive queues hold, they refuse nothing.
 
-        A claim that is allocated already is charged to whoever took it first.
+        A claim that is allocated already is charged to whoever took it first. noun: who needs it, for people.
         """
         if not (claims or extended.resources) or not self.standing.tree.active(queue.name):
             return None
@@ -58,7 +60,7 @@ class Limits:
             most = self._potential(queue.name, meter)
             if amount > most:
                 sources = [*(claim.source for claim in claims), *sorted(extended.resources)]
-                return _never_fits(queue.name, meter, amount, most, sources)
+                return _never_fits(queue.name, meter, (amount, most), noun, sources)
         return None
 
     def _bound(self, spec: ClaimSpec) -> Charge:
@@ -78,10 +80,12 @@ class Limits:
         return self._potentials[key]
 
 
-def _never_fits(queue: QueueName, meter: MeterName, amount: int, most: int, sources: list[str]) -> Denial:
+def _never_fits(queue: QueueName, meter: MeterName, amounts: tuple[int, int], noun: str, sources: list[str]) -> Denial:
+    """Word the denial. amounts: what is needed, and the most that there can be."""
+    amount, most = amounts
     return Denial(
         DenyReason.NEVER_FITS,
-        f"the pod needs at least {amount} {meter}; queue {queue} can never have more than {most}, with all that"
+        f"{noun} needs at least {amount} {meter}; queue {queue} can never have more than {most}, with all that"
         " it may borrow; ask for less, or for more quota",
         {"queue": queue, "meter": meter, "needed": str(amount), "potential": str(most), "sources": sources},
     )

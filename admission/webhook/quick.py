@@ -24,7 +24,9 @@ class _Resource(msgspec.Struct):
 
 class _User(msgspec.Struct):
     username: str = ""
+    uid: str = ""
     groups: tuple[str, ...] = ()
+    extra: dict[str, tuple[str, ...]] = {}
 
 
 class _Request(msgspec.Struct):
@@ -86,7 +88,9 @@ def read(body: bytes) -> Review | None:
         name=request.name,
         subresource=request.subResource,
         username=request.userInfo.username,
+        user_uid=request.userInfo.uid,
         groups=request.userInfo.groups,
+        extra=request.userInfo.extra,
         dry_run=request.dryRun,
         obj=request.object,
     )

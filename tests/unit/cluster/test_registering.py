@@ -1,4 +1,5 @@
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def by_name(configuration: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def test_queued_namespaces_are_closed_while_muster_is_down_and_others_open(encode: Any) -> None:
     webhooks = by_name(encode(a_registration(VISION)))
 
-    webhooks = {name: webhook for name, webhook in webhooks.items() if not name.endswith(".jobs.muster.dev")}
+    webhooks = {name: webhook for name, webhook in webhooks.items() if name.endswith(".pods.muster.dev")}
     queued = webhooks.pop(f"queued-{registering.digest(VISION)}.pods.muster.dev")
     labelled = webhooks.pop("labelled.pods.muster.dev")
     assert not webhooks
@@ -100,7 +101,7 @@ def test_a_selector_is_one_entry_however_it_is_written() -> None:
     one = LabelSelector(requirements=(*VISION.requirements, *SPEECH.requirements))
     other = LabelSelector(requirements=(*SPEECH.requirements, *VISION.requirements))
 
-    assert len(registering.validating(a_registration(one, other))["webhooks"]) == 2
+    assert len(registering.validating(a_registration(one, other))["webhooks"]) == 3
     assert len(registering.mutating(a_registration(one, other))["webhooks"]) == 4
 
 
@@ -116,6 +117,47 @@ def test_jobs_are_never_hindered_save_those_that_name_their_maker_themselves() -
     assert queued["failurePolicy"] == "Ignore"
     assert [(rule["resources"], rule["operations"]) for rule in queued["rules"]] == [(["jobs"], ["CREATE"])]
     assert {"key": "team", "operator": "In", "values": ["vision"]} in queued["namespaceSelector"]["matchExpressions"]
+
+
+def test_claims_are_shown_where_a_queue_or_a_policy_is_and_nowhere_else() -> None:
+    registration = replace(a_registration(VISION), policies=(SPEECH,))
+
+    changed, judged = (
+        {
+            name: webhook
+            for name, webhook in by_name(encode(registration)).items()
+            if name.endswith(".claims.muster.dev")
+        }
+        for encode in (registering.mutating, registering.validating)
+    )
+
+    speech, vision = (f"selected-{registering.digest(one)}.claims.muster.dev" for one in (SPEECH, VISION))
+    assert list(changed) == [speech]
+    assert sorted(judged) == sorted([speech, vision])
+    assert [rule["operations"] for rule in changed[speech]["rules"]] == [["CREATE", "UPDATE"]]
+    assert [rule["operations"] for rule in judged[speech]["rules"]] == [["CREATE"]]
+    for webhook in (*changed.values(), *judged.values()):
+        assert webhook["failurePolicy"] == "Fail"
+        assert webhook["matchPolicy"] == "Equivalent"
+        assert webhook["rules"][0]["apiVersions"] == ["v1"]
+        assert webhook["rules"][0]["resources"] == ["resourceclaims", "resourceclaimtemplates"]
+        assert "not-of-kube-scheduler" in [condition["name"] for condition in webhook["matchConditions"]]
+
+
+async def test_claims_are_shown_for_policies_that_say_something_of_them(api: FakeApi, connection: Connection) -> None:
+    store = Store((kinds.POLICIES,))
+    table = store.tables[kinds.POLICIES]
+    table.put(a_queue("templates", "1", **selects("a"), templates=[{"name": "t", "spec": {}}]))
+    table.put(a_queue("defaults", "1", **selects("b"), defaults=[{"labels": {"x": "y"}}]))
+
+    async with asyncio.TaskGroup() as group:
+        keeping = group.create_task(registering.keep(connection, store, CLIENT, namespace="muster"))
+        assert await entries(api, 2) == {"b"}
+
+        table.put(a_queue("defaults", "2", **selects("b"), defaults=[{}]))
+        table.put(a_queue("rules", "3", **selects("c"), rules=[{"cel": "true", "message": "m"}]))
+        assert await entries(api, 3) == {"b", "c"}, "a policy that cannot be read still has its namespaces"
+        keeping.cancel()
 
 
 async def test_both_are_registered_and_removed(api: FakeApi, connection: Connection) -> None:
@@ -156,18 +198,18 @@ async def test_the_entries_follow_the_queues(api: FakeApi, connection: Connectio
 
     async with asyncio.TaskGroup() as group:
         keeping = group.create_task(registering.keep(connection, store, CLIENT, namespace="muster"))
-        assert await entries(api, 2) == {"a"}
+        assert await entries(api, 3) == {"a"}
 
         table.put(a_queue("b", "2", **selects("b")))
-        assert await entries(api, 3) == {"a", "b"}
+        assert await entries(api, 5) == {"a", "b"}
 
         broken = a_queue("b", "3", placement="Nowhere", **selects("b"))
         table.put(broken)
         table.put(a_queue("c", "4", **selects("c")))
-        assert await entries(api, 4) == {"a", "b", "c"}, "a queue that cannot be read stays closed"
+        assert await entries(api, 7) == {"a", "b", "c"}, "a queue that cannot be read stays closed"
 
         table.drop(broken)
-        assert await entries(api, 3) == {"a", "c"}
+        assert await entries(api, 5) == {"a", "c"}
         keeping.cancel()
 
 
