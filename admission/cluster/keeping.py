@@ -44,8 +44,8 @@ class QueueKeeper:
 
     async def let_go(self, queue: Meta) -> None:
         """Take the finalizer from a Queue that is being deleted. Harmless when it has none, or is gone."""
-        log.info("the queue is deleted and nothing uses it any more", queue=queue.name, uid=queue.uid)
         await self._change(queue, _free)
+        log.info("the queue is deleted and nothing uses it any more", queue=queue.name, uid=queue.uid)
 
     async def _change(self, queue: Meta, wanted: Callable[[Meta], tuple[str, ...]]) -> None:
         for attempt in range(1, TRIES + 1):

@@ -238,6 +238,7 @@ def _statuses(desk: Desk, facts: Facts) -> tuple[list[GangReport], list[QueueRep
         stuck=desk.stuck,
         protections=desk.protection,
     )
+        refused={name: refusal.message for name, refusal in desk.refused.items()},
     told = (_gang(desk, group, basis) for group in facts.groups)
     gangs = [*(report for report in told if report is not None), *_idle(desk, facts)]
     queues = [*entitlements.queues(facts.groups, gangs, basis), *_malformed(facts.snapshot)]

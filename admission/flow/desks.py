@@ -27,6 +27,7 @@ from admission.policy.deciding import Decision
 from admission.policy.defects import Defect
 from admission.policy.following import Sight
 from admission.policy.placements import Chosen
+from admission.policy.lingering import Refusal
 from admission.policy.protection import Protections
 from admission.policy.recalling import Recall
 from admission.policy.recognition import Group
@@ -104,6 +105,8 @@ class Desk:
     kept: dict[QueueName, str] = field(default_factory=dict)
     """Queues that the finalizer was put on, or would not take, with the version that they had then."""
     world: World | None = None
+    refused: dict[str, Refusal] = field(default_factory=dict)
+    """Queues that are deleted and unused, and that the finalizer could not be taken from."""
     """The world of the last cycle; what has not changed since is taken from it."""
     appraisal: Appraisal = appraising.NOTHING
     """What the meters' CEL says of the devices that are there, as far as they have been looked at."""

@@ -5,15 +5,30 @@ under the next leader. One that cannot be kept is used nevertheless: `policy.lin
 """
 
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
 
 from admission.api.meta import Meta
 from admission.api.names import QueueName
 from admission.errors import GoneError, MendError, RetryError
+from admission.flow import notices
 from admission.flow.desks import Desk, Facts
 from admission.flow.writing import several
 from admission.policy import lingering
+from admission.policy.lingering import Refusal
 
 Write = Callable[[Meta], Awaitable[None]]
+
+ASK_AGAIN = timedelta(seconds=30)
+"""After how long it is tried again to take a finalizer away that Muster was not allowed to."""
+
+
+@dataclass(slots=True)
+class _Failures:
+    """Names of the queues that could not be written: those for which it may succeed later, and why others refuse."""
+
+    later: set[str] = field(default_factory=set)
+    refused: dict[str, str] = field(default_factory=dict)
 
 
 async def keep(desk: Desk, facts: Facts) -> None:
@@ -21,29 +36,48 @@ async def keep(desk: Desk, facts: Facts) -> None:
     desk.kept = {name: version for name, version in desk.kept.items() if name in facts.snapshot.queues}
     unkept = {QueueName(meta.name): meta for meta in lingering.unkept(facts.snapshot)}
     wanted = {name: meta for name, meta in unkept.items() if desk.kept.get(name) != meta.resource_version}
-    again = await _each(desk, desk.ports.queues.keep, wanted.values())
-    desk.kept |= {name: meta.resource_version for name, meta in wanted.items() if name not in again}
+    failures = await _each(desk, desk.ports.queues.keep, wanted.values())
+    desk.kept |= {name: meta.resource_version for name, meta in wanted.items() if name not in failures.later}
 
 
 async def let_go(desk: Desk, facts: Facts) -> None:
-    """Take the finalizer from queues that are being deleted and have nothing open, as far as the ledger knows."""
+    """Take the finalizer from queues that are being deleted and have nothing open, as far as the ledger knows.
+
+    That it is refused is told once, in an Event, and stands in the queue's condition as long as it is so.
+    """
     if not desk.loaded or desk.away or desk.unposted:
         return
-    placements = desk.book.placements.values()
-    await _each(desk, desk.ports.queues.let_go, lingering.unused(facts.snapshot, facts.tree.queues, placements))
+    unused = lingering.unused(facts.snapshot, facts.tree.queues, desk.book.placements.values())
+    names = {queue.name for queue in unused}
+    desk.refused = {name: refusal for name, refusal in desk.refused.items() if name in names}
+    due = [queue for queue in unused if _is_due(desk, queue, facts)]
+    failures = await _each(desk, desk.ports.queues.let_go, due)
+    for queue in due:
+        before = desk.refused.pop(queue.name, None)
+        if queue.name in failures.refused:
+            refusal = desk.refused[queue.name] = Refusal(failures.refused[queue.name], facts.now + ASK_AGAIN)
+            if before is None or before.why != refusal.why:
+                await notices.kept(desk.ports.reports, queue, refusal.message)
 
 
-async def _each(desk: Desk, write: Write, queues: Iterable[Meta]) -> set[str]:
-    """Write to every queue, `writes` at a time; return the names of those for which it may succeed later."""
-    failed: set[str] = set()
+def _is_due(desk: Desk, queue: Meta, facts: Facts) -> bool:
+    refusal = desk.refused.get(queue.name)
+    return refusal is None or facts.now >= refusal.until
+
+
+async def _each(desk: Desk, write: Write, queues: Iterable[Meta]) -> _Failures:
+    """Write to every queue, `writes` at a time; return those for which it failed."""
+    failures = _Failures()
 
     async def run(queue: Meta) -> None:
         try:
             await write(queue)
         except RetryError:
-            failed.add(queue.name)
-        except (GoneError, MendError):
+            failures.later.add(queue.name)
+        except GoneError:
             return
+        except MendError as error:
+            failures.refused[queue.name] = str(error)
 
     await several(desk, queues, run)
-    return failed
+    return failures

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from admission.api import names
 from admission.api.gangs import GangReport
+from admission.api.meta import Meta
 from admission.api.names import GangUid
 from admission.api.pods import Pod
 from admission.api.queues import Queue
@@ -102,6 +103,21 @@ async def guarded(reports: Reports, queues: Iterable[Queue], changes: Sequence[C
                 message=change.message,
             )
             await reports.notify(notice)
+
+
+async def kept(reports: Reports, queue: Meta, message: str) -> None:
+    """Tell a queue that is deleted, and that nothing uses any more, what keeps it."""
+    notice = Notice(
+        api_version=names.API_VERSION,
+        kind="Queue",
+        namespace="",
+        name=queue.name,
+        uid=queue.uid,
+        type=EventType.WARNING,
+        reason="FinalizerKept",
+        message=f"nothing runs in the queue any more; {message}",
+    )
+    await reports.notify(notice)
 
 
 def _about(pod: Pod, kind: EventType, reason: str, message: str) -> Notice:

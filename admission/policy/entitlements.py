@@ -132,6 +132,9 @@ def _ending(queue: Queue, sums: _Sums) -> str:
         more = len(gangs) - MOST_NAMED
         named = ", ".join(gangs[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
         return f"{says}; it goes when all that was let in here or below it has given its devices back: {named}"
+    refused = sums.facts.refused.get(queue.name)
+    if refused is not None:
+        return f"{says}; nothing runs in it any more, but {refused}"
     others = [name for name in queue.meta.finalizers if name != names.IN_USE]
     if others:
         return f"{says}; nothing runs in it any more, but others keep it by the finalizers {', '.join(others)}"

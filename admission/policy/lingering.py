@@ -10,7 +10,8 @@ seen go, and the next one does not know of it. So it is with what a queue that i
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 from admission.api import names
 from admission.api.entries import Placement
@@ -20,6 +21,22 @@ from admission.api.queues import Queue
 from admission.api.snapshot import Snapshot
 
 Queues = Mapping[QueueName, Queue]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """That Muster may not take its finalizer from a queue: why, and until when it is not tried again."""
+
+    why: str
+    until: datetime
+
+    @property
+    def message(self) -> str:
+        """Return what keeps the queue, and the mend."""
+        return (
+            f"Muster may not take its finalizer {names.IN_USE} away: {self.why}; mend that, or take it away by hand"
+            ' (see "Deleting a queue" in docs/concepts.md)'
+        )
 
 
 def after(snapshot: Snapshot, *, seen: Queues, gone: Queues) -> dict[QueueName, Queue]:

@@ -9,6 +9,7 @@ from admission.api import names
 from admission.api.meta import Condition, Meta
 from admission.api.names import QueueName
 from admission.api.reasons import Hold, HoldReason
+from admission.api.reports import EventType
 from admission.errors import ForbiddenError, MusterError, RetryError
 from admission.flow.desks import Result
 from tests.builders import NOON, ClusterBuilder, a_cluster
@@ -186,3 +187,26 @@ async def test_a_finalizer_that_cannot_be_taken_away_is_tried_again() -> None:
 
     assert cluster.freed == ["x", "x"]
     assert X not in cluster.snapshot().queues
+
+
+async def test_a_finalizer_that_is_refused_is_told_once_and_stands_in_the_condition() -> None:
+    cluster = Keeping(a_lab())
+    desk = a_desk(cluster, Ledger())
+    await run(desk)
+    cluster.delete_queue(X, NOON)
+    cluster.error = ForbiddenError("grant patch on queues.muster.dev")
+
+    for seconds in range(0, 70, 10):
+        result = await run(desk, NOON + HOUR + timedelta(seconds=seconds))
+
+        assert "grant patch on queues.muster.dev; mend that, or take it away by hand" in active(result, "x").message
+    assert cluster.freed == ["x"] * 3, "it is not asked in every cycle"
+    (notice,) = [notice for notice in cluster.notices if notice.kind == "Queue"]
+    assert (notice.name, notice.reason, notice.type) == ("x", "FinalizerKept", EventType.WARNING)
+    assert "Muster may not take its finalizer muster.dev/in-use away: grant patch" in notice.message
+
+    cluster.error = None
+    await run(desk, NOON + 2 * HOUR)
+    assert X not in cluster.snapshot().queues
+    await run(desk, NOON + 3 * HOUR)
+    assert desk.refused == {}
