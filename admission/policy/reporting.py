@@ -57,8 +57,6 @@ class Facts:
     appraisal: Appraisal = appraising.NOTHING
     decisions: Mapping[GangUid, Decision] = field(default_factory=dict)
     backoffs: Mapping[GangUid, Backoff] = field(default_factory=dict)
-    policies: Policies = field(default_factory=lambda: Policies({}, {}))
-    """The ClaimPolicies, compiled."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Why queues that are being deleted cannot lose Muster's finalizer."""
     budgets: Mapping[QueueName, tuple[BudgetUse, ...]] = field(default_factory=dict)
