@@ -237,6 +237,7 @@ def _statuses(desk: Desk, facts: Facts) -> tuple[list[GangReport], list[QueueRep
         chosen=desk.chosen,
         stuck=desk.stuck,
         protections=desk.protection,
+        policies=desk.remembered.policies(facts.snapshot),
     )
         refused={name: refusal.message for name, refusal in desk.refused.items()},
     told = (_gang(desk, group, basis) for group in facts.groups)

@@ -31,6 +31,7 @@ from admission.policy.lingering import Refusal
 from admission.policy.protection import Protections
 from admission.policy.recalling import Recall
 from admission.policy.recognition import Group
+from admission.policy.remembering import Memory
 from admission.quota import sharing
 from admission.quota.accruals import QueueMeter
 from admission.quota.books import Book
@@ -112,6 +113,8 @@ class Desk:
     """What the meters' CEL says of the devices that are there, as far as they have been looked at."""
     recall: Recall = field(default_factory=Recall)
     """The planner's holds that may still stand."""
+    remembered: Memory = field(default_factory=Memory)
+    """The ClaimPolicies, compiled."""
     decisions: dict[GangUid, Decision] = field(default_factory=dict)
     """What was last decided of each gang that waits."""
     fresh: dict[GangUid, datetime] = field(default_factory=dict)

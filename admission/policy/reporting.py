@@ -19,19 +19,14 @@ from admission.dra import appraising
 from admission.dra.appraising import Appraisal
 from admission.dra.metering import Meters
 from admission.policy.backoffs import Backoff
+from admission.policy.claims import reporting as policy_reporting
+from admission.policy.claims.selecting import Policies
 from admission.policy.deciding import Decision, Grant
 from admission.policy.placements import Chosen
 from admission.policy.protection import NOTHING, Protections
 from admission.policy.recognition import LARGEST_SIZE, Group
 from admission.quota.books import Book
 from admission.quota.tree import Tree
-
-NOT_APPLIED = Condition(
-    type="Ready",
-    status=ConditionStatus.FALSE,
-    reason="NotApplied",
-    message="this release does not apply claim policies; claims stay as their authors wrote them",
-)
 
 
 class Placed(NamedTuple):
@@ -64,6 +59,8 @@ class Facts:
     chosen: Mapping[GangUid, Chosen] = field(default_factory=dict)
     """How gangs were placed that this leader has let in."""
     protections: Protections = NOTHING
+    policies: Policies = field(default_factory=lambda: Policies({}, {}))
+    """The ClaimPolicies, compiled."""
     stuck: Mapping[GangUid, Hold] = field(default_factory=dict)
     """What keeps gangs from being placed that have their reservation."""
 
@@ -141,11 +138,7 @@ def conditions(facts: Facts) -> list[ConditionReport]:
         for (kind, name), error in sorted(facts.snapshot.malformed.items())
         if kind == "Meter"
     ]
-    policies = [
-        ConditionReport(plural="claimpolicies", name=name, generation=policy.meta.generation, conditions=(NOT_APPLIED,))
-        for name, policy in sorted(facts.snapshot.policies.items())
-    ]
-    return [*meters, *policies]
+    return [*meters, *policy_reporting.conditions(facts.policies, facts.snapshot)]
 
 
 def condition(kind: str, reason: str, message: str, *, holds: bool) -> Condition:

@@ -5,7 +5,7 @@ through what its other half was written against; its status says so. Compiling i
 once for each version of it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -49,10 +49,11 @@ class Policies:
     def __init__(self, compiled: Mapping[str, Compiled], namespaces: Mapping[str, Namespace]) -> None:
         self.compiled = compiled
         self._namespaces = namespaces
-        self._whole = sorted(
+        self.whole: Sequence[Compiled] = sorted(
             (one for one in compiled.values() if not one.flaws and one.policy.meta.deleted is None),
             key=lambda one: one.policy.place,
         )
+        """Those that are applied, the first in order first."""
         self._chosen: dict[tuple[str, str], Chosen] = {}
 
     @classmethod
@@ -69,7 +70,7 @@ class Policies:
 
     def choose(self, namespace: str, queue: str) -> Chosen:
         """Return the policies for a namespace and a queue, "" for none. Raises RetryError for an unseen namespace."""
-        if not self._whole:
+        if not self.whole:
             return NONE
         chosen = self._chosen.get((namespace, queue))
         if chosen is None:
@@ -80,7 +81,7 @@ class Policies:
         known = self._namespaces.get(namespace)
         if known is None:
             raise RetryError(f"namespace {namespace} has not been seen yet; try again in a moment")
-        found = [one for one in self._whole if applies(one.policy, known.labels, queue)]
+        found = [one for one in self.whole if applies(one.policy, known.labels, queue)]
         return Chosen(
             policies=tuple(one.policy for one in found),
             defaults=tuple(entry for one in found for entry in one.defaults),

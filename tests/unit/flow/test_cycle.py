@@ -455,14 +455,14 @@ async def test_a_gang_object_without_pods_waits_for_them_and_is_finished_once_th
     assert last["train"].phase is Phase.FINISHED
 
 
-async def test_a_claim_policy_says_that_it_is_not_applied() -> None:
+async def test_a_claim_policy_says_whether_it_is_applied() -> None:
     cluster = Cluster(a_cluster())
     cluster._rest = replace(cluster._rest, policies={"p": ClaimPolicy(meta=Meta(name="p", generation=2))})
 
     result = await run(a_desk(cluster, Ledger()))
 
     (report,) = [report for report in result.conditions if report.plural == "claimpolicies"]
-    assert report.conditions[0].reason == "NotApplied"
+    assert (report.generation, report.conditions[0].reason) == (2, "Applied")
 
 
 async def test_a_gang_is_planned_again_only_when_something_has_changed_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
