@@ -236,10 +236,10 @@ def _statuses(desk: Desk, facts: Facts) -> tuple[list[GangReport], list[QueueRep
         budgets=paying.uses(facts.tree, balances) if balances is not None else {},
         chosen=desk.chosen,
         stuck=desk.stuck,
+        refused={name: refusal.message for name, refusal in desk.refused.items()},
         protections=desk.protection,
         policies=desk.remembered.policies(facts.snapshot),
     )
-        refused={name: refusal.message for name, refusal in desk.refused.items()},
     told = (_gang(desk, group, basis) for group in facts.groups)
     gangs = [*(report for report in told if report is not None), *_idle(desk, facts)]
     queues = [*entitlements.queues(facts.groups, gangs, basis), *_malformed(facts.snapshot)]
