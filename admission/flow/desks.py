@@ -26,8 +26,8 @@ from admission.policy.breaching import Watch
 from admission.policy.deciding import Decision
 from admission.policy.defects import Defect
 from admission.policy.following import Sight
-from admission.policy.placements import Chosen
 from admission.policy.lingering import Refusal
+from admission.policy.placements import Chosen
 from admission.policy.protection import Protections
 from admission.policy.recalling import Recall
 from admission.policy.recognition import Group
@@ -103,11 +103,11 @@ class Desk:
     """The queues of the last cycle."""
     gone: Mapping[QueueName, Queue] = field(default_factory=dict)
     """Queues that this leader has seen go; what they still use counts where they were."""
+    refused: dict[str, Refusal] = field(default_factory=dict)
+    """Queues that are deleted and unused, and that the finalizer could not be taken from."""
     kept: dict[QueueName, str] = field(default_factory=dict)
     """Queues that the finalizer was put on, or would not take, with the version that they had then."""
     world: World | None = None
-    refused: dict[str, Refusal] = field(default_factory=dict)
-    """Queues that are deleted and unused, and that the finalizer could not be taken from."""
     """The world of the last cycle; what has not changed since is taken from it."""
     appraisal: Appraisal = appraising.NOTHING
     """What the meters' CEL says of the devices that are there, as far as they have been looked at."""
@@ -120,14 +120,14 @@ class Desk:
     fresh: dict[GangUid, datetime] = field(default_factory=dict)
     """Until when the numbers need not be told anew of gangs that a budget cannot pay for."""
     backoffs: dict[GangUid, Backoff] = field(default_factory=dict)
+    returned: dict[GangUid, int] = field(default_factory=dict)
+    """How often gangs that have not run since could not be placed as planned."""
     assumed: Assumed = field(default_factory=Assumed)
     """Claims that this leader has written, as long as the view does not show it."""
     opened: set[Uid] = field(default_factory=set)
     """Pods whose gate this leader has opened, though the view may not show it yet."""
     leaving: set[Uid] = field(default_factory=set)
     """Pods that this leader has evicted, though the view may not show it yet."""
-    returned: dict[GangUid, int] = field(default_factory=dict)
-    """How often gangs that have not run since could not be placed as planned."""
     told: dict[GangUid, notices.Told] = field(default_factory=dict)
     """What was last said of each gang in Events."""
     stuck: dict[GangUid, Hold] = field(default_factory=dict)
