@@ -12,6 +12,7 @@ from admission.api import claims
 from admission.api.reading import Json
 from admission.dra.cel import values
 from admission.dra.cel.expressions import Budget
+from admission.dra.cel.failures import EvaluationError
 from admission.policy.claims import environment
 from admission.policy.claims.environment import Vocabulary
 
@@ -97,7 +98,10 @@ class Activation:
         return self._evaluated(name) if "request" in self._variables[name].reads else self._steady[name]
 
     def _evaluated(self, name: str) -> Any:
-        return self._variables[name].expression.evaluate(self.given, self.budget)
+        try:
+            return self._variables[name].expression.evaluate(self.given, self.budget)
+        except EvaluationError as error:
+            raise type(error)(f"variables.{name}: {error}") from None
 
 
 def of_template(metadata: Json, spec: Json) -> Json:

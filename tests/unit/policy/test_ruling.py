@@ -206,7 +206,9 @@ def test_a_variable_that_fails_fails_the_rules_that_read_it() -> None:
 
     found = ruling.judge([strict], [subject(claim(asked()))])
 
-    assert [(finding.index, finding.error) for finding in found.findings] == [(1, "no such key: labels")]
+    assert [(finding.index, finding.error) for finding in found.findings] == [
+        (1, "variables.team: no such key: labels")
+    ]
 
 
 NEEDING = {
