@@ -24,7 +24,7 @@ LONGEST_LINE = 400
 OPTIONS: dict[str, dict[str, Any]] = {
     "1.36": {
         "feature_gates": {"DRADeviceTaintRules": True},
-        "runtime_config": {"resource.k8s.io/v1beta2": True},
+        "runtime_config": {"resource.k8s.io/v1beta1": True, "resource.k8s.io/v1beta2": True},
     },
 }
 

@@ -1,0 +1,192 @@
+"""ClaimPolicies on a real control plane: what claims get when they are stored, and which are refused."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.controlplane import ApiError, ControlPlane, fleet, workloads
+from tests.controlplane.namespaces import Namespace
+from tests.controlplane.observing import eventually
+from tests.e2e.musters import Muster
+from tests.e2e.teams import GROUP, found_team
+
+RESOURCE = "/apis/resource.k8s.io"
+TOLERATION = {"key": "example.com/draining", "operator": "Exists", "effect": "NoSchedule"}
+CONFIG = {"opaque": {"driver": fleet.DRIVER, "parameters": {"sharing": "none"}}}
+SELECTOR = {"cel": {"expression": f"device.driver == '{fleet.DRIVER}'"}}
+
+
+@pytest.fixture(scope="module")
+def muster(control_plane: ControlPlane) -> Iterator[Muster]:
+    muster = Muster(control_plane)
+    yield muster.start()
+    muster.clean()
+
+
+@pytest.fixture
+def policy(control_plane: ControlPlane, muster: Muster, namespace: Namespace) -> Iterator[str]:
+    """A policy for one namespace, in force."""
+    name = f"policy-{namespace.name}"
+    spec: dict[str, Any] = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace.name}},
+        "defaults": [
+            {"deviceClasses": ["gpu"], "deviceClassName": fleet.DEVICE_CLASS, "count": 4, "selectors": [SELECTOR]},
+            {"when": "user.username != 'nobody'", "tolerations": [TOLERATION], "config": [CONFIG]},
+            {"labels": {"cost-centre": "r-17"}},
+        ],
+        "rules": [
+            {"cel": "request.exactly.count <= 8", "message": "ask for at most 8 GPUs per claim"},
+            {"cel": "request.exactly.count <= 6", "message": "more than 6 wait for long", "action": "Warn"},
+        ],
+    }
+    client = control_plane.client()
+    manifest = {"apiVersion": "muster.dev/v1alpha1", "kind": "ClaimPolicy", "metadata": {"name": name}, "spec": spec}
+    client.create(f"{GROUP}/claimpolicies", manifest)
+    probe = workloads.claim("probe")
+
+    def applied() -> bool:
+        try:
+            return "labels" in client.create(f"{namespace.claims}?dryRun=All", probe)["metadata"]
+        except ApiError:  # one of the two webhooks is registered a moment before the other
+            return False
+
+    eventually(applied, what=f"{name} is applied")
+    yield name
+    client.delete(f"{GROUP}/claimpolicies/{name}")
+
+
+def asked(*, count: int | None = None, device_class: str = "gpu") -> dict[str, Any]:
+    return {"name": "gpu", "exactly": {"deviceClassName": device_class, **({"count": count} if count else {})}}
+
+
+@pytest.mark.usefixtures("policy")
+def test_claims_and_templates_are_stored_with_their_defaults(namespace: Namespace) -> None:
+    namespace.create(workloads.claim("mine", asked()), workloads.claim_template("theirs", asked(count=2)))
+
+    claim, template = namespace.claim("mine"), namespace.client.get(f"{namespace.templates}/theirs")
+    for stored, spec, count in ((claim, claim["spec"], 1), (template, template["spec"]["spec"], 2)):
+        assert stored["metadata"]["labels"] == {"cost-centre": "r-17"}
+        assert spec["devices"]["requests"] == [
+            {
+                "name": "gpu",
+                "exactly": {
+                    "deviceClassName": fleet.DEVICE_CLASS,
+                    "allocationMode": "ExactCount",
+                    "count": count,
+                    "selectors": [SELECTOR],
+                    "tolerations": [TOLERATION],
+                },
+            }
+        ]
+        assert spec["devices"]["config"] == [CONFIG]
+
+
+@pytest.mark.usefixtures("policy")
+def test_each_alternative_gets_its_own_defaults(namespace: Namespace) -> None:
+    subs = [{"name": "alias", "deviceClassName": "gpu"}, {"name": "other", "deviceClassName": "other.example.com"}]
+    namespace.create(workloads.claim("mine", {"name": "gpu", "firstAvailable": subs}))
+
+    first, second = namespace.claim("mine")["spec"]["devices"]["requests"][0]["firstAvailable"]
+
+    assert (first["deviceClassName"], first["selectors"]) == (fleet.DEVICE_CLASS, [SELECTOR])
+    assert first["tolerations"] == second["tolerations"] == [TOLERATION]
+    assert second["deviceClassName"] == "other.example.com"
+    assert "selectors" not in second
+
+
+@pytest.mark.usefixtures("policy")
+def test_the_same_manifest_can_be_applied_again(control_plane: ControlPlane, namespace: Namespace) -> None:
+    """kubectl notes what the author wrote, so that a count may be given, too; and sends the bare spec again."""
+    manifest = json.dumps(workloads.claim("mine", asked()))
+    apply = ("apply", "-n", namespace.name, "-f", "-")
+
+    control_plane.kubectl(*apply, input=manifest)
+    control_plane.kubectl(*apply, input=manifest)
+
+    assert namespace.claim("mine")["spec"]["devices"]["requests"][0]["exactly"]["count"] == 4
+
+
+@pytest.mark.usefixtures("policy")
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+def test_older_versions_are_handled_as_v1(control_plane: ControlPlane, namespace: Namespace, version: str) -> None:
+    client = control_plane.client()
+    served = [entry["version"] for entry in client.get(RESOURCE)["versions"]]
+    if version not in served:
+        pytest.skip(f"this API server serves {', '.join(served)}")
+    request = {"name": "gpu", **asked()["exactly"]} if version == "v1beta1" else asked()
+    spec = {"devices": {"requests": [request]}}
+    head = {"apiVersion": f"resource.k8s.io/{version}", "metadata": {"name": "old"}}
+    root = f"{RESOURCE}/{version}/namespaces/{namespace.name}"
+
+    client.create(f"{root}/resourceclaims", {**head, "kind": "ResourceClaim", "spec": spec})
+    client.create(f"{root}/resourceclaimtemplates", {**head, "kind": "ResourceClaimTemplate", "spec": {"spec": spec}})
+
+    claim, template = namespace.claim("old"), client.get(f"{namespace.templates}/old")
+    for stored in (claim["spec"], template["spec"]["spec"]):
+        exactly = stored["devices"]["requests"][0]["exactly"]
+        assert (exactly["deviceClassName"], exactly["tolerations"]) == (fleet.DEVICE_CLASS, [TOLERATION])
+    too_many = {**request, "count": 9} if version == "v1beta1" else asked(count=9)
+    with pytest.raises(ApiError, match="ask for at most 8 GPUs per claim"):
+        client.create(
+            f"{root}/resourceclaims",
+            {
+                **head,
+                "kind": "ResourceClaim",
+                "metadata": {"name": "bad"},
+                "spec": {"devices": {"requests": [too_many]}},
+            },
+        )
+
+
+def test_what_may_not_be_asked_is_refused_with_reason_and_mend(
+    control_plane: ControlPlane, namespace: Namespace, policy: str
+) -> None:
+    def refused(*requests: Any) -> str:
+        said = []
+        for manifest in (workloads.claim("bad", *requests), workloads.claim_template("bad", *requests)):
+            with pytest.raises(ApiError) as caught:
+                namespace.create(manifest)
+            said.append(str(caught.value))
+        return said[0]
+
+    assert f"PolicyViolation: ClaimPolicy {policy}: request gpu: ask for at most 8" in refused(asked(count=9))
+    assert "ClaimTooLarge: ResourceClaim bad asks for 33 devices" in refused(asked(count=33))
+
+    team = found_team(control_plane, namespace, gpus=4)
+    message = eventually(
+        lambda: said if "NeverFits" in (said := refused(asked(count=7))) else None, what="the queue's limit is known"
+    )
+    assert f"needs at least 7 gpus; queue {team.queue} can never have more than 4" in message
+    assert "UnmeteredClass" in refused(asked(device_class="unknown.example.com"))
+    control_plane.client().delete(f"{GROUP}/queues/{team.queue}")
+
+
+@pytest.mark.usefixtures("policy")
+def test_a_namespace_outside_gets_nothing(control_plane: ControlPlane) -> None:
+    outside = Namespace(name="default", client=control_plane.client())
+    outside.create(workloads.claim("outside", asked(count=9)))
+
+    stored = outside.claim("outside")
+
+    assert "labels" not in stored["metadata"]
+    assert stored["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] == "gpu"
+    outside.client.delete(f"{outside.claims}/outside")
+
+
+def test_a_policy_says_whether_it_is_applied(control_plane: ControlPlane, policy: str) -> None:
+    client, path = control_plane.client(), f"{GROUP}/claimpolicies/{policy}"
+
+    def ready(status: str) -> Any:
+        seen = client.get(path)
+        known = seen.get("status", {})
+        current = known.get("observedGeneration") == seen["metadata"]["generation"]
+        found = [one for one in known.get("conditions", []) if one["type"] == "Ready" and one["status"] == status]
+        return found[0] if current and found else None
+
+    eventually(lambda: ready("True"), what="the policy is ready")
+    client.merge_patch(path, {"spec": {"rules": [{"cel": "request.", "message": "m"}]}})
+    condition = eventually(lambda: ready("False"), what="its flaw is told")
+    assert condition["reason"] == "Malformed"
+    assert "spec.rules[0].cel" in condition["message"]
