@@ -1,6 +1,7 @@
 """What tests of every kind share.
 
-How thoroughly laws are tried: HYPOTHESIS_PROFILE is `quick` for the fast loop, `thorough` in `make test`.
+How thoroughly laws are tried: HYPOTHESIS_PROFILE is `quick` for the fast loop, `thorough` in `make test`, `soak` in
+`make soak`.
 """
 
 import os
@@ -10,10 +11,12 @@ import pytest
 from hypothesis import settings
 
 from tests import postgres as postgresql
+from tests import soaking
 
 # No deadline: how long one example takes says more about the machine than about the law.
 settings.register_profile("quick", max_examples=30, deadline=None)
 settings.register_profile("thorough", max_examples=200, deadline=None)
+settings.register_profile(soaking.PROFILE, max_examples=1000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 

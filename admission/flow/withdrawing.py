@@ -26,21 +26,20 @@ async def withdraw(desk: Desk, facts: Facts, placement: Placement, *, keep: Coll
     keep: claims that others wait for as well. Those that pods have reserved stay with these.
     """
     given = (holding for uid, holding in placement.holdings.items() if uid not in keep)
-    return not await deallocate(desk, list(_revocable(desk, facts, given)))
+    return not await deallocate(desk, list(_revocable(facts, given)))
 
 
-def _revocable(desk: Desk, facts: Facts, holdings: Iterable[Holding]) -> Iterator[Claim]:
+def _revocable(facts: Facts, holdings: Iterable[Holding]) -> Iterator[Claim]:
     """Yield the claims that have devices and no pod, or that somebody may be about to give devices.
 
-    Where devices are Muster's to give, a write of an earlier leader may still be under way, and what kube-scheduler has
-    just allocated may not be seen yet.
+    A write of an earlier leader may still be under way, also where kube-scheduler picks the devices by now: they may
+    have been Muster's to give when it was sent. And what kube-scheduler has just allocated may not be seen yet.
     """
     for holding in holdings:
         claim = facts.sight.claims.get(holding.claim_uid)
         if claim is None or names.is_extended_claim(holding.claim_uid) or _is_in_use(claim):
             continue
-        ours = any(desk.protection.of(given.device.driver).by is not None for given in holding.devices)
-        if ours or claim.allocation is not None or names.PLACEMENT in claim.meta.annotations:
+        if holding.devices or claim.allocation is not None or names.PLACEMENT in claim.meta.annotations:
             yield claim
 
 
@@ -49,7 +48,7 @@ async def secured(desk: Desk, facts: Facts, releases: Sequence[Entry]) -> list[E
 
     It is so at once where claims are gone, or had devices and lost them. The others are left for the next cycle.
     """
-    planned = {entry.key: list(_revocable(desk, facts, _planned(desk, entry))) for entry in releases}
+    planned = {entry.key: list(_revocable(facts, _planned(desk, entry))) for entry in releases}
     claims = {claim.meta.uid: claim for found in planned.values() for claim in found}
     failed = {claim.meta.uid for claim, _ in await deallocate(desk, [*claims.values()])} if claims else set()
     return [entry for entry in releases if failed.isdisjoint(claim.meta.uid for claim in planned[entry.key])]

@@ -1,265 +1,157 @@
 """Wherever a controller dies while it gives gangs devices: no gang starts in part, and no device is given twice."""
 
-import asyncio
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
-from enum import Enum
-from functools import partial
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import run_state_machine_as_test
 
-from admission.api.names import QUEUE, QueueName
+from admission.api.claims import Claim
+from admission.api.entries import Holding
 from admission.api.pods import Pod
-from admission.dra import metering
-from admission.errors import LedgerAwayError, RetryError
-from admission.flow import cycle, memory
-from admission.flow.desks import Desk, Ports
-from admission.policy import reconciling
-from admission.policy.following import Sight
-from tests.builders import NOON, a_cluster
-from tests.property.towns import GPUS, Fault, Faults, Faulty, KilledError
-from tests.property.villages import Post, Village
+from admission.flow import evicting, memory, withdrawing
+from tests import soaking
+from tests.integration.machines import TEAMS, Fire, Late, Others
 
-T = TypeVar("T")
-
-SHAPES = st.sampled_from([(1, 1), (2, 1), (3, 1), (1, 2), (2, 2)])
-SOME = st.integers(0, 20)
+EAST, WEST = TEAMS
 
 
-class Others(Enum):
-    """What others do, before a cycle or between two calls of it."""
-
-    DELETE_A_POD = "a pod is deleted"
-    TAKE_DEVICES_AWAY = "a claim loses its devices"
-    TOUCH_A_CLAIM = "somebody labels a claim"
-    LOSE_A_DEVICE = "a device leaves its slice"
-    FIND_IT_AGAIN = "it comes back"
-    BIND = "kube-scheduler binds what it can"
-    END = "a pod ends"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
-    """What happens to the calls of a cycle, counted from 0: which of them goes wrong (-1: none) and how, and before
-    which of them others do something, to the pod or claim of some number."""
-
-    call: int = -1
-    fault: Fault = Fault.REFUSED
-    others: tuple[tuple[int, Others], ...] = ()
-    which: int = 0
-
-
-NONE = Trouble()
-CALLS = st.integers(0, 12)
-TROUBLES = st.builds(
-    Trouble,
-    call=st.one_of(st.just(-1), CALLS, CALLS),
-    fault=st.sampled_from(Fault),
-    others=st.lists(st.tuples(CALLS, st.sampled_from(Others)), max_size=2).map(tuple),
-    which=SOME,
-)
-
-QUOTA = 5
-TEAMS = [QueueName("east"), QueueName("west")]
-LONG = timedelta(hours=3)
-"""More than any start timeout and back-off of these queues."""
-
-
-class Fire(RuleBasedStateMachine):
-    """People, kube-scheduler, whoever sets fences, and controllers that die in the middle of their writes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.runner = asyncio.Runner()
-        self.now = NOON
-        self.faults = Faults()
-        self.epoch = 0
-        self.names = 0
-        builder = a_cluster().node("a", gpus=4).node("b", gpus=2)
-        for team in TEAMS:
-            builder.queue(team, gpus=QUOTA, startTimeout="5m", requeue={"max": "30m"})
-        self.ledger = memory.Ledger()
-        self.village = Village(builder, self.ledger)
-        self.post = Post(self.village, self.faults, RetryError)
-        self._succeed()
-
-    def _succeed(self) -> None:
-        """Have another controller take the lead. Of the one before, writes may be under way."""
-        self.epoch += 1
-        self.runner.run(self.ledger.fence(self.epoch))
-        cluster = cast("Any", self.post)
-        books = cast("Any", Faulty(self.ledger, self.faults, LedgerAwayError))
-        ports = Ports(
-            view=self.village,
-            pods=cluster,
-            claims=cluster,
-            workloads=cluster,
-            reports=self.village,
-            ledger=books,
-            fences=self.village.fences,
-        )
-        self.desk = Desk(ports=ports, actor=f"leader {self.epoch}", epoch=self.epoch)
-
-    @initialize(fenced=st.sampled_from([True, True, False]))
-    def begin(self, fenced: bool) -> None:
-        if fenced:
-            self.set_fence(wanted=True)
-            self._undisturbed(3)
-
-    # People, and Muster.
-
-    @rule(queue=st.sampled_from(TEAMS), shape=SHAPES, trouble=TROUBLES)
-    def a_gang_comes(self, queue: QueueName, shape: tuple[int, int], trouble: Trouble) -> None:
-        """A Job of so many pods with so many GPUs each, no more than an empty cluster has."""
-        self.names += 1
-        pods, gpus = shape
-        self.village.submit(f"job{self.names}", queue, pods=pods, gpus=gpus)
-        self.cycle(1, trouble)
-
-    @rule(gpus=st.integers(1, 2))
-    def somebody_else_comes(self, gpus: int) -> None:
-        self.names += 1
-        self.village.submit_outside(f"alone{self.names}", gpus=gpus)
-
-    @rule(wanted=st.booleans())
-    def set_fence(self, wanted: bool) -> None:
-        self.village.set_fence(self.now, wanted=wanted)
-
-    @rule(seconds=st.integers(0, 400), trouble=TROUBLES)
-    def cycle(self, seconds: int, trouble: Trouble = NONE) -> None:
-        """Let the leader go on. In the middle of it others act, or a call goes wrong."""
-        self.now += timedelta(seconds=seconds)
-        self.faults.kind, self.faults.after = trouble.fault, trouble.call
-        self.post.meanwhile = {at: partial(self._act, what, trouble.which) for at, what in trouble.others}
-        died = self._dies()
-        self.faults.never()
-        self.post.meanwhile.clear()
-        self.village.keep_fence(self.now)
-        if died:
-            self._succeed()
-
-    def _act(self, what: Others, which: int) -> None:
-        """Let somebody else act."""
-        village = self.village
-        acts: dict[Others, Callable[[], None]] = {
-            Others.DELETE_A_POD: lambda: village.delete(_one(village.everybody(), which)),
-            Others.TAKE_DEVICES_AWAY: lambda: village.rob(_one(village.unreserved(), which)),
-            Others.TOUCH_A_CLAIM: lambda: village.touch(_one(village.unallocated(), which)),
-            Others.LOSE_A_DEVICE: lambda: village.lose(which),
-            Others.FIND_IT_AGAIN: village.find_again,
-            Others.BIND: lambda: village.bind(village.pending()),
-            Others.END: lambda: village.finish(_one(village.running(), which)),
-        }
-        acts[what]()
-
-    @rule()
-    def late_writes_arrive(self) -> None:
-        self.runner.run(self.post.deliver())
-
-    # Kubernetes.
-
-    @rule()
-    def kube_scheduler_binds(self) -> None:
-        self._act(Others.BIND, 0)
-
-    @rule(which=SOME)
-    def kube_scheduler_binds_one(self, which: int) -> None:
-        self.village.bind(_one(self.village.pending(), which))
-
-    @rule(what=st.sampled_from(Others), which=SOME)
-    def others_act(self, what: Others, which: int) -> None:
-        self._act(what, which)
-
-    @rule()
-    def everything_that_runs_ends(self) -> None:
-        self.village.finish(self.village.running())
-
-    def _dies(self) -> bool:
-        """Run one cycle; return whether the leader died in it."""
-        died = False
-        try:
-            self.runner.run(cycle.run(self.desk, self.now))
-        except* KilledError:
-            died = True
-        return died
-
-    def _undisturbed(self, cycles: int) -> None:
-        for _ in range(cycles):
-            self.cycle(61)
-
-    # What holds at any time.
-
-    @invariant()
-    def no_device_is_given_twice(self) -> None:
-        twice = [str(device) for device, times in self.village.taken().items() if times > 1]
-        assert not twice
-
-    @invariant()
-    def nobody_is_charged_beyond_the_quota(self) -> None:
-        usage = self.ledger.book.usage()
-        for team in TEAMS:
-            assert sum(usage.get(team, {}).get(GPUS, (0, 0))) <= QUOTA
-
-    def teardown(self) -> None:
-        try:
-            self._after_all()
-        finally:
-            self.runner.close()
-
-    def _after_all(self) -> None:
-        """Nothing goes wrong any more: every gang that is still whole starts whole, and the books are right."""
-        self.runner.run(self.post.deliver())
-        self.village.find_again()
-        self.village.delete([pod for pod in self.village.everybody() if QUEUE not in pod.meta.labels])
-        for _ in range(30):
-            self._quiet_hours()
-            self._check_whole()
-            if not any(pod.gated for pod in self._whole()):
-                break
-            self.village.finish(self.village.running())
-        assert not [pod.meta.key for pod in self._whole() if pod.gated], "a gang that fits has never started"
-        sight = Sight.of(self.village.snapshot(), metering.compile_meters(self.village.snapshot().meters.values()))
-        assert not reconciling.differences(self.ledger.book, sight)
-
-    def _quiet_hours(self) -> None:
-        for _ in range(4):
-            self._undisturbed(3)
-            self.village.bind(self.village.pending())
-        self.now += LONG
-        self._undisturbed(1)
-
-    def _check_whole(self) -> None:
-        stuck = [pod.meta.key for pod in self.village.pending()]
-        assert not stuck, f"{stuck} were let in and cannot start"
-        for job in self.village.snapshot().jobs.values():
-            mine = [pod for pod in self.village.everybody() if pod.meta.owners[0].uid == job.meta.uid]
-            running = [pod for pod in mine if pod.phase == "Running"]
-            assert not running or not any(pod.gated for pod in mine), f"gang {job.meta.key} runs in part"
-
-    def _whole(self) -> list[Pod]:
-        """Return the pods of gangs none of whose pods was deleted."""
-        jobs = self.village.snapshot().jobs
-        pods = [pod for pod in self.village.everybody() if pod.meta.owners]
-        alive = Counter(pod.meta.owners[0].uid for pod in pods if not pod.finished)
-        return [pod for pod in pods if alive[pod.meta.owners[0].uid] == jobs[pod.meta.owners[0].uid].parallelism]
-
-
-def _one(things: Sequence[T], which: int) -> Sequence[T]:
-    return [things[which % len(things)]] if things else []
-
-
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(7200)
 def test_gangs_start_whole_wherever_their_controller_dies() -> None:
     few = settings(
-        max_examples=min(settings().max_examples, 60),
+        max_examples=soaking.examples(60),
         deadline=None,
         stateful_step_count=60,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     )
     run_state_machine_as_test(Fire, settings=few)
+
+
+# What the machine would notice.
+
+
+def play(story: Callable[[Fire], None], *, fenced: bool) -> None:
+    """Have a machine go through one story, and judge it as hypothesis would."""
+    machine = Fire()
+    try:
+        machine.begin(fenced)
+        story(machine)
+        machine.no_device_is_given_twice()
+        machine.nobody_is_charged_beyond_the_quota()
+    finally:
+        machine.teardown()
+
+
+def late_claim(machine: Fire, *, pods: int, fenced: bool = True) -> None:
+    """A claim that outlives its pods gets devices by a late write, after others were given them."""
+    late = Late(write="allocate", shared=True, others=(Others.DELETE_A_POD,), fenced=fenced, bound=not fenced)
+    machine.a_write_of_a_deposed_leader_is_late(late, EAST, ((pods, 2), (1, 2)))
+
+
+def late_gate(machine: Fire) -> None:
+    """A gate is opened by a late write, after others took the devices and the gang was given back behind a fence."""
+    machine.post.deadly = "open_gate"
+    machine.a_gang_comes(EAST, (2, 2))
+    machine.post.deadly = ""
+    for _ in range(3):
+        machine.somebody_else_comes(2)
+    machine.others_act(Others.BIND, 0)
+    machine.set_fence(wanted=True)
+    for _ in range(3):
+        machine.cycle(61)
+    machine.late_writes_arrive()
+
+
+def left_behind(machine: Fire) -> None:
+    """A claim that outlives its pods has devices, and its pods go before any of them is bound."""
+    machine.a_gang_with_one_claim_comes(EAST, (1, 2))
+    machine.cycle(1)
+    machine.others_act(Others.DELETE_A_POD, 0)
+    machine.cycle(1)
+
+
+STORIES: dict[str, tuple[bool, Callable[[Fire], None]]] = {
+    "a late write to a claim whose only pod went": (True, lambda machine: late_claim(machine, pods=1)),
+    "a late write to a claim of a gang that lost a pod": (True, lambda machine: late_claim(machine, pods=2)),
+    "a late write after the fence fell": (True, lambda machine: late_claim(machine, pods=1, fenced=False)),
+    "a late write to a gang after the fence fell": (True, lambda machine: late_claim(machine, pods=2, fenced=False)),
+    "a late gate": (False, late_gate),
+    "a claim that is left behind": (True, left_behind),
+}
+
+
+@pytest.mark.parametrize(("fenced", "story"), STORIES.values(), ids=STORIES)
+def test_every_story_comes_to_a_good_end(fenced: bool, story: Callable[[Fire], None]) -> None:
+    play(story, fenced=fenced)
+
+
+async def deallocates_without_a_mark(cluster: memory.Cluster, claim: Claim) -> Claim | None:
+    known = cluster._claims.get(claim.meta.key)
+    if known is None or known.allocation is None or known.reserved_for:
+        return known
+    return cluster._put_claim(replace(known, allocation=None), "withdrawn")
+
+
+async def shuts_without_a_mark(cluster: memory.Cluster, pod: Pod) -> bool:
+    known = cluster._pods.get(pod.meta.uid)
+    return known is None or known.gated
+
+
+def only_what_is_allocated(facts: Any, holdings: Iterable[Holding]) -> list[Claim]:
+    claims = (facts.sight.claims.get(holding.claim_uid) for holding in holdings)
+    return [claim for claim in claims if claim is not None and claim.allocation is not None and not claim.reserved_for]
+
+
+async def withdraws_nothing(desk: Any, facts: Any, placement: Any, *, keep: Collection[Any]) -> bool:
+    return True
+
+
+async def secures_nothing(desk: Any, facts: Any, releases: Any) -> Any:
+    return list(releases)
+
+
+async def collects_nothing(desk: Any, facts: Any) -> Any:
+    return facts
+
+
+async def shuts_nothing(desk: Any, pods: Any) -> bool:
+    return True
+
+
+MISSING: dict[str, tuple[Any, str, Callable[..., Any], str]] = {
+    "the mark on a claim": (
+        memory.Cluster,
+        "deallocate",
+        deallocates_without_a_mark,
+        "a late write to a claim whose only pod went",
+    ),
+    "the mark on a pod": (memory.Cluster, "shut", shuts_without_a_mark, "a late gate"),
+    "to take back what is not allocated yet": (
+        withdrawing,
+        "_revocable",
+        only_what_is_allocated,
+        "a late write after the fence fell",
+    ),
+    "withdrawal": (
+        withdrawing,
+        "withdraw",
+        withdraws_nothing,
+        "a late write to a claim of a gang that lost a pod",
+    ),
+    "to secure releases": (withdrawing, "secured", secures_nothing, "a late write to a claim whose only pod went"),
+    "to collect orphans": (withdrawing, "collect", collects_nothing, "a claim that is left behind"),
+    "to shut gates": (evicting, "_shut", shuts_nothing, "a late gate"),
+}
+
+
+@pytest.mark.parametrize(("owner", "name", "instead", "story"), MISSING.values(), ids=MISSING)
+def test_it_would_be_noticed_if_this_were_missing(
+    owner: Any, name: str, instead: Callable[..., Any], story: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, instead)
+    fenced, tell = STORIES[story]
+
+    with pytest.raises(AssertionError):
+        play(tell, fenced=fenced)

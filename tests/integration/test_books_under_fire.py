@@ -29,6 +29,7 @@ from admission.api.queues import Budget, Period, Quota
 from admission.errors import DeposedError
 from admission.ledger.ledger import SqlLedger
 from admission.quota.books import Book
+from tests import soaking
 from tests.builders import NOON, a_cluster
 from tests.integration import ledgers
 from tests.integration.conftest import Fresh
@@ -378,7 +379,7 @@ def _used(name: QueueName, quotas: Mapping[QueueName, Quota], taken: Mapping[Que
     )
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(7200)
 def test_the_books_hold_whatever_happens(database: str, new_ledger: Fresh) -> None:
     class FireHere(Fire):
         """On a database of this kind."""
@@ -386,7 +387,7 @@ def test_the_books_hold_whatever_happens(database: str, new_ledger: Fresh) -> No
         databases: ClassVar[list[Fresh]] = [new_ledger]
 
     # PostgreSQL answers more slowly, and only the SQL differs.
-    usual = min(settings().max_examples, 60)
+    usual = soaking.examples(60)
     few = settings(
         max_examples=usual if database == "sqlite" else usual // 3,
         deadline=None,

@@ -15,7 +15,7 @@ from admission.api.devices import DeviceId, Slice
 from admission.api.entries import RequestDevice
 from admission.api.meta import Meta
 from admission.api.names import HOSTNAME, QUEUE, NodeName
-from admission.api.pods import Pod
+from admission.api.pods import Pod, PodClaim
 from admission.api.selectors import NodeSelector, NodeTerm, Requirement
 from admission.api.taint_rules import TaintRule
 from admission.errors import ConflictError, GoneError
@@ -39,6 +39,8 @@ class Post:
     faults: Faults
     error: type[Exception]
     under_way: list[Late] = field(default_factory=list)
+    deadly: str = ""
+    """The write whose sender dies next, while it is under way."""
     meanwhile: dict[int, Callable[[], None]] = field(default_factory=dict)
     """What others do before the n-th call from now on."""
 
@@ -47,7 +49,7 @@ class Post:
 
         async def called(*arguments: Any, **named: Any) -> Any:
             self._others_act()
-            fault = self.faults.next()
+            fault = Fault.DIES_BEFORE if name == self.deadly else self.faults.next()
             if fault in (Fault.DIES_BEFORE, Fault.REFUSED) and name in WRITES:
                 self.under_way.append(lambda: call(*arguments, **named))
             if fault is Fault.DIES_BEFORE:
@@ -118,7 +120,7 @@ class Village(memory.Cluster):
     # Muster.
 
     async def open_gate(self, pod: Pod, node: NodeName | None) -> None:
-        """Open a gate; behind a fence only of a gang that has all its devices."""
+        """Open a gate; of a pod that has a row, and behind a fence only of a gang that has all its devices."""
         if pod.meta.uid not in self._pods:
             raise GoneError("gone")
         book = self.ledger.book
@@ -128,11 +130,21 @@ class Village(memory.Cluster):
             lacking = [c.meta.key for mate in mates for c in self.claims_of(mate) if c.allocation is None]
             assert not set(lacking) - self.robbed, f"the gate of {pod.meta.key} opens while {lacking} have no devices"
         await super().open_gate(pod, node)
+        assert pod.meta.uid in book.owners, f"the gate of {pod.meta.key} has opened without a row"
 
     # People.
 
     def submit(self, name: str, queue: str, *, pods: int, gpus: int) -> None:
         self._add(a_cluster().job(name, queue=queue, pods=pods, gpus=gpus))
+
+    def submit_sharing(self, name: str, queue: str, *, pods: int, gpus: int) -> None:
+        """Create a Job whose pods have one claim together, which nobody deletes with them."""
+        made = a_cluster().job(name, queue=queue, pods=pods, gpus=gpus).snapshot()
+        shared = next(iter(made.claims.values()))
+        self._write(replace(shared, meta=replace(shared.meta, owners=())))
+        uses = (PodClaim(name="gpus", claim=shared.meta.name),)
+        self._pods |= {uid: replace(pod, claims=uses, generated_claims={}) for uid, pod in made.pods.items()}
+        self._jobs |= made.jobs
 
     def submit_outside(self, name: str, *, gpus: int) -> None:
         """Create a pod that Muster does not know."""
