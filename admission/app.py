@@ -135,7 +135,7 @@ async def _webhook(parts: Parts) -> None:
             url=None if settings.service else settings.url or f"https://{settings.host}:{running.port}",
             service=settings.service,
         )
-        await registering.keep(parts.connection, parts.store, client, namespace=namespace)
+        await registering.keep(parts.connection, parts.store, client, namespace=namespace, controller=parts.user)
 
 
 async def _controller(parts: Parts) -> None:
@@ -151,7 +151,7 @@ async def _controller(parts: Parts) -> None:
             await ledger.fence(epoch)
             await watching.caught_up(parts.connection, parts.store, (kinds.PODS, kinds.CLAIMS, kinds.QUEUES))
             outbox = Outbox(Reporter(parts.connection, parts.store))
-            fencer = Fencer(parts.connection, _wish(settings))
+            fencer = Fencer(parts.connection, _wish(parts))
             desk = _desk(parts, ledger, outbox, fencer, epoch)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(outbox.run(), name="write reports")
@@ -188,8 +188,10 @@ def _election(parts: Parts) -> Lease:
     return Lease(parts.connection, namespace=lease.namespace, name=lease.name, durations=durations)
 
 
-def _wish(settings: Settings) -> Wish:
-    return Wish(namespace=settings.lease.namespace, fence=settings.fence, coverage=settings.coverage)
+def _wish(parts: Parts) -> Wish:
+    settings = parts.settings
+    namespace = settings.lease.namespace
+    return Wish(namespace=namespace, controller=parts.user, fence=settings.fence, coverage=settings.coverage)
 
 
 async def _pass_on(store: Store, subscription: Subscription) -> None:

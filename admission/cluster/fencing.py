@@ -54,9 +54,10 @@ KINDS = (RULES, POLICIES, BINDINGS, MUTATING, VALIDATING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What the settings ask for. fence: drivers; namespace: Muster's own."""
+    """What the settings ask for. fence: drivers; namespace: Muster's own; controller: the name of its user."""
 
     namespace: str
+    controller: str
     fence: tuple[str, ...] = ()
     coverage: bool = False
 
@@ -159,8 +160,7 @@ class Fencer:
         found = [
             self._objects.since(kind, registering.NAME)
             for kind in (MUTATING, VALIDATING)
-            if (one := self._objects.find(kind, registering.NAME)) is not None
-            and registering.shows_all(kind.name, one.body, namespace=self._wish.namespace)
+            if (one := self._objects.find(kind, registering.NAME)) is not None and self._shows_all(kind, one.body)
         ]
         # Both configurations, or nothing: the one adds the gate, the other sees that nobody came without it.
         shown = [since for since in found if since is not None]
@@ -169,6 +169,10 @@ class Fencer:
             spared=self._wish.spared,
             kept_out=self._policy(policies.COVERAGE),
         )
+
+    def _shows_all(self, kind: Kind, body: Json) -> bool:
+        wish = self._wish
+        return registering.shows_all(kind.name, body, namespace=wish.namespace, controller=wish.controller)
 
     def _standing(self, kind: Kind, name: str, spec: Json) -> datetime | None:
         found = self._objects.find(kind, name)

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -32,6 +32,8 @@ API_VERSION = "admissionregistration.k8s.io/v1"
 KINDS = {"MutatingWebhookConfiguration": "mutatingwebhookconfigurations"} | {
     "ValidatingWebhookConfiguration": "validatingwebhookconfigurations"
 }
+
+_OPPOSITE = {"NotIn": "In", "Exists": "DoesNotExist", "DoesNotExist": "Exists"}
 
 NEVER = ("kube-system", "kube-node-lease", "kube-public")
 """Namespaces that Muster never stands in the way of."""
@@ -66,12 +68,14 @@ class Client:
 class Registration:
     """What is registered. selectors: the namespaces of each queue; namespace: Muster's own.
 
+    controller: the name that the API server knows Muster by, whose changes it need not be asked about.
     policies: the namespaces of each ClaimPolicy that has defaults or rules.
     """
 
     client: Client
     selectors: tuple[LabelSelector, ...]
     namespace: str
+    controller: str
     policies: tuple[LabelSelector, ...] = ()
 
 
@@ -90,7 +94,7 @@ async def unregister(connection: Connection) -> None:
             log.debug("the webhook configuration is gone already", kind=kind)
 
 
-async def keep(connection: Connection, store: Store, client: Client, *, namespace: str) -> None:
+async def keep(connection: Connection, store: Store, client: Client, *, namespace: str, controller: str) -> None:
     """Keep the configurations true to queues and policies until cancelled. The store must watch both, and be synced."""
     written: Registration | None = None
     failed, stale = 0, True
@@ -100,6 +104,7 @@ async def keep(connection: Connection, store: Store, client: Client, *, namespac
                 client=client,
                 selectors=_selectors(store, written),
                 namespace=namespace,
+                controller=controller,
                 policies=_policies(store, written),
             )
             if stale or wanted != written:
@@ -194,7 +199,11 @@ def validating(registration: Registration) -> dict[str, Any]:
     other subresource that updates a pod takes them.
     """
     rules = [_pods("CREATE", "UPDATE"), _pods("UPDATE", resource="pods/status")]
-    entry = {"rules": rules, "matchConditions": [{"name": "what-matters", "expression": MATTERS}]}
+    conditions = [
+        {"name": "not-by-muster", "expression": _not_by(registration.controller)},
+        {"name": "what-matters", "expression": MATTERS},
+    ]
+    entry = {"rules": rules, "matchConditions": conditions}
     configuration = _configuration("ValidatingWebhookConfiguration", registration, "/validate", entry)
     claims = {"rules": [_claims("CREATE")], "matchConditions": [NOT_ALLOCATED_AT_ONCE]}
     selectors = (*registration.selectors, *registration.policies)
@@ -214,9 +223,11 @@ def _configuration(kind: str, registration: Registration, path: str, entry: Mapp
         common | _which(f"queued-{digest(selector)}", selector, registration.namespace) | {"failurePolicy": "Fail"}
         for selector in _distinct(registration.selectors)
     ]
-    named = {"matchExpressions": [{"key": names.QUEUE, "operator": "Exists"}]}
-    anywhere = _which("labelled", LabelSelector(), registration.namespace)
-    webhooks.append(common | anywhere | {"objectSelector": named, "failurePolicy": "Ignore"})
+    elsewhere = _elsewhere(_distinct(registration.selectors))
+    if elsewhere is not None:
+        named = {"matchExpressions": [{"key": names.QUEUE, "operator": "Exists"}]}
+        anywhere = _which("labelled", elsewhere, registration.namespace)
+        webhooks.append(common | anywhere | {"objectSelector": named, "failurePolicy": "Ignore"})
     labels = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "webhook"}
     return {
         "apiVersion": API_VERSION,
@@ -224,6 +235,27 @@ def _configuration(kind: str, registration: Registration, path: str, entry: Mapp
         "metadata": {"name": NAME, "labels": labels},
         "webhooks": webhooks,
     }
+
+
+def _elsewhere(selectors: Iterable[LabelSelector]) -> LabelSelector | None:
+    """Return what leaves out namespaces that are shown by a selector of their own; None when nothing is left.
+
+    Of a selector with several requirements the opposite cannot be written; its pods that name a queue are shown twice.
+    """
+    left: list[Requirement] = []
+    values: dict[str, set[str]] = {}
+    for selector in selectors:
+        match selector.requirements:
+            case ():
+                return None
+            case (Requirement(operator="In") as one,):
+                values.setdefault(one.key, set()).update(one.values)
+            case (one,):
+                left.append(replace(one, operator=_OPPOSITE[one.operator]))
+            case _:
+                continue
+    left += (Requirement(key=key, operator="NotIn", values=tuple(sorted(values[key]))) for key in sorted(values))
+    return LabelSelector(requirements=tuple(left))
 
 
 def _common(registration: Registration, path: str) -> dict[str, Any]:
@@ -241,14 +273,17 @@ def spared(namespace: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*NEVER, namespace)))
 
 
-def shows_all(kind: str, configuration: Json, *, namespace: str) -> bool:
+def shows_all(kind: str, configuration: Json, *, namespace: str, controller: str) -> bool:
     """Return whether a configuration, as it stands, has Muster asked about every pod, or else the pod refused.
 
     Of every namespace, that is, but those that are spared. Who is asked, and how long for, is left open.
     """
     everywhere = LabelSelector()
     registration = Registration(
-        client=Client(authority=b"", url="https://-"), selectors=(everywhere,), namespace=namespace
+        client=Client(authority=b"", url="https://-"),
+        selectors=(everywhere,),
+        namespace=namespace,
+        controller=controller,
     )
     name = f"queued-{digest(everywhere)}.pods.{names.GROUP}"
     encode = mutating if kind == "MutatingWebhookConfiguration" else validating
@@ -350,6 +385,11 @@ NOT_ALLOCATED_AT_ONCE = {
     "expression": f"request.userInfo.username != '{SCHEDULER}'",
 }
 """kube-scheduler makes claims for extended resources while it binds their pods, and knows already what is in them."""
+
+
+def _not_by(user: str) -> str:
+    """Return CEL that is false for what a user changes. What Muster changes it need not be asked about."""
+    return f"request.operation != 'UPDATE' || request.userInfo.username != {json.dumps(user, ensure_ascii=False)}"
 
 
 def _maker(which: str) -> str:

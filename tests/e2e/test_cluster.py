@@ -325,6 +325,7 @@ async def registered(connection: Connection, namespace: Namespace) -> AsyncItera
         client=Client(authority=b"", url="https://127.0.0.1:9"),
         selectors=(LabelSelector(requirements=(by_name,)),),
         namespace="muster",
+        controller="",
     )
     yield registration
     await registering.unregister(connection)
@@ -336,7 +337,9 @@ async def test_the_webhooks_are_registered_and_stale_entries_go(
 ) -> None:
     client = control_plane.client()
     more = LabelSelector(requirements=(Requirement(key="team", operator="Exists"),))
-    both = Registration(client=registered.client, selectors=(*registered.selectors, more), namespace="muster")
+    both = Registration(
+        client=registered.client, selectors=(*registered.selectors, more), namespace="muster", controller=""
+    )
 
     def entries(plural: str) -> int:
         return len(client.get(f"{CONFIGURATIONS}/{plural}/muster")["webhooks"])

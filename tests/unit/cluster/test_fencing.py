@@ -24,8 +24,9 @@ BINDINGS = f"{ROOT}/validatingadmissionpolicybindings"
 WEBHOOKS = {kind: f"{ROOT}/{plural}" for kind, plural in registering.KINDS.items()}
 PROBES = "/apis/resource.k8s.io/v1/namespaces/muster-system/resourceclaims"
 NAME = f"muster-fence-{CLASS}"
-FENCE = Wish(namespace="muster-system", fence=(CLASS,))
-COVERAGE = Wish(namespace="muster-system", coverage=True)
+MUSTER = "system:serviceaccount:muster-system:muster"
+FENCE = Wish(namespace="muster-system", controller=MUSTER, fence=(CLASS,))
+COVERAGE = Wish(namespace="muster-system", controller=MUSTER, coverage=True)
 
 Keeping = Callable[[Fencer], Awaitable[None]]
 
@@ -251,7 +252,7 @@ async def test_without_any_wish_what_is_left_of_earlier_ones_goes(api: FakeApi, 
     for collection in (POLICIES, BINDINGS):
         for name in ("muster-fence", "muster-coverage", "theirs"):
             api.put(collection, {"metadata": {"name": name}, "spec": {}})
-    fencer = Fencer(connection, Wish(namespace="muster-system"))
+    fencer = Fencer(connection, Wish(namespace="muster-system", controller=MUSTER))
     api.answer("DELETE", f"{BINDINGS}/muster-fence", 409)
 
     await fencer.run()
@@ -284,7 +285,7 @@ async def test_the_fence_of_one_driver_can_be_lifted_alone(api: FakeApi, connect
 
 def configurations(*selectors: LabelSelector) -> dict[str, dict[str, Any]]:
     client = Client(authority=b"PEM", url="https://muster:8443/")
-    registration = Registration(client=client, selectors=selectors, namespace="muster-system")
+    registration = Registration(client=client, selectors=selectors, namespace="muster-system", controller=MUSTER)
     return {body["kind"]: body for body in (registering.mutating(registration), registering.validating(registration))}
 
 
@@ -328,13 +329,13 @@ WEAKER: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", registering.KINDS)
 def test_a_webhook_does_not_see_all_pods_if(kind: str, change: dict[str, Any]) -> None:
     body = configurations(LabelSelector())[kind]
-    assert registering.shows_all(kind, body, namespace="muster-system")
+    assert registering.shows_all(kind, body, namespace="muster-system", controller=MUSTER)
 
     name = f"queued-{registering.digest(LabelSelector())}.pods.muster.dev"
     next(webhook for webhook in body["webhooks"] if webhook["name"] == name).update(change)
 
-    assert not registering.shows_all(kind, body, namespace="muster-system")
-    assert not registering.shows_all(kind, {}, namespace="muster-system")
+    assert not registering.shows_all(kind, body, namespace="muster-system", controller=MUSTER)
+    assert not registering.shows_all(kind, {}, namespace="muster-system", controller=MUSTER)
 
 
 def test_times_are_no_part_of_what_an_object_says() -> None:

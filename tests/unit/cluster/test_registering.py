@@ -16,13 +16,14 @@ from tests.unit.cluster.fake_api import FakeApi
 ROOT = "/apis/admissionregistration.k8s.io/v1"
 MUTATING = f"{ROOT}/mutatingwebhookconfigurations/muster"
 VALIDATING = f"{ROOT}/validatingwebhookconfigurations/muster"
+MUSTER = "system:serviceaccount:muster-system:muster"
 CLIENT = Client(authority=b"PEM", url="https://muster:8443/")
 VISION = LabelSelector(requirements=(Requirement(key="team", operator="In", values=("vision",)),))
 SPEECH = LabelSelector(requirements=(Requirement(key="team", operator="Exists"),))
 
 
 def a_registration(*selectors: LabelSelector, client: Client = CLIENT) -> Registration:
-    return Registration(client=client, selectors=selectors, namespace="muster-system")
+    return Registration(client=client, selectors=selectors, namespace="muster-system", controller=MUSTER)
 
 
 def by_name(configuration: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -48,8 +49,66 @@ def test_queued_namespaces_are_closed_while_muster_is_down_and_others_open(encod
         spared,
     ]
     assert labelled["failurePolicy"] == "Ignore"
-    assert labelled["namespaceSelector"]["matchExpressions"] == [spared]
+    elsewhere = {"key": "team", "operator": "NotIn", "values": ["vision"]}
+    assert labelled["namespaceSelector"]["matchExpressions"] == [elsewhere, spared]
     assert labelled["objectSelector"] == {"matchExpressions": [{"key": "muster.dev/queue", "operator": "Exists"}]}
+
+
+def chosen(*operators: str) -> list[LabelSelector]:
+    requirements = [Requirement(key=f"key-{operator}", operator=operator, values=("a", "b")) for operator in operators]
+    return [LabelSelector(requirements=(one,)) for one in requirements]
+
+
+@pytest.mark.parametrize(
+    "selectors",
+    [
+        [VISION, SPEECH],
+        [VISION, LabelSelector(requirements=(Requirement(key="team", operator="In", values=("audio",)),))],
+        chosen("In", "NotIn", "Exists", "DoesNotExist"),
+        [LabelSelector(requirements=(*VISION.requirements, Requirement(key="stage", operator="Exists")))],
+        [],
+    ],
+)
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {},
+        {"team": "vision"},
+        {"team": "audio", "stage": "x"},
+        {"key-In": "a", "key-NotIn": "a"},
+        {"key-NotIn": "b", "key-DoesNotExist": "x"},
+        {"key-Exists": "x", "key-NotIn": "c"},
+    ],
+)
+def test_a_namespace_with_a_webhook_of_its_own_is_not_shown_by_label_as_well(
+    selectors: list[LabelSelector], labels: dict[str, str]
+) -> None:
+    """But for selectors of several requirements, the opposite of which is no selector."""
+    labelled = by_name(registering.mutating(a_registration(*selectors)))["labelled.pods.muster.dev"]
+    *opposite, _ = labelled["namespaceSelector"]["matchExpressions"]
+    requirements = [
+        Requirement(key=o["key"], operator=o["operator"], values=tuple(o.get("values", ()))) for o in opposite
+    ]
+
+    single = [selector for selector in selectors if len(selector.requirements) == 1]
+    shown = any(selector.matches(labels) for selector in single)
+    assert LabelSelector(requirements=tuple(requirements)).matches(labels) is not shown
+
+
+def test_where_every_namespace_is_shown_none_is_by_label() -> None:
+    webhooks = by_name(registering.mutating(a_registration(LabelSelector(), VISION)))
+
+    assert "labelled.pods.muster.dev" not in webhooks
+
+
+def test_a_user_whose_name_would_end_the_text_of_a_condition_does_not() -> None:
+    client = Client(authority=b"", url="https://muster")
+    odd = Registration(client=client, selectors=(), namespace="muster", controller='a"\\ || "é')
+
+    [webhook] = registering.validating(odd)["webhooks"]
+
+    expression = webhook["matchConditions"][0]["expression"]
+    assert expression == 'request.operation != \'UPDATE\' || request.userInfo.username != "a\\"\\\\ || \\"é"'
 
 
 def test_both_configurations_ask_as_they_should() -> None:
@@ -71,7 +130,7 @@ def test_both_configurations_ask_as_they_should() -> None:
     assert mutating["clientConfig"] == {"url": "https://muster:8443/mutate", "caBundle": "UEVN"}
     assert validating["clientConfig"]["url"] == "https://muster:8443/validate"
     assert [condition["name"] for condition in mutating["matchConditions"]] == ["no-mirror"]
-    assert [condition["name"] for condition in validating["matchConditions"]] == ["what-matters"]
+    assert [condition["name"] for condition in validating["matchConditions"]] == ["not-by-muster", "what-matters"]
 
 
 def test_a_service_is_called_by_its_reference() -> None:
@@ -151,7 +210,7 @@ async def test_claims_are_shown_for_policies_that_say_something_of_them(api: Fak
     table.put(a_queue("defaults", "1", **selects("b"), defaults=[{"labels": {"x": "y"}}]))
 
     async with asyncio.TaskGroup() as group:
-        keeping = group.create_task(registering.keep(connection, store, CLIENT, namespace="muster"))
+        keeping = group.create_task(registering.keep(connection, store, CLIENT, namespace="muster", controller=MUSTER))
         assert await entries(api, 2) == {"b"}
 
         table.put(a_queue("defaults", "2", **selects("b"), defaults=[{}]))
@@ -197,7 +256,7 @@ async def test_the_entries_follow_the_queues(api: FakeApi, connection: Connectio
     api.answer("PATCH", MUTATING, 400, {"message": "not now"})
 
     async with asyncio.TaskGroup() as group:
-        keeping = group.create_task(registering.keep(connection, store, CLIENT, namespace="muster"))
+        keeping = group.create_task(registering.keep(connection, store, CLIENT, namespace="muster", controller=MUSTER))
         assert await entries(api, 3) == {"a"}
 
         table.put(a_queue("b", "2", **selects("b")))
