@@ -70,19 +70,31 @@ class Reporter:
         self._instance = f"{socket.gethostname()}-{os.getpid()}"
 
     async def gang(self, report: GangReport) -> None:
-        """Create or update a Gang object and its status. A Gang that a user wrote keeps its spec."""
+        """Create or update a Gang object and its status. A Gang that a user wrote keeps its spec.
+
+        None is created for a gang without pods: whoever deleted the object wants it gone.
+        """
         path = paths.within(f"/apis/{names.API_VERSION}", report.namespace, "gangs", report.name)
         seen = await self._look(kinds.GANGS, report.key, path)
         if seen is not None and seen.ours and not seen.is_of(report.workload):
             await self._remove(path, seen)
             seen = None
         wanted = statuses.gang(report)
-        if seen is None or (seen.ours and not wanted["spec"].items() <= seen.spec.items()):
-            try:
+        try:
+            if seen is None and report.pods:
+                seen = self._remember(path, await self._connection.post(path.rpartition("/")[0], wanted))
+            elif seen is not None and seen.ours and not wanted["spec"].items() <= seen.spec.items():
                 seen = self._remember(path, await self._connection.apply(path, wanted))
-            except failures.EndingError:
-                log.info("no gang is made in a namespace that ends", gang=report.key)
-                return
+        except failures.ExistsError:
+            # It came before the watch has shown it.
+            self._remember(path, await self._connection.get(path))
+            await self.gang(report)
+            return
+        except failures.EndingError:
+            log.info("no gang is made in a namespace that ends", gang=report.key)
+            return
+        if seen is None:
+            return
 
         status = statuses.gang_status(report, seen.status, now=self._clock())
         body = statuses.applied(names.API_VERSION, "Gang", report.name, status, namespace=report.namespace)
@@ -136,10 +148,15 @@ class Reporter:
         await self._connection.post(collection, body, patience=ONCE)
 
     async def _look(self, kind: Kind, key: str, path: str) -> Seen | None:
-        """Return the object as last seen; read it when it is new to us or may be another. None when there is none."""
+        """Return the object as last seen; read it when it is new to us or may be another. None when there is none.
+
+        What neither we nor the store have ever seen is not read: it is all but certain that there is none.
+        """
         seen = self._seen.get(path)
         if seen is not None and self._is_there(kind, key, seen):
             return seen
+        if seen is None and self._knows_of_none(kind, key):
+            return None
         try:
             return self._remember(path, await self._connection.get(path))
         except GoneError:
@@ -150,6 +167,10 @@ class Reporter:
         if self._store is None or kind not in self._store.tables:
             return True
         return self._store.uid_of(kind, key) == seen.uid
+
+    def _knows_of_none(self, kind: Kind, key: str) -> bool:
+        table = self._store.tables.get(kind) if self._store is not None else None
+        return table is not None and table.listed and not table.knows(key)
 
     async def _remove(self, path: str, seen: Seen) -> None:
         """Delete a Gang whose workload is no more; the garbage collector may have come first."""

@@ -78,6 +78,10 @@ class Table:
         """Return one object."""
         return self._objects.get(key)
 
+    def knows(self, key: str) -> bool:
+        """Return whether an object is there, readable or not."""
+        return key in self._versions
+
     def freeze(self) -> Mapping[str, Any]:
         """Return the objects as they are now, for ever."""
         self._frozen = True

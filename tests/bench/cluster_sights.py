@@ -1,5 +1,6 @@
 """When each pod of a namespace was created, let in, bound, started and ended: seen by one watch, in one thread."""
 
+import contextlib
 import http.client
 import socket
 import threading
@@ -19,6 +20,7 @@ STEPS = ("created", "ungated", "bound", "running", "ended")
 
 class _Meta(msgspec.Struct):
     name: str = ""
+    version: str = msgspec.field(default="", name="resourceVersion")
 
 
 class _Spec(msgspec.Struct):
@@ -46,22 +48,23 @@ _DECODER = msgspec.json.Decoder(_Event)
 
 @dataclass(slots=True)
 class Sights:
-    """Use as a context. times: by step and pod, the monotonic second when the watch first showed it."""
+    """Use as a context. times: by step and pod, the monotonic second when the watch first showed it.
+
+    A busy API server ends a watch whose reader is slow; it is begun again where it ended. broken: why it cannot be.
+    """
 
     namespace: Namespace
     times: dict[str, dict[str, float]] = field(default_factory=lambda: {step: {} for step in STEPS})
+    broken: str = ""
+    _version: str = ""
+    _over: bool = False
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _connection: http.client.HTTPSConnection | None = None
     _thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        client = self.namespace.client
-        version = client.get(self.namespace.pods)["metadata"]["resourceVersion"]
-        url = urlsplit(client.server)
-        self._connection = http.client.HTTPSConnection(str(url.hostname), url.port, context=client.tls)
-        path = f"{self.namespace.pods}?watch=true&timeoutSeconds=3600&resourceVersion={version}"
-        self._connection.request("GET", path, headers={"Authorization": f"Bearer {client.token}"})
-        answer = self._connection.getresponse()
+        self._version = self.namespace.client.get(self.namespace.pods)["metadata"]["resourceVersion"]
+        answer = self._watch()
         self._thread = threading.Thread(target=self._follow, args=(answer,))
         self._thread.start()
         return self
@@ -69,19 +72,20 @@ class Sights:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._connection is not None
         assert self._thread is not None
-        if self._connection.sock is not None:
-            self._connection.sock.shutdown(socket.SHUT_RDWR)
+        with self._changed:
+            self._over = True
+            if self._connection is not None and self._connection.sock is not None:
+                self._connection.sock.shutdown(socket.SHUT_RDWR)
         self._thread.join()
-        self._connection.close()
 
     def wait(self, step: str, pods: int, *, within: float) -> float:
         """Wait until so many pods have come to a step; return when the last of them did."""
         with self._changed:
-            done = self._changed.wait_for(lambda: len(self.times[step]) >= pods, within)
+            done = self._changed.wait_for(lambda: self.broken or len(self.times[step]) >= pods, within)
+            done = done and not self.broken
             seen = {name: len(times) for name, times in self.times.items()}
-        assert done, f"{pods} pods {step}: not seen within {within:g} s; seen: {seen}"
+        assert done, f"{pods} pods {step}: not seen within {within:g} s; seen: {seen}; {self.broken}"
         return max(self.times[step].values())
 
     def between(self, first: str, second: str) -> list[float]:
@@ -89,12 +93,37 @@ class Sights:
         begun, ended = self.times[first], self.times[second]
         return sorted(ended[pod] - begun[pod] for pod in begun.keys() & ended.keys())
 
+    def _watch(self) -> http.client.HTTPResponse:
+        client = self.namespace.client
+        url = urlsplit(client.server)
+        connection = http.client.HTTPSConnection(str(url.hostname), url.port, context=client.tls)
+        path = f"{self.namespace.pods}?watch=true&timeoutSeconds=3600&resourceVersion={self._version}"
+        connection.request("GET", path, headers={"Authorization": f"Bearer {client.token}"})
+        self._connection = connection
+        return connection.getresponse()
+
     def _follow(self, answer: http.client.HTTPResponse) -> None:
+        while True:
+            with contextlib.suppress(OSError, http.client.HTTPException), answer:
+                for line in answer:
+                    self._take(line)
+            with self._changed:
+                assert self._connection is not None
+                self._connection.close()
+                if self._over or self.broken:
+                    return
+                answer = self._watch()
+
+    def _take(self, line: bytes) -> None:
         try:
-            for line in answer:
-                self._note(_DECODER.decode(line), time.monotonic())
-        except (OSError, ValueError, http.client.HTTPException):
-            return  # the connection was shut by the end of the context
+            event = _DECODER.decode(line)
+        except ValueError:
+            with self._changed:
+                self.broken = f"the watch says {line[:500]!r}"
+                self._changed.notify_all()
+        else:
+            self._version = event.object.metadata.version
+            self._note(event, time.monotonic())
 
     def _note(self, event: _Event, now: float) -> None:
         pod = event.object

@@ -37,6 +37,9 @@ PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager
 RUNTIME = {workloads.RUNTIME: "1s"}
 WARM_UP = 10
 PER_SECOND = 2
+STARTING = 5.0
+"""Seconds that the API server gets to take over Muster's CRDs, for which it works long."""
+
 SETTLING = 2.0
 """Seconds that statuses and Events get to be written, in every way, before a round's costs are read."""
 
@@ -96,8 +99,11 @@ class Bench:
         """Delete all Jobs and wait until nothing is left of them."""
         client = self.namespace.client
         client.delete(f"{self.jobs}?propagationPolicy=Background")
+        left = [self.jobs, self.namespace.pods, self.namespace.claims]
+        if self.muster is not None:
+            left.append(f"{GROUP}/namespaces/{self.namespace.name}/gangs")
         eventually(
-            lambda: not any(map(client.items, (self.jobs, self.namespace.pods, self.namespace.claims))),
+            lambda: not any(map(client.items, left)),
             what=f"{self.namespace.name} is empty again",
             within=PATIENCE,
         )
@@ -133,8 +139,8 @@ def _bench(control_plane: ControlPlane, way: str, size: Size) -> Iterator[Bench]
         muster.start()
         quota = size.gangs * GANG
         found_team(control_plane, namespace, gpus=quota, claims=quota, placement=way)
-        bench = Bench(control_plane=control_plane, namespace=namespace, muster=muster)
-        yield bench
+        time.sleep(STARTING)
+        yield Bench(control_plane=control_plane, namespace=namespace, muster=muster)
     finally:
         muster.clean()
 

@@ -25,6 +25,7 @@ from tests.unit.cluster.fake_api import FakeApi, status
 
 GANGS = kinds.GANGS.path
 GANG = "/apis/muster.dev/v1alpha1/namespaces/team/gangs/train"
+COLLECTION = GANG.rpartition("/")[0]
 QUEUE = f"{kinds.QUEUES.path}/q"
 EVENTS = "/apis/events.k8s.io/v1/namespaces/team/events"
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -44,7 +45,8 @@ def reporter(connection: Connection) -> Reporter:
 
 
 def a_report(**more: Any) -> GangReport:
-    values: dict[str, Any] = {"queue": QueueName("q"), "size": 2, "phase": Phase.PENDING, "workload": JOB} | more
+    values: dict[str, Any] = {"queue": QueueName("q"), "size": 2, "pods": 1, "phase": Phase.PENDING}
+    values |= {"workload": JOB} | more
     return GangReport(uid=GangUid("job-1"), namespace="team", name="train", **values)
 
 
@@ -55,9 +57,7 @@ def a_condition(holds: ConditionStatus = ConditionStatus.TRUE, message: str = "i
 async def test_a_gang_is_made_once_and_belongs_to_its_workload(api: FakeApi, reporter: Reporter) -> None:
     await reporter.gang(a_report(pods=1))
 
-    sent = api.last("PATCH", GANG)
-    assert sent.content == "application/apply-patch+yaml"
-    assert sent.query == {"fieldManager": "muster", "force": "true"}
+    sent = api.last("POST", COLLECTION)
     workload = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "job-1"}
     assert sent.body["metadata"]["ownerReferences"] == [{**workload, "controller": False, "blockOwnerDeletion": False}]
     assert sent.body["spec"] == {"queue": "q", "size": 2, "priority": 0, "workload": workload}
@@ -70,7 +70,7 @@ async def test_the_same_report_is_not_written_again(api: FakeApi, reporter: Repo
         await reporter.gang(a_report(hold=HOLD))
         await reporter.queue(QueueReport(name=QueueName("q")))
 
-    assert api.count("PATCH", GANG) == 1
+    assert api.count("POST", COLLECTION) == 1
     assert api.count("PATCH", f"{GANG}/status") == 1
 
 
@@ -131,19 +131,41 @@ async def test_the_gang_of_an_earlier_workload_is_replaced(api: FakeApi, connect
     assert second["metadata"]["ownerReferences"][0]["uid"] == "job-2"
 
 
-async def test_with_a_store_a_gang_that_was_deleted_is_made_anew(api: FakeApi, connection: Connection) -> None:
+@pytest.fixture
+def store() -> Store:
+    """A store that has listed the Gangs: there are none."""
     store = Store((kinds.GANGS,))
+    store.tables[kinds.GANGS].keep_only(set())
+    return store
+
+
+async def test_with_a_store_a_gang_that_was_deleted_is_made_anew_while_it_has_pods(
+    api: FakeApi, connection: Connection, store: Store
+) -> None:
     reporter = Reporter(connection, store)
     await reporter.gang(a_report())
     store.tables[kinds.GANGS].put(api.objects[GANGS]["team/train"])
     await reporter.gang(a_report())
-    assert api.count("GET", GANG) == 1, "as long as it is there nothing is read"
+    assert api.count("GET", GANG) == 0, "what is not there is not read, nor what is there"
 
     store.tables[kinds.GANGS].drop(api.objects[GANGS]["team/train"])
     api.delete(GANGS, "team/train")
+    await reporter.gang(a_report(pods=0, phase=Phase.FINISHED))
+    assert api.count("POST", COLLECTION) == 1
     await reporter.gang(a_report())
+    assert api.count("POST", COLLECTION) == 2
 
-    assert api.count("PATCH", GANG) == 2
+
+async def test_the_spec_of_a_user_stays_also_where_the_store_does_not_show_it_yet(
+    api: FakeApi, connection: Connection, store: Store
+) -> None:
+    api.put(GANGS, {"metadata": {"name": "train", "namespace": "team"}, "spec": {"queue": "q", "size": 9}})
+    api.answer("POST", COLLECTION, 409, status(409, "AlreadyExists", "exists"))
+
+    await Reporter(connection, store).gang(a_report())
+
+    assert api.objects[GANGS]["team/train"]["spec"]["size"] == 9
+    assert api.objects[GANGS]["team/train"]["status"]["pods"] == 1
 
 
 async def test_a_gang_that_vanishes_between_two_writes_is_made_by_the_next_report(
@@ -152,16 +174,16 @@ async def test_a_gang_that_vanishes_between_two_writes_is_made_by_the_next_repor
     await reporter.gang(a_report())
     api.delete(GANGS, "team/train")
 
-    await reporter.gang(a_report(pods=1))
-    await reporter.gang(a_report(pods=1))
+    await reporter.gang(a_report(pods=2))
+    await reporter.gang(a_report(pods=2))
 
-    assert api.objects[GANGS]["team/train"]["status"]["pods"] == 1
+    assert api.objects[GANGS]["team/train"]["status"]["pods"] == 2
 
 
 async def test_no_gang_is_made_in_a_namespace_that_ends(api: FakeApi, reporter: Reporter) -> None:
     ending = status(403, "Forbidden", "unable to create new content")
     ending["details"] = {"name": "train", "causes": [{"reason": "NamespaceTerminating"}]}
-    api.answer("PATCH", GANG, 403, ending)
+    api.answer("POST", COLLECTION, 403, ending)
 
     await reporter.gang(a_report())
 
