@@ -6,17 +6,20 @@ on the very device (a selector, a capacity, a counter, a price, a request for al
 
 from collections.abc import Sequence
 
+from admission.api import names, taint_rules
 from admission.api.claims import ALL, ClaimSpec, DeviceRequest, Request
 from admission.api.entries import Holding
 from admission.api.gangs import PlannedClaim, PlannedPod
 from admission.api.meters import AdminAccess, Measure
 from admission.api.names import MeterName, NodeName, Uid
 from admission.api.reasons import Hold, HoldReason
-from admission.dra import holdings, metering, worlds
+from admission.dra import holdings, metering, reaching, worlds
 from admission.dra.metering import Meters
 from admission.dra.plans import Plan, PodDemand
+from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
 from admission.errors import AmountError
+from admission.policy.protection import Protections
 
 ANYWHERE = NodeName("")
 """The node of a pod that goes where kube-scheduler puts it."""
@@ -48,6 +51,37 @@ def plan(pods: Sequence[PodDemand], world: World, meters: Meters) -> Plan | Hold
     except (_UnknownError, AmountError) as error:
         return Hold(HoldReason.NOT_SIMULATED, f"placed by Count, the gang cannot be charged: {error}")
     return Plan(pods=tuple(planned), charge=charge, holdings=tuple(held.values()))
+
+
+def barred(pods: Sequence[PodDemand], world: World, protections: Protections, selectors: Selectors) -> Hold | None:
+    """Return why a gang would get no devices though nobody plans for it: what it asks for is all behind a fence.
+
+    What is asked for as an extended resource is not looked at.
+    """
+    if not protections.closed:
+        return None
+    claims = {
+        worlds.key_of(claim): claim
+        for demand in pods
+        for claim in demand.claims
+        if claim.allocation is None and not names.is_extended_claim(claim.meta.uid)
+    }
+    found = reaching.confined(
+        [*claims.values()],
+        protections.closed,
+        world,
+        selectors=selectors,
+        tolerates=lambda toleration: toleration.tolerates(taint_rules.FENCE),
+    )
+    if found is None:
+        return None
+    return Hold(
+        HoldReason.NO_FEASIBLE_PLACEMENT,
+        f"claim {found.claim}: only devices of driver {found.driver} match request {found.request}, and these are"
+        " fenced: kube-scheduler gives them to nobody, and under placement Count Muster gives none; choose placement Auto or"
+        " Allocate, or take the driver from the setting `fence`",
+        {"claim": found.claim, "request": found.request, "driver": found.driver},
+    )
 
 
 def _holding(uid: Uid, key: str, spec: ClaimSpec, meters: Meters) -> Holding:

@@ -68,6 +68,9 @@ class Planner:
         shortfall = affordable(plan.charge)
         if shortfall is not None:
             return Hold(HoldReason.QUOTA_EXCEEDED, shortfall.message, shortfall.details)
+        barred = counting.barred(demands, world, self.protection, self.selectors)
+        if barred is not None:
+            return barred
         chosen = placements.mode(PlacementMode.COUNT, plan.holdings, self.protection)
         return chosen if isinstance(chosen, Hold) else Proposal(plan=plan, chosen=chosen)
 

@@ -79,6 +79,11 @@ class Protections:
         return frozenset(driver for driver, one in self.named.items() if one.by is Means.FENCE)
 
     @property
+    def closed(self) -> frozenset[str]:
+        """Return the drivers around whose devices a fence stands, so that kube-scheduler gives them to nobody."""
+        return frozenset(driver for driver, one in self.named.items() if one.closed)
+
+    @property
     def soon(self) -> bool:
         """Whether the devices of some driver are not protected, but will be in a moment."""
         return any(one.soon for one in (self.rest, *self.named.values()))

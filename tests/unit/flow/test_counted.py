@@ -1,12 +1,18 @@
 """Gangs placed by Count: admitted by quota alone, and settled for what kube-scheduler has given them."""
 
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
 from admission.api import claims
 from admission.api.entries import Kind
-from admission.api.names import HOSTNAME
+from admission.api.names import HOSTNAME, Uid
 from admission.api.reasons import HoldReason
 from admission.flow import cycle, memory
-from tests.builders import CLASS, NOON, ClusterBuilder, a_cluster
-from tests.unit.flow.fences import GPUS, MINUTE, Cluster, Q, a_desk, kinds, report
+from admission.policy.protection import Barriers
+from tests.builders import CLASS, NOON, ClusterBuilder, a_cluster, claim_manifest
+from tests.unit.flow.fences import GPUS, MINUTE, Cluster, Q, a_desk, a_gang, kinds, report
 
 
 def a_counted_gang(*, quota: int = 4) -> ClusterBuilder:
@@ -18,7 +24,7 @@ async def test_a_gang_inside_its_quota_is_let_in_wherever_there_is_room_for_it()
     """Whether and where both pods find a device is kube-scheduler's business."""
     cluster, ledger = Cluster(a_counted_gang()), memory.Ledger()
 
-    result = await cycle.run(a_desk(cluster, ledger), NOON)
+    result = await cycle.run(a_desk(cluster, ledger, barriers=Barriers()), NOON)
 
     assert cluster.let_in() == ["train-0", "train-1"]
     assert not any(HOSTNAME in cluster.pod(name).node_selector for name in cluster.let_in())
@@ -31,7 +37,7 @@ async def test_a_gang_inside_its_quota_is_let_in_wherever_there_is_room_for_it()
 async def test_a_gang_over_its_quota_waits() -> None:
     cluster, ledger = Cluster(a_counted_gang(quota=1)), memory.Ledger()
 
-    hold = report(await cycle.run(a_desk(cluster, ledger), NOON)).hold
+    hold = report(await cycle.run(a_desk(cluster, ledger, barriers=Barriers()), NOON)).hold
 
     assert hold is not None
     assert hold.reason is HoldReason.QUOTA_EXCEEDED
@@ -40,7 +46,7 @@ async def test_a_gang_over_its_quota_waits() -> None:
 
 async def test_what_kube_scheduler_has_given_is_settled_and_the_rest_stays_reserved() -> None:
     cluster, ledger = Cluster(a_counted_gang()), memory.Ledger()
-    desk = a_desk(cluster, ledger)
+    desk = a_desk(cluster, ledger, barriers=Barriers())
     await cycle.run(desk, NOON)
 
     given = {"request": "gpus", "driver": CLASS, "pool": "a", "device": "gpu-0"}
@@ -54,10 +60,51 @@ async def test_what_kube_scheduler_has_given_is_settled_and_the_rest_stays_reser
 
 async def test_a_counted_gang_that_does_not_start_in_time_is_evicted_as_any_other() -> None:
     cluster, ledger = Cluster(a_counted_gang()), memory.Ledger()
-    desk = a_desk(cluster, ledger)
+    desk = a_desk(cluster, ledger, barriers=Barriers())
     await cycle.run(desk, NOON)
 
     await cycle.run(desk, NOON + 5 * MINUTE)
 
     assert kinds(ledger) == [Kind.RESERVE, Kind.EVICT]
     assert ledger.book.usage() == {}
+
+
+async def test_behind_a_fence_a_gang_that_can_have_fenced_devices_only_is_told_so_at_once() -> None:
+    cluster, ledger = Cluster(a_gang(placement="Count")), memory.Ledger()
+
+    hold = report(await cycle.run(a_desk(cluster, ledger), NOON)).hold
+
+    assert hold is not None
+    assert hold.reason is HoldReason.NO_FEASIBLE_PLACEMENT
+    assert hold.message == (
+        "claim team/train-0-gpus: only devices of driver gpu.example.com match request gpus, and these are fenced:"
+        " kube-scheduler gives them to nobody, and under placement Count Muster gives none; choose placement Auto or"
+        " Allocate, or take the driver from the setting `fence`"
+    )
+    assert cluster.let_in() == []
+
+
+OPEN: dict[str, dict[str, Any]] = {
+    "another driver has one as well": {"driver": "other.example.com"},
+    "the claim tolerates the fence": {"tolerations": [{"operator": "Exists"}], "adminAccess": True},
+    "nothing is like it": {"selectors": [{"cel": {"expression": "false"}}]},
+}
+
+
+@pytest.mark.parametrize("case", OPEN.values(), ids=OPEN)
+async def test_behind_a_fence_a_counted_gang_is_let_in_where_the_fence_is_not_what_keeps_it(
+    case: dict[str, Any],
+) -> None:
+    cluster, ledger = Cluster(a_gang(pods=1, placement="Count", unmeteredClasses="Allow")), memory.Ledger()
+    manifest = claim_manifest("train-0-gpus", 1, owner="pod-train-0")
+    asked = {name: value for name, value in case.items() if name != "driver"}
+    manifest["spec"]["devices"]["requests"][0]["exactly"] |= asked
+    cluster._claims["team/train-0-gpus"] = claims.decode(manifest)
+    if "driver" in case:
+        piece = next(iter(cluster._rest.slices.values()))
+        other = replace(piece, driver=case["driver"], meta=replace(piece.meta, name="other", uid=Uid("other")))
+        cluster._rest = replace(cluster._rest, slices={**cluster._rest.slices, "other": other})
+
+    await cycle.run(a_desk(cluster, ledger), NOON)
+
+    assert cluster.let_in() == ["train-0"]
