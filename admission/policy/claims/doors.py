@@ -24,7 +24,7 @@ from admission.dra.cel.environments import Profile
 from admission.errors import MalformedObjectError
 from admission.policy import doors, entering
 from admission.policy.arrivals import Arrival
-from admission.policy.claims import defaulting, drafts, ruling, subjects
+from admission.policy.claims import cautions, defaulting, drafts, ruling, subjects
 from admission.policy.claims.defaulting import Asker
 from admission.policy.claims.selecting import Chosen, Policies
 from admission.policy.claims.subjects import Subject, User
@@ -107,7 +107,9 @@ def judge(arrival: ClaimArrival, known: Knowledge) -> Verdict:
     denial = doors.too_large(claim) or _unreadable(claim) or _unaffordable(arrival, claim, entrance, known)
     if denial is not None:
         return Verdict(denial=denial)
-    return _ruled(arrival, known)
+    verdict = _ruled(arrival, known)
+    warnings = () if arrival.is_for_pod else cautions.of(claim, known.snapshot.classes)
+    return replace(verdict, warnings=(*verdict.warnings, *warnings)) if warnings else verdict
 
 
 def _ruled(arrival: ClaimArrival, known: Knowledge) -> Verdict:

@@ -178,6 +178,18 @@ def test_a_selector_that_no_api_server_takes_is_refused_with_its_place() -> None
     )
 
 
+def test_a_selector_that_is_a_trap_is_warned_about() -> None:
+    risky = a_claim(exactly(selectors=[{"cel": {"expression": "device.attributes['a.example.com'].b == 1"}}]))
+    world = World().offered("gpu", "example.com/gpu")
+
+    verdict = validate(risky, world=world)
+
+    assert verdict.denial is None
+    assert "write: 'b' in device.attributes['a.example.com'] && device" in verdict.warnings[0]
+    risky["metadata"]["annotations"] = {POD_CLAIM: "gpu"}
+    assert validate(risky, world=world) == ALLOWED
+
+
 def test_a_claim_that_cannot_be_read_is_refused_with_its_fields() -> None:
     obj = a_claim({"name": "gpu"})
 
