@@ -103,7 +103,8 @@ class Fencer:
         self._version: str | None = None
         """In which version rules are written; None where none is served, or nobody has looked yet."""
         self._looked = False
-        self._wanted: frozenset[str] = frozenset()
+        self._wanted: frozenset[str] | None = None
+        """None until it is known what stands: fences of an earlier leader stay until then, and no new one goes up."""
         self._changes: Subscription | None = None
         self._proofs: dict[str, _Proof] = {}
         self._trouble = ""
@@ -134,8 +135,8 @@ class Fencer:
         )
 
     def want(self, drivers: frozenset[str]) -> None:
-        """Have these fences stand from now on, and no others."""
-        if drivers != self._wanted:
+        """Have these fences stand from now on, and no others; unless that was judged before it was seen what stands."""
+        if self.store.synced and drivers != self._wanted:
             self._wanted = drivers
             if self._changes is not None:
                 self._changes.wake()
@@ -237,11 +238,12 @@ class Fencer:
         if self._version is None:
             self._version, self._looked = await served(self._connection), True
         if self._version is not None:
-            for name in self._fences() - set(map(taint_rules.fence_name, self._wanted)):
+            kept = self._wish.fence if self._wanted is None else self._wanted
+            for name in self._fences() - set(map(taint_rules.fence_name, kept)):
                 await self._objects.remove(RULES, name, version=self._version)
         await self._keep_policies()
         if self._version is not None:
-            for driver in sorted(self._wanted):
+            for driver in sorted(self._wanted or ()):
                 await self._put_rule(driver, self._version)
 
     async def _put_rule(self, driver: str, version: str) -> None:

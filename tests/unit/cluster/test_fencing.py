@@ -157,6 +157,23 @@ async def test_what_the_api_server_adds_to_a_taint_is_no_change(api: FakeApi, fe
         assert fencer.seen().rules
 
 
+async def test_a_fence_of_an_earlier_leader_stands_without_a_gap(api: FakeApi, fencer: Fencer) -> None:
+    async with running(fencer):
+        await raised(api, fencer)
+    stood = copy.deepcopy(api.objects[RULES][NAME])
+    stray = {"metadata": {"name": "muster-fence-nic"}, "spec": {"taint": {"key": "muster.dev/fence", "effect": "X"}}}
+    api.put(RULES, stray)
+    successor = Fencer(fencer._connection, FENCE, clock=Clock())
+
+    successor.want(frozenset())  # its first cycle may be over before it is seen what stands
+    async with running(successor):
+        await until(lambda: successor.seen().policy and "muster-fence-nic" not in api.objects[RULES])
+        successor.want(frozenset({CLASS}))
+        await until(lambda: successor.seen().rules)
+
+    assert api.objects[RULES] == {NAME: stood}
+
+
 async def test_a_fence_that_is_not_wanted_any_more_goes_and_others_rules_stay(api: FakeApi, fencer: Fencer) -> None:
     theirs = {"metadata": {"name": "theirs"}, "spec": {"taint": {"key": "example.com/broken", "effect": "NoExecute"}}}
     stray = {"metadata": {"name": "muster-fence-nic"}, "spec": {"taint": {"key": "muster.dev/fence", "effect": "X"}}}
