@@ -110,10 +110,11 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimTemplate:
-    """A ResourceClaimTemplate."""
+    """A ResourceClaimTemplate. claim_metadata: labels and annotations of the claims that it makes."""
 
     meta: Meta
     spec: ClaimSpec
+    claim_metadata: Json = field(default_factory=dict)
 
 
 def upgraded(obj: Json) -> Json:
@@ -170,7 +171,10 @@ def decode_allocation(obj: Json) -> Allocation:
 def decode_template(obj: Json) -> ClaimTemplate:
     """Read a ResourceClaimTemplate."""
     reader = Reader(obj)
-    result = ClaimTemplate(meta=meta.decode(reader), spec=decode_spec(reader.child("spec").child("spec")))
+    spec = reader.child("spec")
+    result = ClaimTemplate(
+        meta=meta.decode(reader), spec=decode_spec(spec.child("spec")), claim_metadata=spec.object("metadata")
+    )
     reader.finish("ResourceClaimTemplate", result.meta.key)
     return result
 

@@ -18,7 +18,8 @@ API_VERSION = "admission.k8s.io/v1"
 class Review:
     """One request. obj and old are the objects as JSON, since a patch has to speak of the JSON as it was sent.
 
-    username, user_uid, groups, extra: userInfo, whom the API server has authenticated.
+    username, user_uid, groups, extra: userInfo, whom the API server has authenticated. sent: the whole request, where
+    obj is only what most reviews need of the object.
     """
 
     uid: str
@@ -37,6 +38,14 @@ class Review:
     dry_run: bool = False
     obj: Json | None = None
     old: Json | None = None
+    sent: bytes = field(default=b"", repr=False, compare=False)
+
+    def whole(self) -> Json:
+        """Return the whole object, which is read anew where obj is a part of it."""
+        if not self.sent:
+            return self.obj or {}
+        found: Json = json.loads(self.sent)["request"]["object"]
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

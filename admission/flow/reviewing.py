@@ -5,12 +5,16 @@ needs no case of its own. RetryError leaves them when nothing can be said yet; t
 configuration's failurePolicy decides. Both are given the same `Memory`, which makes them fast and changes no answer.
 """
 
+from collections.abc import Callable
+
 from admission.api import reviews
 from admission.api.reasons import Denial, DenyReason
 from admission.api.reviews import ALLOWED, Review, Verdict
+from admission.api.snapshot import Snapshot
 from admission.errors import MalformedObjectError, RetryError
 from admission.flow.ports import View
 from admission.policy import arrivals, doors
+from admission.policy.arrivals import Arrival
 from admission.policy.claims import doors as claim_doors
 from admission.policy.claims.doors import ClaimArrival, Knowledge
 from admission.policy.claims.subjects import User
@@ -29,7 +33,7 @@ def mutate(review: Review, view: View, *, memory: Memory) -> Verdict:
     if _is_subresource_of_pod(review):
         return ALLOWED
     if _is_claim(review):
-        return claim_doors.complete(_claim(review), _known(view, memory))
+        return _of_claim(claim_doors.complete, review, view, memory)
     if not _is_pod(review) or review.operation != "CREATE":
         return _misdirected(review, "CREATE")
     try:
@@ -59,7 +63,7 @@ def validate(review: Review, view: View, *, rules: Rules, memory: Memory) -> Ver
         return ALLOWED
     if _is_claim(review):
         # No change of a claim's spec gets past the API server.
-        return claim_doors.judge(_claim(review), _known(view, memory)) if review.operation == "CREATE" else ALLOWED
+        return _of_claim(claim_doors.judge, review, view, memory) if review.operation == "CREATE" else ALLOWED
     if not _is_pod(review) or review.operation not in ("CREATE", "UPDATE"):
         return _misdirected(review, "CREATE and UPDATE")
     try:
@@ -67,14 +71,30 @@ def validate(review: Review, view: View, *, rules: Rules, memory: Memory) -> Ver
             snapshot = view.snapshot()
             arrival = arrivals.decode(review.obj, review.namespace)
             defaults, limits = memory.defaults(snapshot), memory.limits(snapshot)
-            return doors.judge_creation(
+            verdict = doors.judge_creation(
                 arrival, snapshot, rules=rules, defaults=defaults, limits=limits, username=review.username
             )
+            return _ruled(verdict, arrival, review, snapshot, memory)
         old, new = (arrivals.decode(obj, review.namespace) for obj in (review.old, review.obj))
     except MalformedObjectError as error:
         return reviews.refuse_malformed(error)
     denial = doors.judge_change(old, new, username=review.username, rules=rules)
     return ALLOWED if denial is None else Verdict(denial=denial)
+
+
+def _ruled(verdict: Verdict, arrival: Arrival, review: Review, snapshot: Snapshot, memory: Memory) -> Verdict:
+    """Return the verdict on a new pod with what the rules of ClaimPolicies say of its claims."""
+    if verdict.denial is not None or not arrival.claims or not snapshot.policies:
+        return verdict
+    policies = memory.policies(snapshot)
+    ruled = memory.rulings.of(arrival, snapshot, policies, pod=review.whole, user=_user(review))
+    if not ruled.findings:
+        return verdict
+    return Verdict(
+        denial=ruled.denial,
+        warnings=(*verdict.warnings, *ruled.warnings),
+        annotations={**verdict.annotations, **ruled.annotations},
+    )
 
 
 def _ensure_synced(view: View) -> None:
@@ -95,13 +115,26 @@ def _is_claim(review: Review) -> bool:
     return kind == ("resource.k8s.io", "") and review.resource in CLAIMS and review.operation in ("CREATE", "UPDATE")
 
 
+def _of_claim(
+    answer: Callable[[ClaimArrival, Knowledge], Verdict], review: Review, view: View, memory: Memory
+) -> Verdict:
+    try:
+        return answer(_claim(review), _known(view, memory))
+    except MalformedObjectError as error:
+        return reviews.refuse_malformed(error)
+
+
 def _claim(review: Review) -> ClaimArrival:
     return ClaimArrival(
         obj=review.obj or {},
         namespace=review.namespace,
-        user=User(username=review.username, uid=review.user_uid, groups=review.groups, extra=review.extra),
+        user=_user(review),
         template=review.resource == "resourceclaimtemplates",
     )
+
+
+def _user(review: Review) -> User:
+    return User(username=review.username, uid=review.user_uid, groups=review.groups, extra=review.extra)
 
 
 def _known(view: View, memory: Memory) -> Knowledge:

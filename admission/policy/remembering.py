@@ -6,6 +6,7 @@ A snapshot's mappings are never changed in place, and one that did not change is
 
 from admission.api.snapshot import Snapshot
 from admission.policy.claims.selecting import Policies
+from admission.policy.claims.using import Rulings
 from admission.policy.entering import Defaults
 from admission.policy.limits import Limits
 
@@ -14,6 +15,7 @@ class Memory:
     """One for the process; not shared between threads."""
 
     def __init__(self) -> None:
+        self.rulings = Rulings()
         self._defaults: Defaults | None = None
         self._limits: Limits | None = None
         self._policies: Policies | None = None

@@ -93,6 +93,7 @@ def read(body: bytes) -> Review | None:
         extra=request.userInfo.extra,
         dry_run=request.dryRun,
         obj=request.object,
+        sent=body,
     )
 
 

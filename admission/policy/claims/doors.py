@@ -12,7 +12,6 @@ from typing import Any
 
 from admission.api import claims, names
 from admission.api.claims import ClaimSpec
-from admission.api.nodes import Namespace
 from admission.api.queues import Queue
 from admission.api.reading import Json
 from admission.api.reasons import Denial, DenyReason
@@ -87,7 +86,8 @@ def complete(arrival: ClaimArrival, known: Knowledge) -> Verdict:
     chosen, queue = _chosen(arrival, known)
     if not chosen.defaults:
         return ALLOWED
-    asker = Asker(namespace=_namespace(arrival.namespace, known.snapshot), queue=queue, user=arrival.user)
+    namespace = subjects.namespace(arrival.namespace, known.snapshot.namespaces.get(arrival.namespace))
+    asker = Asker(namespace=namespace, queue=queue, user=subjects.person(arrival.user))
     completed = defaulting.complete(chosen.defaults, arrival.obj, asker, template=arrival.template)
     return Verdict(patch=completed.patch, warnings=completed.warnings)
 
@@ -119,8 +119,9 @@ def _ruled(arrival: ClaimArrival, known: Knowledge) -> Verdict:
         return ALLOWED
     obj = arrival.obj
     claim = subjects.of_template(obj.get("metadata") or {}, obj.get("spec") or {}) if arrival.template else obj
-    namespace = _namespace(arrival.namespace, known.snapshot)
-    ruled = ruling.judge(chosen.rules, [Subject(claim, namespace=namespace, user=arrival.user, queue=queue)])
+    namespace = subjects.namespace(arrival.namespace, known.snapshot.namespaces.get(arrival.namespace))
+    user = subjects.person(arrival.user)
+    ruled = ruling.judge(chosen.rules, [Subject(claim, namespace=namespace, user=user, queue=queue)])
     return Verdict(denial=ruled.denial, warnings=ruled.warnings, annotations=ruled.annotations)
 
 
@@ -186,15 +187,6 @@ def _unaffordable(arrival: ClaimArrival, claim: KnownClaim, entrance: Entrance, 
 def _objection(claim: KnownClaim, queue: Queue, known: Knowledge) -> Denial | None:
     unmetered = doors.unmetered(claim, queue, known.snapshot)
     return unmetered or known.limits(queue, [claim], noun=claim.source)
-
-
-def _namespace(name: str, snapshot: Snapshot) -> Json:
-    """Return a namespace as expressions see it: its metadata, as far as it is known."""
-    found: Namespace | None = snapshot.namespaces.get(name)
-    meta: dict[str, Any] = {"name": name}
-    if found is not None:
-        meta |= {"labels": dict(found.labels), "annotations": dict(found.meta.annotations), "uid": found.meta.uid}
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
 
 
 def _text(value: Any) -> str:

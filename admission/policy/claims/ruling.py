@@ -7,8 +7,9 @@ have, such as `pod` of a claim that nobody uses yet, is not asked.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 from admission.api.reasons import Denial, DenyReason, Detail
 from admission.api.rules import REASON, Action, Rule, Variable
@@ -57,6 +58,11 @@ class Rulebook:
     rules: tuple[Compiled, ...] = ()
     doubts: tuple[Flaw, ...] = ()
     reads: frozenset[str] = frozenset()
+
+    def only(self, wanted: Callable[[Compiled], bool]) -> Self:
+        """Return the same with a part of the rules."""
+        rules = tuple(filter(wanted, self.rules))
+        return replace(self, rules=rules, reads=_reads(rules))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +149,8 @@ def compile_rules(
             compiled.append(one)
         else:
             found += one
-    reads = frozenset[str]().union(*(one.reads for one in compiled))
     doubts = tuple(_doubts(vocabulary, compiled))
-    book = Rulebook(policy=policy, vocabulary=vocabulary, rules=tuple(compiled), doubts=doubts, reads=reads)
+    book = Rulebook(policy=policy, vocabulary=vocabulary, rules=tuple(compiled), doubts=doubts, reads=_reads(compiled))
     return book, tuple(found)
 
 
@@ -154,6 +159,16 @@ def judge(books: Iterable[Rulebook], subjects: Sequence[Subject], *, budget: Bud
     left = Budget(cost=COST, steps=STEPS) if budget is None else budget
     findings = [found for book in books if book.rules for subject in subjects for found in _asked(book, subject, left)]
     return Ruling(tuple(_merged(findings))) if findings else NOTHING
+
+
+def merged(rulings: Sequence[Ruling]) -> Ruling:
+    """Return several rulings of one review as one."""
+    findings = [found for ruling in rulings for found in ruling.findings]
+    return Ruling(tuple(_merged(findings))) if findings else NOTHING
+
+
+def _reads(rules: Iterable[Compiled]) -> frozenset[str]:
+    return frozenset[str]().union(*(one.reads for one in rules))
 
 
 def _compile(vocabulary: Vocabulary, index: int, rule: Rule) -> Compiled | list[Flaw]:

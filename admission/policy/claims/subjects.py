@@ -4,19 +4,24 @@ Each value is converted for CEL once, when an expression first reads it. What is
 nobody has used yet) is None; expressions that read it are not asked.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from admission.api import claims
+from admission.api import claims, meta
+from admission.api.nodes import Namespace
 from admission.api.reading import Json
 from admission.dra.cel import values
 from admission.dra.cel.expressions import Budget
 from admission.dra.cel.failures import EvaluationError
+from admission.errors import Flaw, MalformedObjectError
 from admission.policy.claims import environment
 from admission.policy.claims.environment import Vocabulary
 
 NAMES = tuple(environment.KINDS)
+
+CONTROLLERS = ("system:serviceaccount:kube-system:", "system:kube-controller-manager")
+"""How the controllers of Kubernetes are called, with a service account each or all with one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +46,8 @@ class Subject:
     """A claim and what surrounds it. Belongs to one review.
 
     claim: `metadata` and `spec` of a ResourceClaim of resource.k8s.io/v1; of a template, those of the claims that it
-    makes. label: what messages call it, empty where it is the object under review. queue: "" where there is none.
+    makes. pod: called when an expression reads it. label: what messages call it, empty where it is the object under
+    review. queue: "" where there is none. Raises MalformedObjectError where a value nests too deeply to be read.
     """
 
     def __init__(  # noqa: PLR0913 - as many things as expressions may read
@@ -49,14 +55,14 @@ class Subject:
         claim: Json,
         *,
         namespace: Json,
-        pod: Json | None = None,
+        pod: Callable[[], Json] | None = None,
         user: User | None = None,
         queue: str = "",
         label: str = "",
     ) -> None:
         self.label = label
         self._raw: dict[str, Any] = {"pod": pod, "namespaceObject": namespace, "queue": queue, "user": _user(user)}
-        self._claim = values.of_json(claim)
+        self._claim = _converted("claim", claim)
         self._known: dict[str, Any] = {"claim": self._claim, "queue": queue}
         absent = {name for name in ("pod", "user") if self._raw[name] is None}
         self.present = frozenset(NAMES) - absent
@@ -72,7 +78,8 @@ class Subject:
 
     def _value(self, name: str) -> Any:
         if name not in self._known:
-            self._known[name] = values.of_json(self._raw.get(name))
+            raw = self._raw.get(name)
+            self._known[name] = _converted(name, raw() if name == "pod" and raw is not None else raw)
         return self._known[name]
 
 
@@ -104,10 +111,33 @@ class Activation:
             raise type(error)(f"variables.{name}: {error}") from None
 
 
+def person(user: User) -> User | None:
+    """Return a user whom rules may ask about; None for controllers of Kubernetes, which act for somebody else.
+
+    They make pods of Jobs, and claims of templates: what they make of, its author was asked about.
+    """
+    return None if user.username.startswith(CONTROLLERS) else user
+
+
+def namespace(name: str, known: Namespace | None) -> Json:
+    """Return a namespace as expressions see it: its metadata, as far as it is known."""
+    data: dict[str, Any] = {"name": name}
+    if known is not None:
+        data |= {"labels": dict(known.labels), "annotations": dict(known.meta.annotations), "uid": known.meta.uid}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": data}
+
+
 def of_template(metadata: Json, spec: Json) -> Json:
     """Return the claim that a template makes, as far as it is known. spec: of the ResourceClaimTemplate."""
     inner = spec.get("metadata") or {}
     return {"metadata": {**inner, "namespace": metadata.get("namespace", "")}, "spec": spec.get("spec") or {}}
+
+
+def _converted(name: str, value: Any) -> Any:
+    try:
+        return values.of_json(value)
+    except RecursionError:
+        raise MalformedObjectError(name, meta.name_in(value), (Flaw(".", "is nested too deeply to be read"),)) from None
 
 
 def _user(user: User | None) -> Json | None:

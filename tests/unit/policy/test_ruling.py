@@ -8,6 +8,7 @@ import pytest
 
 from admission.api.rules import Action, Rule, Variable
 from admission.dra.cel.expressions import Budget
+from admission.errors import MalformedObjectError
 from admission.policy.claims import ruling, subjects
 from admission.policy.claims.ruling import Rulebook, Ruling
 from admission.policy.claims.subjects import Subject, User
@@ -212,7 +213,7 @@ def test_a_variable_that_fails_fails_the_rules_that_read_it() -> None:
 
 
 NEEDING = {
-    "a pod": ("pod.spec.priorityClassName == 'low'", {"pod": POD}, {"pod": None}),
+    "a pod": ("pod.spec.priorityClassName == 'low'", {"pod": lambda: POD}, {"pod": None}),
     "a user": ("user.username == 'bob'", {"user": ALICE}, {"user": None}),
 }
 
@@ -228,7 +229,7 @@ def test_a_rule_needs_what_its_variables_read() -> None:
     strict = book(rule("variables.class == 'low'"), variables=variables)
 
     assert ruling.judge([strict], [subject(claim(asked()))]) == ruling.NOTHING
-    assert ruling.judge([strict], [subject(claim(asked()), pod=POD)]).denial is not None
+    assert ruling.judge([strict], [subject(claim(asked()), pod=lambda: POD)]).denial is not None
 
 
 def test_a_loop_over_something_called_pod_needs_no_pod() -> None:
@@ -239,7 +240,7 @@ def test_what_a_pod_refers_to_is_named() -> None:
     made = subjects.of_template({"namespace": "vision"}, {"spec": claim(asked(count=9))["spec"]})
 
     found = ruling.judge(
-        [book(rule("request.exactly.count <= 8"))], [subject(made, label="ResourceClaimTemplate one", pod=POD)]
+        [book(rule("request.exactly.count <= 8"))], [subject(made, label="ResourceClaimTemplate one", pod=lambda: POD)]
     )
 
     assert [str(finding) for finding in found.findings] == [
@@ -312,3 +313,13 @@ def test_a_field_that_no_type_has_is_doubted_but_taken() -> None:
     assert [str(doubt) for doubt in compiled.doubts] == [
         "spec.rules[0].cel: looks wrong: 1:16: undefined field 'cuont'"
     ]
+
+
+def test_what_nests_too_deeply_is_refused_by_name() -> None:
+    parameters: Any = {}
+    for _ in range(2_000):
+        parameters = [parameters]
+    deep = {**claim(asked()), "status": parameters}
+
+    with pytest.raises(MalformedObjectError, match=r"claim vision/train: \.: is nested too deeply"):
+        subject(deep)

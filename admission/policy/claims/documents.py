@@ -1,0 +1,70 @@
+"""Claims and templates that were read before, as expressions see them: the JSON of resource.k8s.io/v1 again.
+
+The view of the cluster keeps typed values, a tenth of the JSON. What a spec says of requests, constraints and
+configuration is all there; amounts are written in their shortest form.
+"""
+
+from typing import Any
+
+from admission.api import claims, quantities
+from admission.api.claims import Claim, ClaimSpec, ClaimTemplate, Constraint, DeviceRequest, Request
+from admission.api.reading import Json
+from admission.api.selectors import Toleration
+
+
+def of_claim(claim: Claim) -> Json:
+    """Return a claim; of its status nothing."""
+    meta = claim.meta
+    written: dict[str, Any] = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
+    written |= _given(labels=dict(meta.labels), annotations=dict(meta.annotations))
+    return {"apiVersion": claims.VERSION, "kind": "ResourceClaim", "metadata": written, "spec": _spec(claim.spec)}
+
+
+def of_template(template: ClaimTemplate) -> Json:
+    """Return the claim that a template makes, as far as it is known."""
+    metadata = {**template.claim_metadata, "namespace": template.meta.namespace}
+    return {"apiVersion": claims.VERSION, "kind": "ResourceClaim", "metadata": metadata, "spec": _spec(template.spec)}
+
+
+def _spec(spec: ClaimSpec) -> Json:
+    requests = [_request(request) for request in spec.requests]
+    constraints = [_constraint(constraint) for constraint in spec.constraints]
+    return {"devices": _given(requests=requests, constraints=constraints, config=list(spec.config))}
+
+
+def _request(request: Request) -> Json:
+    if request.first_available:
+        options = [{"name": option.name, **_asked(option)} for option in request.alternatives]
+        return {"name": request.name, "firstAvailable": options}
+    return {"name": request.name, "exactly": _asked(request.alternatives[0])}
+
+
+def _asked(asked: DeviceRequest) -> Json:
+    written: dict[str, Any] = {"deviceClassName": asked.device_class, "allocationMode": asked.mode}
+    if asked.mode == claims.EXACT_COUNT:
+        written["count"] = asked.count
+    if asked.admin_access is not None:
+        written["adminAccess"] = asked.admin_access
+    if asked.capacity is not None:
+        requests = {name: quantities.write(amount) for name, amount in asked.capacity.items()}
+        written["capacity"] = _given(requests=requests)
+    selectors = [{"cel": {"expression": text}} for text in asked.selectors]
+    tolerations = [_toleration(toleration) for toleration in asked.tolerations]
+    return {**written, **_given(selectors=selectors, tolerations=tolerations)}
+
+
+def _toleration(toleration: Toleration) -> Json:
+    seconds = {} if toleration.seconds is None else {"tolerationSeconds": toleration.seconds}
+    texts = _given(key=toleration.key, value=toleration.value, effect=toleration.effect)
+    return {**texts, "operator": toleration.operator, **seconds}
+
+
+def _constraint(constraint: Constraint) -> Json:
+    return _given(
+        requests=list(constraint.requests), matchAttribute=constraint.match, distinctAttribute=constraint.distinct
+    )
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    """Return the fields that are not empty: the API server stores no others."""
+    return {name: value for name, value in fields.items() if value}

@@ -1,0 +1,191 @@
+"""Rules at the door for pods: the claims and templates that a pod refers to, by what is known of them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from admission.api import claims, policies
+from admission.api.claims import Claim, ClaimTemplate
+from admission.api.meta import Meta
+from admission.api.nodes import Namespace
+from admission.api.pods import PodClaim
+from admission.api.snapshot import Snapshot
+from admission.policy.arrivals import Arrival
+from admission.policy.claims import documents
+from admission.policy.claims.ruling import Ruling
+from admission.policy.claims.selecting import Policies
+from admission.policy.claims.subjects import User
+from admission.policy.claims.using import Rulings
+
+ALICE = User(username="alice")
+POD = {"metadata": {"name": "train-0"}, "spec": {"priorityClassName": "high"}}
+REQUEST = {"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com", "allocationMode": "ExactCount", "count": 9}}
+SPEC = {"devices": {"requests": [REQUEST]}}
+NAMESPACES = {"vision": Namespace(meta=Meta(name="vision"), labels={"team": "vision"})}
+
+
+def template(name: str = "one", *, metadata: Any = None) -> ClaimTemplate:
+    body = {"metadata": {"name": name, "namespace": "vision"}, "spec": {"metadata": metadata, "spec": SPEC}}
+    return claims.decode_template(body)
+
+
+def claim(name: str = "shared") -> Claim:
+    return claims.decode({"metadata": {"name": name, "namespace": "vision", "labels": {"a": "b"}}, "spec": SPEC})
+
+
+def snapshot(*objects: Claim | ClaimTemplate) -> Snapshot:
+    return Snapshot(
+        namespaces=NAMESPACES,
+        claims={obj.meta.key: obj for obj in objects if isinstance(obj, Claim)},
+        templates={obj.meta.key: obj for obj in objects if isinstance(obj, ClaimTemplate)},
+    )
+
+
+def of(*rules: str, **spec: Any) -> Policies:
+    listed = [{"cel": cel, "message": f"not {cel}"} for cel in rules]
+    policy = policies.decode({"metadata": {"name": "house"}, "spec": {"rules": listed, **spec}})
+    return Policies.of({policy.name: policy}, NAMESPACES)
+
+
+def judged(
+    known: Policies, view: Snapshot, *used: PodClaim, user: User = ALICE, pod: Any = POD, rulings: Rulings | None = None
+) -> Ruling:
+    arrival = Arrival(namespace="vision", labels={"muster.dev/queue": "research"}, claims=used)
+    return (rulings or Rulings()).of(arrival, view, known, pod=lambda: pod, user=user)
+
+
+ONE = PodClaim(name="gpus", template="one")
+SHARED = PodClaim(name="gpus", claim="shared")
+
+
+def said(ruling: Ruling) -> list[str]:
+    return [str(finding) for finding in ruling.findings]
+
+
+@pytest.mark.parametrize(("used", "label"), [(ONE, "ResourceClaimTemplate one"), (SHARED, "ResourceClaim shared")])
+def test_what_a_pod_refers_to_is_judged(used: PodClaim, label: str) -> None:
+    found = judged(of("request.exactly.count <= 8"), snapshot(template(), claim()), used)
+
+    assert said(found) == [f"ClaimPolicy house: {label}, request gpu: not request.exactly.count <= 8"]
+
+
+def test_a_template_that_is_used_twice_is_told_once() -> None:
+    found = judged(of("false"), snapshot(template()), ONE, PodClaim(name="more", template="one"))
+
+    assert len(found.findings) == 1
+
+
+def test_what_is_not_there_yet_is_not_judged() -> None:
+    assert judged(of("false"), snapshot(), ONE, SHARED).findings == ()
+
+
+def test_rules_see_the_pod() -> None:
+    known = of("pod.spec.priorityClassName == 'low' || request.exactly.count <= 8")
+
+    assert judged(known, snapshot(template()), ONE).findings
+    assert not judged(known, snapshot(template()), ONE, pod={"spec": {"priorityClassName": "low"}}).findings
+
+
+CONTROLLERS = ("system:serviceaccount:kube-system:job-controller", "system:kube-controller-manager")
+
+
+@pytest.mark.parametrize("username", CONTROLLERS)
+def test_controllers_of_kubernetes_are_not_the_user(username: str) -> None:
+    known = of("user.username == 'alice'")
+
+    assert not judged(known, snapshot(template()), ONE, user=User(username=username)).findings
+    assert judged(known, snapshot(template()), ONE, user=User(username="bob")).findings
+
+
+def test_labels_of_the_claims_that_a_template_makes_are_read() -> None:
+    known = of("claim.metadata.labels.team == 'vision' && claim.metadata.namespace == 'vision'")
+
+    assert not judged(known, snapshot(template(metadata={"labels": {"team": "vision"}})), ONE).findings
+    assert judged(known, snapshot(template(metadata={"labels": {"team": "speech"}})), ONE).findings
+
+
+def test_policies_of_other_queues_are_not_asked() -> None:
+    assert not judged(of("false", queues=["other"]), snapshot(template()), ONE).findings
+    assert judged(of("false", queues=["research"]), snapshot(template()), ONE).findings
+
+
+def test_another_template_of_the_same_name_is_judged_anew() -> None:
+    rulings, known, before = Rulings(), of("request.exactly.count <= 8"), template()
+    few = replace(before.spec.requests[0].alternatives[0], count=1)
+    after = replace(before, spec=claims.ClaimSpec(requests=(claims.Request(name="gpu", alternatives=(few,)),)))
+
+    assert judged(known, snapshot(before), ONE, rulings=rulings).findings
+    assert judged(known, snapshot(before), ONE, rulings=rulings).findings
+    assert not judged(known, snapshot(after), ONE, rulings=rulings).findings
+
+
+def test_other_policies_are_asked_anew() -> None:
+    rulings, view = Rulings(), snapshot(template())
+
+    assert not judged(of("true"), view, ONE, rulings=rulings).findings
+    assert judged(of("false"), view, ONE, rulings=rulings).findings
+
+
+def test_the_pod_is_read_only_where_a_rule_reads_it() -> None:
+    asked: list[int] = []
+
+    def pod() -> Any:
+        asked.append(1)
+        return POD
+
+    arrival = Arrival(namespace="vision", claims=(ONE,))
+    Rulings().of(arrival, snapshot(template()), of("request.exactly.count < 10"), pod=pod, user=ALICE)
+    assert asked == []
+    Rulings().of(arrival, snapshot(template()), of("pod.metadata.name != ''"), pod=pod, user=ALICE)
+    assert asked == [1]
+
+
+SPECS: dict[str, Sequence[Any]] = {
+    "a count": [REQUEST],
+    "all of them, for an administrator": [
+        {"name": "a", "exactly": {"deviceClassName": "c", "allocationMode": "All", "adminAccess": True}}
+    ],
+    "alternatives": [
+        {
+            "name": "a",
+            "firstAvailable": [
+                {"name": "x", "deviceClassName": "c", "allocationMode": "ExactCount", "count": 2},
+                {"name": "y", "deviceClassName": "d", "allocationMode": "All"},
+            ],
+        }
+    ],
+    "selectors, tolerations and capacity": [
+        {
+            "name": "a",
+            "exactly": {
+                "deviceClassName": "c",
+                "allocationMode": "ExactCount",
+                "count": 1,
+                "capacity": {"requests": {"memory": "20Gi", "cores": "1500m"}},
+                "selectors": [{"cel": {"expression": "true"}}],
+                "tolerations": [{"key": "k", "value": "v", "effect": "NoExecute", "operator": "Equal"}],
+            },
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize("requests", SPECS.values(), ids=SPECS)
+def test_a_spec_is_written_as_it_was_read(requests: Sequence[Any]) -> None:
+    spec = {
+        "devices": {
+            "requests": list(requests),
+            "constraints": [{"requests": ["a"], "matchAttribute": "d/x"}, {"distinctAttribute": "d/y"}],
+            "config": [{"requests": ["a"], "opaque": {"driver": "d", "parameters": {"a": 1}}}],
+        }
+    }
+    read = claims.decode({"metadata": {"name": "one", "namespace": "vision", "uid": "u-1"}, "spec": spec})
+
+    assert documents.of_claim(read) == {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "one", "namespace": "vision", "uid": "u-1"},
+        "spec": spec,
+    }
