@@ -81,7 +81,7 @@ def compiled(demands: Sequence[PodDemand], world: World) -> Gang | Refused:
     numbers, numbers_of_users = _shared(demands, world), _users(demands, world)
     grouped: dict[Hashable, list[tuple[PodDemand, tuple[Wanted, ...]]]] = {}
     asks: dict[Hashable, ClaimAsk | Refusal] = {}
-    for demand in sorted(demands, key=lambda demand: _natural(demand.pod.meta.name)):
+    for demand in sorted(demands, key=lambda demand: natural(demand.pod.meta.name)):
         if refusal := _refusal(demand, numbers_of_users, world):
             return Refused(demand.pod.meta.name, refusal)
         wanted: list[Wanted] = []
@@ -173,7 +173,7 @@ def _kind(members: Sequence[tuple[PodDemand, tuple[Wanted, ...]]], world: World)
     )
 
 
-def _natural(name: str) -> tuple[tuple[int, str], ...]:
+def natural(name: str) -> tuple[tuple[int, str], ...]:
     """Return a sort key by which train-2 comes before train-10."""
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in _parts(name))
 

@@ -20,6 +20,9 @@ from admission.dra.worlds import World
 SHOWN = 3
 """How many nodes, pods or claims a sentence names before it counts the rest."""
 
+LISTED = 64
+"""How many devices, or claims that have them, the numbers behind a sentence list."""
+
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
@@ -344,7 +347,7 @@ def busy(explanation: Explanation, scene_placer: Placer, world: World, traits: T
     devices = f"{len(used)} {'device' if len(used) == 1 else 'devices'} that would do"
     return Explanation(
         f"{explanation.message}; {devices} {'is' if len(used) == 1 else 'are'} in use by {who}",
-        {**explanation.details, "inUse": sorted(map(str, used)), "holders": holders},
+        {**explanation.details, "inUse": sorted(map(str, used))[:LISTED], "holders": holders[:LISTED]},
         explanation.ask,
     )
 

@@ -34,7 +34,6 @@ from admission.policy import (
     lingering,
     paying,
     protection,
-    recognition,
     reporting,
     times,
 )
@@ -43,6 +42,7 @@ from admission.policy.defects import During
 from admission.policy.following import Sight
 from admission.policy.recalling import Recall
 from admission.policy.recognition import Group
+from admission.policy.resting import Rest
 from admission.quota import sharing
 from admission.quota.budgets import Balances
 from admission.quota.tree import Tree
@@ -135,8 +135,8 @@ def _judge(desk: Desk, snapshot: Snapshot, now: datetime) -> None:
 
 def _regrouped(desk: Desk, facts: Facts) -> Facts:
     """Return the facts with the gangs as the book has them now."""
-    groups = recognition.groups(facts.snapshot, desk.book.placements, desk.leaving)
-    return replace(facts, groups=tuple(groups))
+    groups = desk.census.groups(facts.snapshot, desk.book.placements, desk.leaving)
+    return replace(facts, groups=groups)
 
 
 def _profile(desk: Desk) -> Profile | None:
@@ -146,6 +146,7 @@ def _profile(desk: Desk) -> Profile | None:
         desk.profile = profile
         desk.selectors = Selectors(profile.cel)
         desk.world, desk.recall, desk.appraisal = None, Recall(), appraising.NOTHING
+        desk.rest = Rest()
     return profile
 
 
@@ -171,6 +172,7 @@ def _decide(desk: Desk, facts: Facts, balances: Balances | None) -> list[Decisio
         steps=desk.steps,
         profile=facts.profile,
         recall=desk.recall,
+        rest=desk.rest,
         sharing=sharing.Rules.of(facts.tree),
         history=spending.history(desk, facts),
         balances=balances,

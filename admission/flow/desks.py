@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from admission.api.entries import Entry
+from admission.api.entries import BudgetShare, Entry
 from admission.api.gangs import GangReport
 from admission.api.names import GangUid, QueueName, Uid
 from admission.api.queues import Queue
@@ -23,6 +23,7 @@ from admission.flow.ports import Claims, Fences, Ledger, Pods, Queues, Reports, 
 from admission.policy import protection
 from admission.policy.backoffs import Backoff
 from admission.policy.breaching import Watch
+from admission.policy.census import Census
 from admission.policy.deciding import Decision
 from admission.policy.defects import Defect
 from admission.policy.following import Sight
@@ -32,6 +33,7 @@ from admission.policy.protection import Protections
 from admission.policy.recalling import Recall
 from admission.policy.recognition import Group
 from admission.policy.remembering import Memory
+from admission.policy.resting import Rest
 from admission.quota import sharing
 from admission.quota.accruals import QueueMeter
 from admission.quota.books import Book
@@ -84,6 +86,8 @@ class Desk:
     """Those of these moments that lay between two marks, so that the ledger has to be asked again."""
     overtaken: bool = False
     """Whether another cluster took from a shared budget in this cycle what this one was about to grant."""
+    shares: tuple[BudgetShare, ...] | None = None
+    """What this leader has last told of what it takes of shared budgets; None before it has."""
     elsewhere: dict[Purse, int] = field(default_factory=dict)
     """What other clusters have taken of shared budgets."""
     profile: Profile = choosing.NEWEST
@@ -111,8 +115,12 @@ class Desk:
     """The world of the last cycle; what has not changed since is taken from it."""
     appraisal: Appraisal = appraising.NOTHING
     """What the meters' CEL says of the devices that are there, as far as they have been looked at."""
+    census: Census = field(default_factory=Census)
+    """The gangs as they were last counted."""
     recall: Recall = field(default_factory=Recall)
     """The planner's holds that may still stand."""
+    rest: Rest = field(default_factory=Rest)
+    """What was found of the gangs that wait, as far as it may still stand."""
     remembered: Memory = field(default_factory=Memory)
     """The ClaimPolicies, compiled."""
     decisions: dict[GangUid, Decision] = field(default_factory=dict)

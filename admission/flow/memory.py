@@ -221,6 +221,8 @@ class Cluster:
     # Reports
 
     async def gang(self, report: GangReport) -> None:
+        if self.gangs.get(report.key) == report and report.key in self._gangs:
+            return
         self.gangs[report.key] = report
         known = self._gangs.get(report.key)
         self._gangs[report.key] = Gang(
@@ -391,7 +393,7 @@ class Ledger:
             mine = taken.get(self._cluster, 0)
             if share.seconds > mine and sum(taken.values()) - mine + share.seconds > share.limit:
                 raise BudgetTakenError(share)
-        await self.state_shares(shares, epoch=epoch)
+        self._put(shares)
         self.book = book
         self.entries += [entry for entry in entries if entry.key in posted]
         repeated = {key: replace(known, repeated=True) for key, known in self._posted.items()}
@@ -421,11 +423,17 @@ class Ledger:
                 marked = entry.at
         return found
 
-    async def state_shares(self, shares: Sequence[BudgetShare], *, epoch: int) -> list[BudgetShare]:
+    async def state_shares(self, shares: Sequence[BudgetShare], *, epoch: int, now: datetime) -> list[BudgetShare]:
         self._check(epoch)
+        for key in self.shares.keys() - {_budget(share) for share in shares}:
+            if key[2] > now:
+                self.shares[key].pop(self._cluster, None)
+        self._put(shares)
+        return [replace(share, seconds=sum(self.shares[_budget(share)].values())) for share in shares]
+
+    def _put(self, shares: Sequence[BudgetShare]) -> None:
         for share in shares:
             self.shares.setdefault(_budget(share), {})[self._cluster] = share.seconds
-        return [replace(share, seconds=sum(self.shares[_budget(share)].values())) for share in shares]
 
     def _check(self, epoch: int) -> None:
         if epoch < self._epoch:

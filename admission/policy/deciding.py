@@ -4,35 +4,36 @@
 nothing; `flow.cycle` commits.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 
-from admission.api import names
-from admission.api.claims import Claim
 from admission.api.gangs import Charge
 from admission.api.names import GangUid, MeterName, QueueName, Uid
 from admission.api.queues import PlacementMode, Queue, QueueingStrategy, StopPolicy, UnmeteredClasses
 from admission.api.reasons import Denial, DenyReason, Hold, HoldReason
 from admission.api.snapshot import Snapshot
-from admission.dra import extended, holdings, metering, worlds
+from admission.dra import worlds
 from admission.dra.metering import Meters
 from admission.dra.plans import Plan, PodDemand
 from admission.dra.releases import Profile
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
-from admission.policy import backoffs, claiming, completeness, paying, placements
+from admission.policy import alikes, backoffs, claiming, completeness, paying, placements, wanting
 from admission.policy import defects as defects_
+from admission.policy.alikes import Alike
 from admission.policy.backoffs import Backoff
 from admission.policy.defects import Defect, During
 from admission.policy.placements import Chosen
-from admission.policy.proposing import Planner
+from admission.policy.proposing import Planner, Proved
 from admission.policy.protection import NOTHING, Protections
-from admission.policy.recalling import Basis, Recall
+from admission.policy.recalling import Basis, Proof, Recall
 from admission.policy.recognition import Group
+from admission.policy.resting import PROOF, Finding, Rest
 from admission.quota import sharing as sharing_
 from admission.quota.budgets import Balances, BudgetShortage
-from admission.quota.ordering import Tournament
+from admission.quota.ordering import Tournament, in_order
 from admission.quota.sharing import Shares
 from admission.quota.shortages import Shortage
 from admission.quota.standing import Standing, Usage
@@ -56,6 +57,8 @@ class Rules:
     profile: Profile | None = field(default_factory=Profile)
     recall: Recall = field(default_factory=Recall)
     """The planner's holds of earlier cycles that may still stand."""
+    rest: Rest = field(default_factory=Rest)
+    """What was found of gangs in earlier cycles, as far as it may still stand."""
     sharing: sharing_.Rules = field(default_factory=lambda: sharing_.Rules(weights={}, half_lives={}, wanted={}))
     history: sharing_.Memory | None = None
     """What queues have used before, for fair shares."""
@@ -134,12 +137,16 @@ def decide_all(groups: Sequence[Group], rules: Rules, world: World, usage: Usage
         )
     )
     standing = Standing(rules.tree, usage)
+    rules.rest.begin(rules.snapshot, rules.tree.queues, rules.meters, rules.profile, rules.protection, rules.steps)
+    waiting = [group for group in groups if group.waiting]
+    if rules.beyond is None and (held := _all_held(waiting, rules, world, standing)) is not None:
+        return held
     decisions: list[Decision] = []
     positions: dict[QueueName, int] = {}
     blocked: dict[QueueName, str] = {}
     granted = 0
     shares = Shares(standing, usage, rules.sharing, rules.history)
-    contest = Tournament(shares, [group for group in groups if group.waiting], lambda group: group.queue)
+    contest = Tournament(shares, waiting, lambda group: group.queue)
     for group in contest:
         positions[group.queue] = positions.get(group.queue, 0) + 1
         if granted >= rules.most_grants:
@@ -154,7 +161,8 @@ def decide_all(groups: Sequence[Group], rules: Rules, world: World, usage: Usage
         else:
             ahead = blocked.get(group.queue, "")
             inputs = Inputs(rules=rules, group=group, queue=queue, world=world, standing=standing, blocked_by=ahead)
-            outcome, needed = decide(inputs)
+            finding = _found(inputs)
+            outcome, needed = finding.outcome, finding.needed
             if isinstance(outcome, Grant):
                 pods = {pod.meta.uid: pod for pod in group.waiting}
                 world = worlds.granted(world, outcome.plan, pods, group.key, outcome.claims)
@@ -163,6 +171,7 @@ def decide_all(groups: Sequence[Group], rules: Rules, world: World, usage: Usage
                 if rules.balances is not None:
                     rules.balances.take(group.queue, outcome.plan.charge, paying.runtime_of(group))
                 rules.recall.end()
+                rules.rest.recount()
                 granted += 1
             elif isinstance(outcome, Hold) and queue.strategy is QueueingStrategy.STRICT_FIFO:
                 blocked.setdefault(group.queue, group.key)
@@ -170,20 +179,82 @@ def decide_all(groups: Sequence[Group], rules: Rules, world: World, usage: Usage
     return decisions
 
 
-def decide(inputs: Inputs) -> tuple[Outcome, Charge]:
+def _all_held(groups: Sequence[Group], rules: Rules, world: World, standing: Standing) -> list[Decision] | None:
+    """Return what holds every gang; None when one of them may start, and their order matters.
+
+    As long as none is granted, each is decided on the same world and the same use, whoever is first.
+    """
+    decisions: list[Decision] = []
+    positions: dict[QueueName, int] = {}
+    blocked: dict[QueueName, str] = {}
+    for group in in_order(groups):
+        name = group.queue
+        positions[name] = positions.get(name, 0) + 1
+        queue = rules.snapshot.queues.get(name)
+        if queue is None:
+            decisions.append(Decision(group=group, outcome=_no_queue(group, rules.snapshot), position=positions[name]))
+            continue
+        ahead = blocked.get(name, "")
+        inputs = Inputs(rules=rules, group=group, queue=queue, world=world, standing=standing, blocked_by=ahead)
+        finding = _found(inputs)
+        if isinstance(finding.outcome, Grant):
+            return None
+        if isinstance(finding.outcome, Hold) and queue.strategy is QueueingStrategy.STRICT_FIFO:
+            blocked.setdefault(name, group.key)
+        decision = Decision(group=group, outcome=finding.outcome, position=positions[name], needed=finding.needed)
+        decisions.append(decision)
+    return decisions
+
+
+def _found(inputs: Inputs) -> Finding:
+    """Return what was found of a gang and still stands, or else decide about it."""
+    rules, group = inputs.rules, inputs.group
+    may_rest = group.uid not in rules.unready and group.uid not in rules.backoffs and not _has_budget(inputs)
+    known = rules.rest.of(group, inputs.blocked_by, partial(_lack, inputs.standing)) if may_rest else None
+    if known is not None and known.by != PROOF:
+        return known
+    if known is not None and known.alike is not None:
+        proof = rules.recall.proof(known.alike.key, inputs.world, rules.selectors)
+        if proof is not None and proof is known.proof:
+            return known
+    finding = decide(inputs)
+    # What extended resources cost at least depends on the nodes.
+    if may_rest and not any(pod.containers for pod in group.pods):
+        rules.rest.keep(finding)
+    return finding
+
+
+def _has_budget(inputs: Inputs) -> bool:
+    queues = inputs.rules.tree.queues
+    return any(queues[name].budgets for name in inputs.rules.tree.path(inputs.queue.name) if name in queues)
+
+
+def _lack(standing: Standing, queue: QueueName, charge: Charge) -> Hold | None:
+    shortage = standing.charge_fits(queue, charge)
+    return None if shortage is None else Hold(HoldReason.QUOTA_EXCEEDED, shortage.message, shortage.details)
+
+
+def decide(inputs: Inputs) -> Finding:
     """Return the first objection of the chain, or else the plan, and what the gang would be charged at least.
 
     A gang that Muster fails of waits, and is told of in the defects of the rules.
     """
     defects = inputs.rules.defects
     found = defects_.spared(During.PLANNING, inputs.group.key, lambda: _decided(inputs), defects)
-    return (defects_.hold(defects[-1]), {}) if found is None else found
+    return Finding(group=inputs.group, outcome=defects_.hold(defects[-1])) if found is None else found
 
 
-def _decided(inputs: Inputs) -> tuple[Outcome, Charge]:
-    inputs = replace(inputs, demands=_demands(inputs.group, inputs.rules.snapshot))
-    objection = next((said for check in CHECKS if (said := check(inputs)) is not None), None)
-    return _planned(inputs) if objection is None else objection, _at_least(inputs)
+def _decided(inputs: Inputs) -> Finding:
+    inputs = replace(inputs, demands=wanting.demands(inputs.group, inputs.rules.snapshot))
+    needed = _at_least(inputs)
+    for check in CHECKS:
+        objection = check(inputs)
+        if objection is not None:
+            by = check.__name__
+            return Finding(group=inputs.group, outcome=objection, needed=needed, by=by, ahead=inputs.blocked_by)
+    found = _planned(inputs)
+    found.needed = needed
+    return found
 
 
 def queue_is_active(inputs: Inputs) -> Hold | None:
@@ -278,7 +349,7 @@ def classes_are_metered(inputs: Inputs) -> Denial | None:
 
 def scheduler_is_known(inputs: Inputs) -> Hold | None:
     """Hold a gang that needs devices where kube-scheduler gives them in random order: no plan would be a promise."""
-    claims = _new_claims(inputs)
+    claims = wanting.new_claims(inputs.demands)
     if inputs.rules.profile is not None or not claims:
         return None
     message = (
@@ -327,21 +398,38 @@ CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
 """Cheap before dear, and what its owner can mend before what only time mends."""
 
 
-def _planned(inputs: Inputs) -> Grant | Hold:
-    wanted = placements.asked(inputs.group.record, inputs.queue)
-    known = inputs.rules.recall.of(inputs.group.uid, (inputs.demands, wanted))
+def _planned(inputs: Inputs) -> Finding:
+    rules, group = inputs.rules, inputs.group
+    wanted = placements.asked(group.record, inputs.queue)
+    alike = alikes.of(inputs.demands, wanted, inputs.world)
+    proof = rules.recall.proof(alike.key, inputs.world, rules.selectors) if alike is not None else None
+    if alike is not None and proof is not None:
+        return Finding(group=group, outcome=alike.hold(proof.hold), by=PROOF, alike=alike, proof=proof)
+    question = (inputs.demands, wanted)
+    known = rules.recall.of(group.uid, question)
     if known is not None:
-        return known
+        return Finding(group=group, outcome=known)
     unpaid: dict[str, BudgetShortage] = {}
-    answer = _proposed(inputs, wanted, unpaid)
+    answer = _proposed(inputs, wanted, alike, unpaid)
+    if alike is not None and isinstance(answer, Proved):
+        proof = Proof(hold=answer, pods=alike.question, world=inputs.world)
+        rules.recall.prove(alike.key, proof)
+        return Finding(group=group, outcome=alike.hold(answer), by=PROOF, alike=alike, proof=proof)
+    if alike is not None and isinstance(answer, Hold):
+        answer = alike.hold(answer)
     # What a budget cannot pay for now it may pay for later, though nothing else changes: time alone is enough.
     if isinstance(answer, Hold) and not unpaid:
-        inputs.rules.recall.keep(inputs.group.uid, (inputs.demands, wanted), answer)
-    return answer
+        rules.recall.keep(group.uid, question, answer)
+    return Finding(group=group, outcome=answer)
 
 
-def _proposed(inputs: Inputs, wanted: PlacementMode, unpaid: dict[str, BudgetShortage]) -> Grant | Hold:
-    """Ask the planner. unpaid: gets what alternatives were passed over for, by the sentence that says so."""
+def _proposed(
+    inputs: Inputs, wanted: PlacementMode, alike: Alike | None, unpaid: dict[str, BudgetShortage]
+) -> Grant | Hold:
+    """Ask the planner, in general names where that will do; a hold is then told in these.
+
+    unpaid: gets what alternatives were passed over for, by the sentence that says so.
+    """
     rules = inputs.rules
 
     def shortage(charge: Charge) -> Shortage | BudgetShortage | None:
@@ -351,12 +439,14 @@ def _proposed(inputs: Inputs, wanted: PlacementMode, unpaid: dict[str, BudgetSho
         return found
 
     planner = Planner(selectors=rules.selectors, steps=rules.steps, meters=rules.meters, protection=rules.protection)
-    answer = planner.propose(inputs.demands, inputs.world, wanted, shortage)
+    asked = alike.question if alike is not None else inputs.demands
+    answer = planner.propose(asked, inputs.world, wanted, shortage)
     if isinstance(answer, Hold):
         over_budget = unpaid.get(answer.message) if answer.reason is HoldReason.QUOTA_EXCEEDED else None
         return answer if over_budget is None else paying.hold(over_budget)
     claims = {d.pod.meta.uid: tuple(c.meta.uid for c in d.claims) for d in inputs.demands}
-    return Grant(plan=answer.plan, claims=claims, chosen=answer.chosen, warnings=_warnings(inputs, answer.plan.charge))
+    plan = alike.plan(answer.plan) if alike is not None else answer.plan
+    return Grant(plan=plan, claims=claims, chosen=answer.chosen, warnings=_warnings(inputs, plan.charge))
 
 
 def _shortage(inputs: Inputs, charge: Charge) -> Shortage | None:
@@ -379,55 +469,7 @@ def _warnings(inputs: Inputs, charge: Charge) -> tuple[str, ...]:
 
 
 def _at_least(inputs: Inputs) -> Charge:
-    """Return the least that the gang can cost: each claim once, those already allocated not at all.
-
-    Extended resources count as what they cost where they are cheaper, with device plugins or with devices.
-    """
-    total: dict[MeterName, int] = {}
-    bounds = (metering.lower_bound(inputs.rules.meters, claim.spec) for claim in _named_claims(inputs))
-    for charge in (*bounds, *_at_least_extended(inputs)):
-        for meter, amount in charge.items():
-            total[meter] = total.get(meter, 0) + amount
-    return total
-
-
-def _at_least_extended(inputs: Inputs) -> Iterator[Charge]:
-    """Yield the least that each pod's extended resources can cost."""
-    meters, nodes = inputs.rules.meters, inputs.rules.snapshot.nodes.values()
-    plugged: dict[tuple[str, ...], bool] = {}
-    for demand in inputs.demands:
-        offered = demand.extended
-        if offered not in plugged:
-            plugged[offered] = any(all(extended.is_plugged(node, offered)) for node in nodes)
-        claim = demand.claims[-1].spec if offered else None
-        if claim is not None and not plugged[offered]:
-            yield metering.lower_bound(meters, claim)
-            yield holdings.charge(meters, holdings.by_plugins(demand.pod.requests, offered))
-        else:
-            yield holdings.least(meters, holdings.by_plugins(demand.pod.requests), offered, claim)
-
-
-def _named_claims(inputs: Inputs) -> list[Claim]:
-    """Return the claims to allocate that pods name: all but those for extended resources."""
-    return [claim for claim in _new_claims(inputs) if not names.is_extended_claim(claim.meta.uid)]
-
-
-def _new_claims(inputs: Inputs) -> list[Claim]:
-    found = {claim.meta.uid: claim for demand in inputs.demands for claim in demand.claims if claim.allocation is None}
-    return list(found.values())
-
-
-def _demands(group: Group, snapshot: Snapshot) -> tuple[PodDemand, ...]:
-    """Return what the waiting pods ask for; claims that are not made yet are left out, `claims_exist` objects."""
-    demands = []
-    for pod in group.waiting:
-        wanted = (pod.claim_name(claim) for claim in pod.claims)
-        claims = [snapshot.claims.get(f"{pod.meta.namespace}/{name}") for name in wanted if name]
-        offered = extended.resources_of(pod.containers, snapshot.classes)
-        claims.append(extended.claim_of(pod, snapshot.classes) if offered else None)
-        known = tuple(claim for claim in claims if claim is not None)
-        demands.append(PodDemand(pod=pod, claims=known, extended=offered))
-    return tuple(demands)
+    return wanting.at_least(inputs.demands, inputs.rules.meters, inputs.rules.snapshot.nodes.values())
 
 
 def _no_queue(group: Group, snapshot: Snapshot) -> Hold:

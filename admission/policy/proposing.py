@@ -31,6 +31,11 @@ HOLDS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Proved(Hold):
+    """There is no plan, whatever the quota: only a change of nodes or of devices in use can help."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
     """A plan that can be carried out, and by whom."""
@@ -59,6 +64,9 @@ class Planner:
             # What is not to be had by any choice is not to be had by kube-scheduler's.
             if isinstance(found, Hold) or found.chosen.mode is PlacementMode.ALLOCATE:
                 return found
+            held = self._planned(demands, world, wanted, affordable, Choice.FIRST_FIT)
+            # There is a plan, and another one might do.
+            return Hold(held.reason, held.message, held.details) if isinstance(held, Proved) else held
         return self._planned(demands, world, wanted, affordable, Choice.FIRST_FIT)
 
     def _counted(self, demands: Sequence[PodDemand], world: World, affordable: Affordable) -> Proposal | Hold:
@@ -92,6 +100,7 @@ class Planner:
             choice=choice,
         )
         if isinstance(answer, NoPlan):
+            is_proved = answer.kind is plans.Kind.INFEASIBLE
             answer = planning.diagnose(
                 answer,
                 demands,
@@ -101,6 +110,6 @@ class Planner:
                 steps=self.steps,
                 choice=choice,
             )
-            return Hold(HOLDS[answer.kind], answer.message, answer.details)
+            return (Proved if is_proved else Hold)(HOLDS[answer.kind], answer.message, answer.details)
         chosen = placements.mode(wanted, answer.holdings, self.protection)
         return chosen if isinstance(chosen, Hold) else Proposal(plan=answer, chosen=chosen)

@@ -1,19 +1,24 @@
 """Answers of the planner that still stand: a gang is planned again only when something has changed for it.
 
-A cycle runs for every change in the cluster, most of which change nothing for those who wait. As long as the world, the
-quotas and their use, and the gang's own demands are what they were, so is the planner's answer. Sound, since the
-planner is a function of exactly these. Only holds are kept, and only those found before the cycle's first grant.
+A cycle runs for every change in the cluster, most of which change nothing for those who wait. Two things are kept:
+
+- *Proofs* that there is no plan. They hold for every gang that asks for the same, whatever its queue may take, until
+  nodes or devices change so that one of its pods may find devices on them (`dra.waking`). Their sentences are those of
+  the time when they were found, and are renewed when they are old.
+- Other *holds* of single gangs, as long as the world, the quotas and their use, and the gang's own demands are what
+  they were. Sound, since the planner is a function of exactly these. Only those found before the cycle's first grant.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from admission.api.names import GangUid, MeterName, QueueName
+from admission.api.names import GangUid, MeterName, NodeName, QueueName
 from admission.api.queues import PlacementMode, Queue
 from admission.api.reasons import Hold
-from admission.dra import worlds
+from admission.dra import waking, worlds
 from admission.dra.metering import Meters
 from admission.dra.plans import PodDemand
+from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
 from admission.policy.protection import Protections
 
@@ -21,6 +26,9 @@ Question = tuple[tuple[PodDemand, ...], PlacementMode]
 """What a gang asks for: its pods' demands, and how it is to be placed."""
 
 Usage = Mapping[QueueName, Mapping[MeterName, int]]
+
+MOST_PROOFS = 10_000
+"""Proofs that are remembered; all are forgotten when there are more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -37,27 +45,48 @@ class Basis:
     def same(self, other: "Basis") -> bool:
         """Return whether the planner would answer alike on both."""
         return (
-            self.meters is other.meters
-            and self.steps == other.steps
+            self.same_rules(other)
             and self.usage == other.usage
-            and self.protection == other.protection
             and self.queues == other.queues
             and worlds.same(self.world, other.world)
         )
 
+    def same_rules(self, other: "Basis") -> bool:
+        """Return whether what is proved on one is proved on the other, as far as their worlds are alike."""
+        return self.meters is other.meters and self.steps == other.steps and self.protection == other.protection
+
+
+@dataclass(slots=True, eq=False)
+class Proof:
+    """Why there is no plan, in general names, and the last world in which that was so.
+
+    pods: the question. is_old: whether something has changed since the sentence was written.
+    """
+
+    hold: Hold
+    pods: Sequence[PodDemand]
+    world: World
+    is_old: bool = False
+
 
 @dataclass(slots=True)
 class Recall:
-    """Holds by gang, and what they rest on. One for each leader; begun anew in every cycle."""
+    """Holds by gang and proofs by question, and what they rest on. One for each leader; begun anew in every cycle."""
 
     _basis: Basis | None = None
     _holds: dict[GangUid, tuple[Question, Hold]] = field(default_factory=dict)
     _stands: bool = False
+    _proofs: dict[Hashable, Proof] = field(default_factory=dict)
+    _changed: dict[tuple[object, object], frozenset[NodeName] | None] = field(default_factory=dict)
+    """The nodes that changed between two worlds, by their tokens; those of this cycle."""
 
     def begin(self, basis: Basis) -> None:
         """Start a cycle: forget everything when what it rested on has changed."""
         if self._basis is None or not self._basis.same(basis):
             self._holds.clear()
+        if self._basis is None or not self._basis.same_rules(basis) or len(self._proofs) > MOST_PROOFS:
+            self._proofs.clear()
+        self._changed.clear()
         self._basis = basis
         self._stands = True
 
@@ -74,3 +103,22 @@ class Recall:
         """Remember a hold that the planner has found."""
         if self._stands:
             self._holds[gang] = (question, hold)
+
+    def proof(self, key: Hashable, world: World, selectors: Selectors) -> Proof | None:
+        """Return why there is still no plan for those who ask for this; None where there may be one."""
+        found = self._proofs.get(key)
+        if found is None or found.world is world:
+            return found
+        tokens = found.world.token, world.token
+        if tokens not in self._changed:
+            self._changed[tokens] = waking.changed(found.world, world)
+        nodes = self._changed[tokens]
+        if waking.may_help(found.pods, nodes, world, selectors=selectors):
+            del self._proofs[key]
+            return None
+        found.world, found.is_old = world, found.is_old or bool(nodes)
+        return found
+
+    def prove(self, key: Hashable, proof: Proof) -> None:
+        """Remember that there is no plan."""
+        self._proofs[key] = proof

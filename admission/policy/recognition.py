@@ -6,7 +6,7 @@ author chose to gather, inside one namespace.
 """
 
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -105,8 +105,18 @@ def groups(snapshot: Snapshot, placements: Mapping[GangUid, Placement], leaving:
 
     leaving: pods that were evicted, though the snapshot does not show yet that they are being deleted.
     """
+    return groups_of(snapshot.pods.values(), snapshot, placements, leaving)
+
+
+def groups_of(
+    pods: Iterable[Pod],
+    snapshot: Snapshot,
+    placements: Mapping[GangUid, Placement],
+    leaving: Collection[Uid] = (),
+) -> list[Group]:
+    """Return the gangs that some pods make, as if there were no others. What the first pod of a gang says counts."""
     members: dict[GangUid, _Members] = {}
-    for pod in snapshot.pods.values():
+    for pod in sorted(pods, key=_order):
         if not pod.queue or pod.mirror:
             continue
         identity = identify(pod, snapshot)
@@ -196,7 +206,7 @@ def _left_of(job: Job) -> int:
 
 
 def _group(found: _Members, placement: Placement | None, record: Gang | None) -> Group:
-    alive = tuple(sorted(found.alive, key=_order))
+    alive = tuple(found.alive)
     everyone = alive or tuple(found.ended)
     since = record.queued_since if record is not None and record.queued_since else min(p.meta.created for p in everyone)
     return Group(
@@ -205,7 +215,7 @@ def _group(found: _Members, placement: Placement | None, record: Gang | None) ->
         priority=max(pod.priority for pod in everyone),
         queued_since=since,
         pods=alive,
-        ended=tuple(sorted(found.ended, key=_order)),
+        ended=tuple(found.ended),
         placement=placement,
         record=record,
     )

@@ -9,7 +9,7 @@ from admission.api.reasons import HoldReason
 from admission.dra import allotting
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk
-from admission.policy import deciding, defects, finishing, following, reporting
+from admission.policy import deciding, defects, finishing, following, reporting, wanting
 from admission.policy.defects import During
 from tests.builders import NOON, a_cluster
 from tests.unit.flow.fences import MINUTE, Cluster, a_desk, report
@@ -35,7 +35,7 @@ def failing(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 MOMENTS: dict[str, tuple[Any, str, During]] = {
-    "its demands are gathered": (deciding, "_demands", During.PLANNING),
+    "its demands are gathered": (wanting, "demands", During.PLANNING),
     "what it costs is bounded": (deciding, "_at_least", During.PLANNING),
     "it is seen whether it must be taken back": (following, "eviction", During.FOLLOWING),
     "what was allocated is settled": (following, "settlement", During.FOLLOWING),

@@ -1,0 +1,78 @@
+"""Whether a change of the cluster may help a gang that found no place: only then is it planned again.
+
+A gang for which no plan exists, as was proved, has one after a change only if that plan puts a pod on a node that
+changed. So the first of its pods that comes to such a node gets its devices there beside what is in use already: where
+none of them would if it came alone, there is still no plan. This errs on one side only, towards planning again.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from admission.api.claims import Claim
+from admission.api.names import NodeName
+from admission.dra import allocating, releases, worlds
+from admission.dra.allocating import NotHere
+from admission.dra.found import StepsEndedError
+from admission.dra.plans import PodDemand
+from admission.dra.selecting import Selectors
+from admission.dra.worlds import World
+
+MOST_NODES = 64
+"""Nodes that are looked at one by one; a gang is planned again when more have changed."""
+
+STEPS = 1_000
+"""For one pod on one node."""
+
+
+def changed(before: World, world: World) -> frozenset[NodeName] | None:
+    """Return the nodes that take other pods than before, as far as can be told; None for all of them."""
+    if before.profile != world.profile or before.classes is not world.classes or before.imagined or world.imagined:
+        return None
+    found = worlds.changed(before, world)
+    if found is None:
+        return None
+    left = found
+    if before.nodes is not world.nodes:
+        left |= {name for name, node in world.nodes.items() if before.nodes.get(name) is not node}
+    if before.left is not world.left:
+        left |= {name for name, amounts in world.left.items() if before.left.get(name) != amounts}
+    return left & world.nodes.keys()
+
+
+def may_help(
+    pods: Sequence[PodDemand], nodes: Collection[NodeName] | None, world: World, *, selectors: Selectors
+) -> bool:
+    """Return whether one of a gang's pods may find devices on one of the nodes that changed. nodes: None for all."""
+    if nodes is None or len(nodes) > MOST_NODES:
+        return True
+    shared = _shared(pods)
+    asked: dict[tuple[str, ...], tuple[Claim, ...]] = {}
+    for one in pods:
+        own = tuple(claim for claim in one.claims if claim.meta.uid not in shared)
+        asked.setdefault(tuple(repr(claim.spec) for claim in own), own)
+    seen = {world.profile: world, world.profile.with_quirks(releases.AS_OF_1_37): world}
+    views = [known if known.profile == profile else replace(known, profile=profile) for profile, known in seen.items()]
+    return any(
+        not own or not _is_turned_away(own, node, view, selectors)
+        for own in asked.values()
+        for node in nodes
+        for view in views
+    )
+
+
+def _shared(pods: Sequence[PodDemand]) -> set[str]:
+    """Return the claims of several pods: one that another pod has brought may be used here as well."""
+    seen: set[str] = set()
+    found: set[str] = set()
+    for one in pods:
+        for uid in {claim.meta.uid for claim in one.claims}:
+            (found if uid in seen else seen).add(uid)
+    return found
+
+
+def _is_turned_away(claims: Sequence[Claim], node: NodeName, world: World, selectors: Selectors) -> bool:
+    try:
+        answer = allocating.allocate(claims, node, world, selectors=selectors, steps=STEPS)
+    except StepsEndedError:
+        return False
+    return isinstance(answer, NotHere)

@@ -1,0 +1,146 @@
+"""Gangs that ask for the same: their question in general names, and an answer to it in the names of one of them.
+
+Many gangs that wait differ in nothing but what they are called. The planner looks at names only to say them, so it is
+asked once for all, with numbered names that stand in the same order as the real ones.
+"""
+
+import re
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from admission.api.claims import Claim
+from admission.api.entries import Holding
+from admission.api.gangs import PlannedClaim, PlannedPod
+from admission.api.meta import Meta
+from admission.api.names import Uid
+from admission.api.pods import Pod
+from admission.api.queues import PlacementMode
+from admission.api.reasons import Detail, Hold
+from admission.dra import demands as demands_
+from admission.dra import holdings
+from admission.dra.plans import Plan, PodDemand
+from admission.dra.worlds import World
+
+POD, CLAIM = "\ue000", "\ue001"
+"""Begin a general name. They are characters of private use, which no name in Kubernetes has; digits follow."""
+
+_GENERAL = re.compile(f"([{POD}{CLAIM}])([0-9]{{6}})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Alike:
+    """A gang's question without its names. key: equal for gangs that ask for the same.
+
+    pods and claims: the real ones, by number.
+    """
+
+    key: Hashable
+    pods: tuple[PodDemand, ...]
+    claims: tuple[Claim, ...]
+
+    @property
+    def question(self) -> tuple[PodDemand, ...]:
+        """Return what is asked for, in general names."""
+        claims = {
+            claim.meta.uid: replace(claim, meta=_meta(claim.meta, CLAIM, at)) for at, claim in enumerate(self.claims)
+        }
+        return tuple(
+            PodDemand(
+                pod=replace(one.pod, meta=_meta(one.pod.meta, POD, at)),
+                claims=tuple(claims[claim.meta.uid] for claim in one.claims),
+            )
+            for at, one in enumerate(self.pods)
+        )
+
+    def hold(self, hold: Hold) -> Hold:
+        """Return a hold in the real names."""
+        return Hold(hold.reason, self._text(hold.message), self._details(hold.details))
+
+    def plan(self, plan: Plan) -> Plan:
+        """Return a plan in the real names."""
+        return replace(
+            plan,
+            pods=tuple(map(self._planned, plan.pods)),
+            holdings=tuple(map(self._held, plan.holdings)),
+            takings={self._claim(uid).uid: takings for uid, takings in plan.takings.items()},
+        )
+
+    def _planned(self, planned: PlannedPod) -> PlannedPod:
+        meta = self.pods[_number(planned.uid)].pod.meta
+        claims = tuple(
+            PlannedClaim(uid=own.uid, claim=own.key, devices=one.devices)
+            for one in planned.claims
+            for own in (self._claim(one.uid),)
+        )
+        return PlannedPod(uid=meta.uid, pod=meta.key, node=planned.node, claims=claims)
+
+    def _held(self, holding: Holding) -> Holding:
+        own = self._claim(holding.claim_uid)
+        return replace(holding, claim_uid=own.uid, claim=own.key)
+
+    def _claim(self, uid: Uid) -> Meta:
+        return self.claims[_number(uid)].meta
+
+    def _text(self, text: str) -> str:
+        return _GENERAL.sub(self._name, text)
+
+    def _name(self, found: re.Match[str]) -> str:
+        number = int(found[2])
+        return self.pods[number].pod.meta.name if found[1] == POD else self.claims[number].meta.name
+
+    def _details(self, details: Mapping[str, Detail]) -> dict[str, Detail]:
+        return {name: self._detail(value) for name, value in details.items()}
+
+    def _detail(self, value: Detail) -> Detail:
+        if isinstance(value, str):
+            return self._text(value)
+        if isinstance(value, Sequence):
+            return [self._text(one) for one in value]
+        return value
+
+
+def of(demands: Sequence[PodDemand], wanted: PlacementMode, world: World) -> Alike | None:
+    """Return the question of a gang; None where it is about very objects.
+
+    So it is where a claim is allocated, planned or used already, or has no UID, and where a pod asks for extended
+    resources.
+    """
+    claims = {claim.meta.uid: claim for one in demands for claim in one.claims}
+    if any(one.extended or holdings.by_plugins(one.pod.requests) for one in demands):
+        return None
+    if not all(_is_fresh(claim, world) for claim in claims.values()):
+        return None
+    ordered = tuple(sorted(demands, key=lambda one: demands_.natural(one.pod.meta.name)))
+    named = tuple(sorted(claims.values(), key=lambda claim: (claim.meta.name, claim.meta.uid)))
+    numbers = {claim.meta.uid: at for at, claim in enumerate(named)}
+    specs: dict[str, int] = {}
+    texts = [repr((claim.spec.requests, claim.spec.constraints, claim.spec)) for claim in named]
+    asked = tuple(specs.setdefault(text, len(specs)) for text in texts)
+    pods = tuple((_asked(one.pod), tuple(numbers[claim.meta.uid] for claim in one.claims)) for one in ordered)
+    namespaces = tuple(sorted({one.pod.meta.namespace for one in demands}))
+    return Alike(key=(wanted, namespaces, asked, tuple(specs), pods), pods=ordered, claims=named)
+
+
+def _is_fresh(claim: Claim, world: World) -> bool:
+    uid = claim.meta.uid
+    is_known = uid in world.pinned or uid in world.users
+    return bool(uid) and claim.allocation is None and not claim.reserved_for and not is_known
+
+
+def _meta(meta: Meta, sort: str, number: int) -> Meta:
+    name = f"{sort}{number:06}"
+    return Meta(name=name, namespace=meta.namespace, uid=Uid(name))
+
+
+def _number(uid: Uid) -> int:
+    return int(uid[1:])
+
+
+def _asked(pod: Pod) -> Hashable:
+    """Return all that the planner reads of a pod."""
+    return (
+        tuple(sorted(pod.requests.items())),
+        tuple(sorted(pod.node_selector.items())),
+        pod.affinity,
+        pod.tolerations,
+    )

@@ -1,0 +1,97 @@
+"""The gangs of one snapshot after the other: what did not change is not grouped again.
+
+A gang whose pods, Job, Gang object and placement are the same objects as before is the same object as well, so that
+whoever has looked at it need not look again. What the gangs are is said in `recognition` alone.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from admission.api.entries import Placement
+from admission.api.names import GangUid, Uid
+from admission.api.pods import Pod
+from admission.api.snapshot import Snapshot
+from admission.policy import recognition, resting
+from admission.policy.recognition import Group
+
+
+@dataclass(slots=True)
+class Census:
+    """The gangs as they were last counted. One for each leader."""
+
+    _snapshot: Snapshot = field(default_factory=Snapshot)
+    _placements: Mapping[GangUid, Placement] = field(default_factory=dict)
+    _leaving: frozenset[Uid] = frozenset()
+    _gangs: dict[Uid, GangUid] = field(default_factory=dict)
+    """The gang of every pod that is in one."""
+    _members: dict[GangUid, dict[Uid, None]] = field(default_factory=dict)
+    _groups: dict[GangUid, Group] = field(default_factory=dict)
+    _recorded: dict[str, set[GangUid]] = field(default_factory=dict)
+    """The gangs whose Gang object has a name, `namespace/name`."""
+    _counted: tuple[Group, ...] = ()
+
+    def groups(
+        self, snapshot: Snapshot, placements: Mapping[GangUid, Placement], leaving: Collection[Uid] = ()
+    ) -> tuple[Group, ...]:
+        """Return every gang, as `recognition.groups` does."""
+        stirred = self._stirred(snapshot, placements, frozenset(leaving))
+        self._snapshot, self._placements, self._leaving = snapshot, placements, frozenset(leaving)
+        for uid in stirred:
+            self._count(uid)
+        if stirred:
+            self._counted = tuple(self._groups.values())
+        return self._counted
+
+    def _stirred(
+        self, snapshot: Snapshot, placements: Mapping[GangUid, Placement], leaving: frozenset[Uid]
+    ) -> set[GangUid]:
+        """Return the gangs of which something changed, and note who their pods are."""
+        before, found = self._snapshot, set[GangUid]()
+        pods = resting.changed(before.pods, snapshot.pods)
+        for uid in pods:
+            found |= self._leave(uid)
+        # A pod whose Job or Gang changed may be in a gang of another size, and is looked at as if it were new.
+        moved = dict.fromkeys(pods)
+        concerned = {GangUid(uid) for uid in resting.changed(before.jobs, snapshot.jobs)}
+        for key in resting.changed(before.gangs, snapshot.gangs):
+            concerned |= {GangUid(key), *self._recorded.get(key, ())}
+        for gang in concerned & self._members.keys():
+            found.add(gang)
+            moved |= self._members[gang]
+        for uid in moved:
+            pod = snapshot.pods.get(uid)
+            if pod is not None:
+                found |= self._join(pod, snapshot)
+        found |= set(resting.changed(self._placements, placements)) & self._members.keys()
+        found |= {self._gangs[uid] for uid in leaving ^ self._leaving if uid in self._gangs}
+        return found
+
+    def _leave(self, uid: Uid) -> set[GangUid]:
+        gang = self._gangs.pop(uid, None)
+        if gang is None:
+            return set()
+        del self._members[gang][uid]
+        return {gang}
+
+    def _join(self, pod: Pod, snapshot: Snapshot) -> set[GangUid]:
+        if not pod.queue or pod.mirror:
+            return set()
+        left = self._leave(pod.meta.uid)
+        gang = recognition.identify(pod, snapshot).uid
+        self._gangs[pod.meta.uid] = gang
+        self._members.setdefault(gang, {})[pod.meta.uid] = None
+        return {gang, *left}
+
+    def _count(self, uid: GangUid) -> None:
+        """Make one gang anew."""
+        before = self._groups.pop(uid, None)
+        if before is not None:
+            self._recorded.get(before.key, set()).discard(uid)
+        members = self._members.get(uid, {})
+        if not members:
+            self._members.pop(uid, None)
+            return
+        pods = (self._snapshot.pods[pod] for pod in members)
+        for group in recognition.groups_of(pods, self._snapshot, self._placements, self._leaving):
+            self._groups[uid] = group
+            self._recorded.setdefault(group.key, set()).add(uid)

@@ -1,0 +1,167 @@
+"""What was found of gangs that wait, for as long as it stands: one is looked at again when something changed for it.
+
+Each finding says by what it was made: a check whose grounds are known, or a proof that there is no plan. It stands
+while the gang and its claims are what they were, the grounds of all checks are, and its quota still suffices, or lacks
+just the same. Whatever else holds a gang (a back-off, a budget, a search that ended) is found anew in every cycle.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from admission.api.claims import Claim
+from admission.api.gangs import Charge
+from admission.api.meta import Meta
+from admission.api.names import GangUid, QueueName
+from admission.api.queues import Queue
+from admission.api.reasons import Hold
+from admission.api.snapshot import Snapshot
+from admission.dra.plans import PodDemand
+from admission.policy.alikes import Alike
+from admission.policy.recalling import Proof
+from admission.policy.recognition import Group
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+PROOF, ORDER, QUOTA = "proof", "order_is_kept", "quota_may_suffice"
+
+STEADY = frozenset(
+    {
+        "queue_is_active",
+        "queue_is_not_stopped",
+        "pods_agree",
+        "gang_is_complete",
+        "claims_exist",
+        "meters_are_known",
+        "classes_are_metered",
+        "scheduler_is_known",
+    }
+)
+"""Checks that say the same of the same gang, its claims and the grounds."""
+
+Lacks = Callable[[QueueName, Charge], Hold | None]
+"""Returns why a queue may not take a charge now."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Finding:
+    """What was found of a gang. by: what has found it, see above; empty for what is not kept.
+
+    needed: what the gang is charged at least. proof: of those who ask alike, if it was that.
+    """
+
+    group: Group
+    outcome: Any
+    needed: Charge = field(default_factory=dict)
+    by: str = ""
+    ahead: str = ""
+    demands: tuple[PodDemand, ...] = ()
+    alike: Alike | None = None
+    proof: Proof | None = None
+
+    @property
+    def is_kept(self) -> bool:
+        return self.by in STEADY or self.by in {PROOF, ORDER, QUOTA}
+
+
+@dataclass(slots=True)
+class Rest:
+    """Findings by gang, and their grounds. One for each leader; begun anew in every cycle."""
+
+    _grounds: tuple[object, ...] = ()
+    _queues: Mapping[QueueName, Queue] = field(default_factory=dict)
+    _findings: dict[GangUid, Finding] = field(default_factory=dict)
+    _claims: Mapping[str, Claim] = field(default_factory=dict)
+    _named: dict[str, set[GangUid]] = field(default_factory=dict)
+    """The gangs of which a finding is kept whose pods name a claim, by the claim's `namespace/name`."""
+    _lacks: dict[Hashable, Hold | None] = field(default_factory=dict)
+    _said: dict[Hashable, Hold | None] = field(default_factory=dict)
+    """What queues may not take now, and what was said of that before."""
+
+    def begin(self, snapshot: Snapshot, queues: Mapping[QueueName, Queue], *grounds: object) -> None:
+        """Start a cycle: forget what rested on something that changed. queues: all that have a place in the tree."""
+        now = (snapshot.meters, snapshot.classes, snapshot.templates, snapshot.malformed, *grounds)
+        same = len(now) == len(self._grounds) and all(map(_same, now, self._grounds))
+        if not same or not _same(_asked(self._queues), _asked(queues)):
+            self._findings.clear()
+            self._named.clear()
+            self._said.clear()
+        self._grounds, self._queues = now, queues
+        for key in changed(self._claims, snapshot.claims):
+            for uid in self._named.pop(key, ()):
+                self._findings.pop(uid, None)
+        self._claims = snapshot.claims
+        self.recount()
+
+    def recount(self) -> None:
+        """Note that queues use more or less than before."""
+        self._said |= self._lacks
+        self._lacks.clear()
+
+    def of(self, group: Group, ahead: str, lacks: Lacks) -> Finding | None:
+        """Return what still stands of a gang. ahead: the gang that waits ahead of it in a strict queue."""
+        found = self._findings.get(group.uid)
+        if found is None or found.group is not group:
+            return None
+        if found.by in STEADY:
+            return found
+        if ahead or found.ahead:
+            return found if ahead == found.ahead else None
+        lack = self._lack(group.queue, found.needed, lacks)
+        if found.by == QUOTA:
+            if lack is not None:
+                found.outcome = lack
+            return found if lack is not None else None
+        return found if lack is None else None
+
+    def keep(self, finding: Finding) -> None:
+        """Remember what was found, if it may stand."""
+        uid = finding.group.uid
+        if not finding.is_kept:
+            self._findings.pop(uid, None)
+            return
+        self._findings[uid] = finding
+        for key in _claims_of(finding.group):
+            self._named.setdefault(key, set()).add(uid)
+
+    def keep_only(self, groups: Mapping[GangUid, object]) -> None:
+        """Forget the gangs that do not wait any more."""
+        if len(self._findings) > len(groups):
+            for uid in self._findings.keys() - groups.keys():
+                del self._findings[uid]
+
+    def _lack(self, queue: QueueName, needed: Charge, lacks: Lacks) -> Hold | None:
+        """Return why a queue may not take a charge; the same object as before where nothing else is to be said."""
+        key = queue, tuple(sorted(needed.items()))
+        if key not in self._lacks:
+            found, before = lacks(queue, needed), self._said.get(key)
+            self._lacks[key] = before if before == found else found
+        return self._lacks[key]
+
+
+def changed(before: Mapping[K, V], after: Mapping[K, V]) -> list[K]:
+    """Return the keys of the objects that were added, removed or replaced. Objects are compared by identity."""
+    if before is after:
+        return []
+    found = [key for key, value in after.items() if before.get(key) is not value]
+    if len(before) + sum(key not in before for key in found) > len(after):
+        found += [key for key in before if key not in after]
+    return found
+
+
+def _same(left: object, right: object) -> bool:
+    return left is right or left == right
+
+
+def _asked(queues: Mapping[QueueName, Queue]) -> dict[QueueName, Queue]:
+    """Return what queues ask for: their statuses are Muster's own."""
+    return {name: replace(queue, meta=Meta(name=name, deleted=queue.meta.deleted)) for name, queue in queues.items()}
+
+
+def _claims_of(group: Group) -> Iterator[str]:
+    for pod in group.pods:
+        for claim in pod.claims:
+            name = pod.claim_name(claim)
+            if name is not None:
+                yield f"{pod.meta.namespace}/{name}"

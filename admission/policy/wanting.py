@@ -1,0 +1,62 @@
+"""What the pods of a gang that wait ask for, and the least that this can cost."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from admission.api import names
+from admission.api.claims import Claim
+from admission.api.gangs import Charge
+from admission.api.names import MeterName
+from admission.api.nodes import Node
+from admission.api.snapshot import Snapshot
+from admission.dra import extended, holdings, metering
+from admission.dra.metering import Meters
+from admission.dra.plans import PodDemand
+from admission.policy.recognition import Group
+
+
+def demands(group: Group, snapshot: Snapshot) -> tuple[PodDemand, ...]:
+    """Return what the waiting pods ask for; claims that are not made yet are left out, `claims_exist` objects."""
+    found = []
+    for pod in group.waiting:
+        wanted = (pod.claim_name(claim) for claim in pod.claims)
+        claims = [snapshot.claims.get(f"{pod.meta.namespace}/{name}") for name in wanted if name]
+        offered = extended.resources_of(pod.containers, snapshot.classes)
+        claims.append(extended.claim_of(pod, snapshot.classes) if offered else None)
+        known = tuple(claim for claim in claims if claim is not None)
+        found.append(PodDemand(pod=pod, claims=known, extended=offered))
+    return tuple(found)
+
+
+def new_claims(pods: Iterable[PodDemand]) -> list[Claim]:
+    """Return the claims that are still to be allocated, each once."""
+    found = {claim.meta.uid: claim for demand in pods for claim in demand.claims if claim.allocation is None}
+    return list(found.values())
+
+
+def at_least(pods: Sequence[PodDemand], meters: Meters, nodes: Collection[Node]) -> Charge:
+    """Return the least that a gang can cost: each claim once, those already allocated not at all.
+
+    Extended resources count as what they cost where they are cheaper, with device plugins or with devices.
+    """
+    total: dict[MeterName, int] = {}
+    named = (claim for claim in new_claims(pods) if not names.is_extended_claim(claim.meta.uid))
+    bounds = (metering.lower_bound(meters, claim.spec) for claim in named)
+    for charge in (*bounds, *_at_least_extended(pods, meters, nodes)):
+        for meter, amount in charge.items():
+            total[meter] = total.get(meter, 0) + amount
+    return total
+
+
+def _at_least_extended(pods: Sequence[PodDemand], meters: Meters, nodes: Collection[Node]) -> Iterator[Charge]:
+    """Yield the least that each pod's extended resources can cost."""
+    plugged: dict[tuple[str, ...], bool] = {}
+    for demand in pods:
+        offered = demand.extended
+        if offered not in plugged:
+            plugged[offered] = any(all(extended.is_plugged(node, offered)) for node in nodes)
+        claim = demand.claims[-1].spec if offered else None
+        if claim is not None and not plugged[offered]:
+            yield metering.lower_bound(meters, claim)
+            yield holdings.charge(meters, holdings.by_plugins(demand.pod.requests, offered))
+        else:
+            yield holdings.least(meters, holdings.by_plugins(demand.pod.requests), offered, claim)
