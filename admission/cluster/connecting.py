@@ -64,6 +64,10 @@ PATIENT = Patience()
 ONCE = Patience(tries=1, timeout=5.0)
 
 
+BRIEF = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"
+"""Accept: an object's metadata will do as an answer."""
+
+
 class ServerVersions(NamedTuple):
     """Major and minor version of the API server, and of the earliest that it has to work with, where it says so."""
 
@@ -76,7 +80,7 @@ class ServerVersions(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request. An urgent one does not wait for others. Timeouts in seconds."""
+    """One request. An urgent one does not wait for others. brief: nobody reads more of the answer than metadata."""
 
     method: str
     path: str
@@ -85,6 +89,7 @@ class Request:
     content: str = "application/json"
     urgent: bool = False
     watch: bool = False
+    brief: bool = False
 
     @property
     def url(self) -> str:
@@ -148,6 +153,10 @@ class Connection:
     ) -> Json:
         """Change an object."""
         return await self.send(Request(method="PATCH", path=path, body=body, content=kind, urgent=urgent), patience)
+
+    async def set(self, path: str, body: Any, kind: PatchKind) -> None:
+        """Change an object where nobody needs to know what it is like then."""
+        await self.send(Request(method="PATCH", path=path, body=body, content=kind, brief=True))
 
     async def apply(self, path: str, body: Any, *, patience: Patience | None = None) -> Json:
         """Apply an object on the server side as field manager `muster`, taking over fields that others own."""
@@ -273,7 +282,7 @@ class Connection:
 
     async def _sent(self, request: Request, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:  # noqa: ASYNC109 - as above
         headers = {
-            "Accept": "application/json",
+            "Accept": BRIEF if request.brief else "application/json",
             "Content-Type": request.content,
             "User-Agent": f"muster/{admission.__version__}",
         }

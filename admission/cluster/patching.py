@@ -38,7 +38,7 @@ class PodWriter:
             if not pod.gated:
                 return
             try:
-                await self._connection.patch(_path(pod), pins.opened(pod, node), PatchKind.STRATEGIC)
+                await self._connection.set(_path(pod), pins.opened(pod, node), PatchKind.STRATEGIC)
             except ForbiddenError:
                 raise
             except (ConflictError, MendError) as error:
@@ -70,7 +70,7 @@ class PodWriter:
             told = f"withdrawn {datetime.now(UTC).isoformat(timespec='microseconds')}"
             version = {"uid": fresh.meta.uid, "resourceVersion": fresh.meta.resource_version}
             body = {"metadata": {**version, "annotations": {names.PLACEMENT: told}}}
-            await self._connection.patch(_path(pod), body, PatchKind.MERGE)
+            await self._connection.set(_path(pod), body, PatchKind.MERGE)
         except GoneError:
             return True
         return True

@@ -19,6 +19,10 @@ from admission.flow.desks import Desk, Result
 log = structlog.get_logger()
 
 
+LONGEST_PAUSE = 0.5
+"""Seconds that changes wait at most for a cycle because the last one took long."""
+
+
 class Changes(Protocol):
     """Tells that the view has changed since it was last asked."""
 
@@ -59,9 +63,11 @@ async def admit(
         _warn(result, before)
         _confess(result, before)
         before = result
-        observe(result, loop.time() - started)
+        seconds = loop.time() - started
+        observe(result, seconds)
         await _something(changes, _until(result, clock(), pace.resync))
-        await asyncio.sleep(pace.debounce)
+        # A cycle looks at everything: where one takes long, a third of the time is left to watches and the webhook.
+        await asyncio.sleep(max(pace.debounce, min(seconds / 2, LONGEST_PAUSE)))
 
 
 def _tell(result: Result) -> None:

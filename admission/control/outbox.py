@@ -29,7 +29,7 @@ MOST_NOTICES = 1_000
 class Outbox:
     """The port Reports that returns at once; `run` writes, `writes` at a time, at most once in `pause` seconds."""
 
-    def __init__(self, reports: Reports, *, writes: int = 8, pause: float = 0.2, forget_after: float = 60.0) -> None:
+    def __init__(self, reports: Reports, *, writes: int = 8, pause: float = 1.0, forget_after: float = 60.0) -> None:
         self._reports = reports
         self._limit = asyncio.Semaphore(writes)
         self._pause = pause

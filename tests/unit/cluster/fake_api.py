@@ -33,6 +33,7 @@ class Asked:
     content: str
     raw_path: str = ""
     """As it was sent: quoted."""
+    accept: str = ""
 
 
 @dataclass(slots=True)
@@ -144,6 +145,7 @@ class FakeApi:
             body=json.loads(text) if text else None,
             content=request.content_type,
             raw_path=request.raw_path.partition("?")[0],
+            accept=request.headers.get("Accept", ""),
         )
         self.asked.append(asked)
         self._came.set()

@@ -61,6 +61,7 @@ async def test_one_write_opens_the_gate_and_pins_the_pod(api: FakeApi, connectio
 
     sent = api.last("PATCH", PATH)
     assert sent.content == "application/strategic-merge-patch+json"
+    assert "as=PartialObjectMetadata" in sent.accept, "nobody reads the answer"
     assert sent.body == {
         "metadata": {"uid": stored["metadata"]["uid"], "resourceVersion": seen.meta.resource_version},
         "spec": {
