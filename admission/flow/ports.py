@@ -189,9 +189,10 @@ class Ledger(Protocol):
         """Return the same, interval by interval between marks, oldest first. Raises LedgerAwayError."""
         ...
 
-    async def state_shares(self, shares: Sequence[BudgetShare], *, epoch: int) -> Sequence[BudgetShare]:
+    async def state_shares(self, shares: Sequence[BudgetShare], *, epoch: int, now: datetime) -> Sequence[BudgetShare]:
         """Write down what this cluster has taken of shared budgets, also where that is over the limit.
 
+        Of periods that begin after `now` it has taken nothing any more where no share is stated.
         Return the same shares in their order, with `seconds` as what all clusters together have taken. Raises
         DeposedError and LedgerAwayError.
         """

@@ -116,12 +116,19 @@ def _balances(desk: Desk, facts: Facts, now: datetime) -> Balances | None:
 
 
 async def _share(desk: Desk, facts: Facts) -> None:
+    """Tell the ledger what this cluster takes of shared budgets, and read what others do.
+
+    A leader also tells, once, that it takes nothing: its predecessor may have had budgets that are gone.
+    """
     known = balances(desk, facts)
-    shares = known.shares() if known is not None else ()
-    if not shares:
+    if known is None:
         desk.elsewhere = {}
         return
-    totals = await desk.ports.ledger.state_shares(shares, epoch=desk.epoch)
+    shares = known.shares()
+    if not shares and desk.shares == ():
+        return
+    totals = await desk.ports.ledger.state_shares(shares, epoch=desk.epoch, now=facts.now)
+    desk.shares = shares
     desk.elsewhere = {
         Purse(share.queue, share.meter, share.start, share.end): total.seconds - share.seconds
         for share, total in zip(shares, totals, strict=True)

@@ -119,9 +119,10 @@ class SqlLedger:
 
         return await self._in_turn(once)
 
-    async def state_shares(self, shares: Sequence[BudgetShare], *, epoch: int) -> list[BudgetShare]:
+    async def state_shares(self, shares: Sequence[BudgetShare], *, epoch: int, now: datetime) -> list[BudgetShare]:
         """Write down what this cluster has taken of shared budgets, also where that is over the limit.
 
+        Of periods that begin after `now` it has taken nothing any more where no share is stated.
         Return the same shares in their order, with `seconds` as what all clusters together have taken. Raises
         DeposedError and LedgerAwayError.
         """
@@ -129,7 +130,7 @@ class SqlLedger:
         async def once() -> list[BudgetShare]:
             async with sessions.writing(self._engine) as connection:
                 await posting.hold(connection, self._cluster, epoch)
-                return await shares_.state(connection, self._cluster, shares)
+                return await shares_.state(connection, self._cluster, shares, now)
 
         return await self._in_turn(once)
 

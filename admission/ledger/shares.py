@@ -8,6 +8,7 @@ lock their budgets in the same order. A share of a period that has not begun is 
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Row, Table, and_, insert, select, update
@@ -30,10 +31,31 @@ async def take(connection: AsyncConnection, cluster: str, shares: Sequence[Budge
         await _move(connection, cluster, share, bound=True)
 
 
-async def state(connection: AsyncConnection, cluster: str, shares: Sequence[BudgetShare]) -> list[BudgetShare]:
-    """Write a cluster's shares, whatever they sum to. Return them with what all clusters have taken together."""
+async def state(
+    connection: AsyncConnection, cluster: str, shares: Sequence[BudgetShare], now: datetime
+) -> list[BudgetShare]:
+    """Write a cluster's shares, whatever they sum to. Return them with what all clusters have taken together.
+
+    Nothing is promised any more of a period that has not begun and is not stated: the cluster has no such budget now.
+    """
+    stated = {_name(share) for share in shares}
+    for share in await _ahead(connection, cluster, now):
+        if _name(share) not in stated:
+            await _move(connection, cluster, share, bound=False)
     taken = {_name(share): await _move(connection, cluster, share, bound=False) for share in sorted(shares, key=_name)}
     return [replace(share, seconds=taken[_name(share)]) for share in shares]
+
+
+async def _ahead(connection: AsyncConnection, cluster: str, now: datetime) -> list[BudgetShare]:
+    """Return the cluster's shares of periods that have not begun, as they are when nothing is promised of them."""
+    same = and_(*(shared_budgets.c[name] == budget_shares.c[name] for name in BUDGET_KEY))
+    promised = and_(budget_shares.c.cluster == cluster, budget_shares.c.start > now, budget_shares.c.seconds != 0)
+    key = [budget_shares.c[name] for name in BUDGET_KEY]
+    found = select(*key, shared_budgets.c.limit).join_from(budget_shares, shared_budgets, same).where(promised)
+    rows = (await connection.execute(found.order_by(*key))).all()
+    return [
+        BudgetShare(queue=row[0], meter=row[1], start=row[2], end=row[3], limit=row.limit, seconds=0) for row in rows
+    ]
 
 
 async def _move(connection: AsyncConnection, cluster: str, share: BudgetShare, *, bound: bool) -> int:

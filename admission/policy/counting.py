@@ -78,8 +78,8 @@ def barred(pods: Sequence[PodDemand], world: World, protections: Protections, se
     return Hold(
         HoldReason.NO_FEASIBLE_PLACEMENT,
         f"claim {found.claim}: only devices of driver {found.driver} match request {found.request}, and these are"
-        " fenced: kube-scheduler gives them to nobody, and under placement Count Muster gives none; choose placement Auto or"
-        " Allocate, or take the driver from the setting `fence`",
+        " fenced: kube-scheduler gives them to nobody, and under placement Count Muster gives none; choose placement"
+        " Auto or Allocate, or take the driver from the setting `fence`",
         {"claim": found.claim, "request": found.request, "driver": found.driver},
     )
 

@@ -1,11 +1,13 @@
 """Budgets in whole cycles: what is spent is read from the books, and gangs wait for what is not there."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
+from admission.api import names
 from admission.api.entries import BudgetShare, Kind, Posted
 from admission.api.reasons import Hold, HoldReason
 from admission.api.reports import BudgetUse, QueueReport
@@ -258,6 +260,26 @@ async def test_two_clusters_never_take_more_of_a_shared_budget_than_there_is() -
     assert len(first.granted) == 1
     assert hold_of(second, "two").details["elsewhere"] == "2"
     assert [use_of(result).left for result in (await run(desks[0]), second)] == [3600, 3600]
+
+
+@pytest.mark.parametrize("successor", [False, True])
+async def test_a_cluster_that_has_no_shared_budget_any_more_gives_back_what_it_was_promised_ahead(
+    *, successor: bool
+) -> None:
+    ledger = memory.Ledger(cluster="east")
+    builder = a_queue(a_budget("100", scope="Global"))
+    cluster = Cluster(builder.job("long", queue="q", annotations={names.RUNTIME: "20h"}))
+    desk = a_desk(cluster, ledger)
+    await run(desk)
+    await run(desk, NOON + MINUTE)
+    ahead = [key for key in ledger.shares if key[2] > NOON]
+    assert [ledger.shares[key] for key in ahead] == [{"east": 8 * 3600}]
+
+    cluster._rest = replace(cluster._rest, queues=a_queue().snapshot().queues)
+    await run(a_desk(cluster, ledger) if successor else desk, NOON + 2 * MINUTE)
+
+    assert [ledger.shares[key].get("east", 0) for key in ahead] == [0]
+    assert any(mine.get("east") for key, mine in ledger.shares.items() if key not in ahead), "spent is spent"
 
 
 async def test_a_grant_that_another_cluster_has_overtaken_is_held_and_the_others_are_not() -> None:
