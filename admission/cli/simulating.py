@@ -21,6 +21,10 @@ app = applications.single()
 
 ALL_ADMITTED, SOME_HELD, SOME_DENIED = 0, 3, 4
 
+NOUNS = {"meters": "meter", "claimpolicies": "ClaimPolicy"}
+TELLING = ("ClassMissing", "GivesWay", "Doubtful")
+"""Reasons of conditions that hold, and that people have to know about."""
+
 EPILOG = applications.epilog(
     (
         "muster simulate config/examples jobs.yaml",
@@ -44,6 +48,9 @@ def simulate(
     ] = None,
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="For objects that name none.")] = "default",
     profile: Annotated[Release, typer.Option(help="The Kubernetes whose kube-scheduler decides.")] = Release.V1_37,
+    policy: Annotated[
+        list[str] | None, typer.Option("--policy", metavar="FILE", help="ClaimPolicies to try beside those of PATH.")
+    ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Bound of the search, per gang and question.")] = 50_000,
 ) -> None:
     """Show which gangs would start, where and on which devices, and why the others wait. Needs no cluster.
@@ -51,7 +58,7 @@ def simulate(
     Reads any manifests: nodes, slices, classes, claims, templates, Jobs, pods and Muster's objects. Jobs become their
     pods. Pods that are bound and claims that are allocated count as in use.
     """
-    found = manifests.read(paths)
+    found = [*manifests.read(paths), *_policies(policy or [])]
     bodies = [manifest.body for manifest in found]
     world = expanding.expand(bodies, now=_time(now), namespace=namespace, profile=releases.profile(profile))
     _refuse_flaws(world, found)
@@ -114,6 +121,15 @@ def show(outcome: Outcome) -> None:
         rendering.table("Budgets", rendering.BUDGET_HEADINGS, rows)
 
 
+def _policies(paths: Sequence[str]) -> list[Manifest]:
+    """Read the policies that are to be tried; one that PATH has, too, is replaced."""
+    found = manifests.read(paths)
+    others = [manifest for manifest in found if manifest.body.get("kind") != "ClaimPolicy"]
+    if others:
+        raise BadInputError([f"{one.place()}: {one.label}: is no ClaimPolicy; name it as a PATH" for one in others])
+    return found
+
+
 def _time(text: str | None) -> datetime | None:
     if text is None:
         return None
@@ -135,10 +151,8 @@ def _refuse_flaws(world: Expanded, found: Sequence[Manifest]) -> None:
 def _warnings(outcome: Outcome) -> list[str]:
     """Return what is wrong with queues and meters: without it a hold may be hard to understand."""
     reports = [(f"queue {queue.name}", queue.conditions) for queue in outcome.queues]
-    reports += [
-        (f"{report.plural.removesuffix('s')} {report.name}", report.conditions) for report in outcome.conditions
-    ]
-    bad = [(name, c) for name, conditions in reports for c in conditions if c.status != "True" or "Missing" in c.reason]
+    reports += [(f"{NOUNS[report.plural]} {report.name}", report.conditions) for report in outcome.conditions]
+    bad = [(name, c) for name, conditions in reports for c in conditions if c.status != "True" or c.reason in TELLING]
     notes = [f"{name}: {condition.message}" for name, condition in bad]
     if any(queue.budgets for queue in outcome.queues):
         notes.append("budgets: the input has no history, so nothing counts as spent before the simulation")

@@ -60,6 +60,7 @@ def _priority_class(obj: Json) -> PriorityClass:
 
 
 _CORE, _DRA, _OWN = frozenset({"v1"}), frozenset({"v1", "v1beta2"}), frozenset({names.VERSION})
+_CLAIMS = _DRA | {"v1beta1"}
 _TAINT_RULES = _DRA | {"v1alpha3"}
 
 _KINDS: Mapping[tuple[str, str], _Kind] = {
@@ -70,8 +71,8 @@ _KINDS: Mapping[tuple[str, str], _Kind] = {
     ("scheduling.k8s.io", "PriorityClass"): _Kind(_CORE, _priority_class),
     ("resource.k8s.io", "ResourceSlice"): _Kind(_DRA, devices.decode_slice),
     ("resource.k8s.io", "DeviceClass"): _Kind(_DRA, devices.decode_class),
-    ("resource.k8s.io", "ResourceClaim"): _Kind(_DRA, claims.decode, namespaced=True),
-    ("resource.k8s.io", "ResourceClaimTemplate"): _Kind(_DRA, claims.decode_template, namespaced=True),
+    ("resource.k8s.io", "ResourceClaim"): _Kind(_CLAIMS, claims.decode, namespaced=True),
+    ("resource.k8s.io", "ResourceClaimTemplate"): _Kind(_CLAIMS, claims.decode_template, namespaced=True),
     ("resource.k8s.io", "DeviceTaintRule"): _Kind(_TAINT_RULES, taint_rules.decode),
     (names.GROUP, "Queue"): _Kind(_OWN, queues.decode),
     (names.GROUP, "Meter"): _Kind(_OWN, meters.decode),
@@ -137,7 +138,7 @@ def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profi
         try:
             if version not in kind.versions:
                 raise _version_error(obj, kind)
-            body = _completed(obj, index, kind, store)
+            body = _completed(claims.upgraded(obj), index, kind, store)
             store.keep(name, _vetted(name, body, kind, profile), index)
         except MalformedObjectError as error:
             store.flaws.append((index, error))

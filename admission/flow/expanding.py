@@ -23,7 +23,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.workloads import Job
 from admission.dra.releases import Profile
 from admission.errors import Flaw, MalformedObjectError
-from admission.flow import choosing, completing, memory, reviewing
+from admission.flow import choosing, claiming, completing, memory, reviewing
 from admission.flow.completing import Candidate, PriorityClass, Store
 from admission.policy import recognition
 from admission.policy.doors import Rules
@@ -72,6 +72,10 @@ def expand(
     profile: the Kubernetes that they are for.
     """
     store = completing.read(objects, now=now, namespace=namespace, profile=profile)
+    notes = []
+    if store.of("ClaimPolicy"):
+        objects, notes = claiming.completed(objects, store)
+        store = completing.read(objects, now=now, namespace=namespace, profile=profile)
     bare = completing.snapshot(store)
 
     candidates = [*store.pods, *(pod for job in bare.jobs.values() for pod in _pods_of(job, store))]
@@ -86,7 +90,7 @@ def expand(
         profile=profile,
         refusals=door.refusals,
         invented=frozenset(store.invented),
-        notes=(*store.notes, *dict.fromkeys(door.warnings)),
+        notes=(*store.notes, *notes, *dict.fromkeys(door.warnings)),
         flaws=tuple(store.flaws),
     )
 

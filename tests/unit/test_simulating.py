@@ -292,7 +292,7 @@ def test_a_priority_class_orders_gangs() -> None:
 FLAWS = {
     "a name": ({"apiVersion": "v1", "kind": "Pod"}, "metadata.name"),
     "a shape that is not read": (
-        {"apiVersion": "resource.k8s.io/v1beta1", "kind": "ResourceClaim", "metadata": {"name": "a"}},
+        {"apiVersion": "resource.k8s.io/v1alpha3", "kind": "ResourceClaim", "metadata": {"name": "a"}},
         "apiVersion",
     ),
     "a number of pods": (

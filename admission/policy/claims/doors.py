@@ -24,7 +24,7 @@ from admission.errors import MalformedObjectError
 from admission.policy import doors, entering
 from admission.policy.arrivals import Arrival
 from admission.policy.claims import cautions, defaulting, drafts, ruling, subjects
-from admission.policy.claims.defaulting import Asker
+from admission.policy.claims.defaulting import Asker, Completed
 from admission.policy.claims.selecting import Chosen, Policies
 from admission.policy.claims.subjects import Subject, User
 from admission.policy.doors import KnownClaim
@@ -81,15 +81,22 @@ class Knowledge:
 
 def complete(arrival: ClaimArrival, known: Knowledge) -> Verdict:
     """Return what a new claim or template gets. Refuses nothing. Raises RetryError."""
-    if arrival.user.username == SCHEDULER:
+    completed = completion(arrival, known)
+    if not (completed.patch or completed.warnings):
         return ALLOWED
+    return Verdict(patch=completed.patch, warnings=completed.warnings)
+
+
+def completion(arrival: ClaimArrival, known: Knowledge) -> Completed:
+    """Return a new claim or template with what it gets. Raises RetryError."""
+    if arrival.user.username == SCHEDULER:
+        return Completed(obj=arrival.obj)
     chosen, queue = _chosen(arrival, known)
     if not chosen.defaults:
-        return ALLOWED
+        return Completed(obj=arrival.obj)
     namespace = subjects.namespace(arrival.namespace, known.snapshot.namespaces.get(arrival.namespace))
     asker = Asker(namespace=namespace, queue=queue, user=subjects.person(arrival.user))
-    completed = defaulting.complete(chosen.defaults, arrival.obj, asker, template=arrival.template)
-    return Verdict(patch=completed.patch, warnings=completed.warnings)
+    return defaulting.complete(chosen.defaults, arrival.obj, asker, template=arrival.template)
 
 
 def judge(arrival: ClaimArrival, known: Knowledge) -> Verdict:

@@ -283,3 +283,19 @@ def test_serve_without_an_api_server_says_what_it_tried_and_ends_with_1(
     assert done.stderr.startswith(f"error: get /version: the API server at {server} does not answer: ")
     assert done.stderr.strip().endswith("is the cluster up, and is KUBECONFIG (or --kubeconfig) the right one?")
     assert [(line["log_level"], line["failed"]) for line in told] == [("warning", 1), ("warning", 2)]
+
+
+def test_simulate_tries_a_policy_before_it_bites(run: Run, hardware: str, tmp_path: Path) -> None:
+    rule = "{cel: request.exactly.count < 1, message: nobody gets anything}"
+    tried = tmp_path / "policy.yaml"
+    tried.write_text(
+        f"{{apiVersion: muster.dev/v1alpha1, kind: ClaimPolicy, metadata: {{name: p}}, spec: {{rules: [{rule}]}}}}"
+    )
+    words = (hardware, manifest("10-teams.yaml"), manifest("20-pretrain.yaml"), "--policy")
+
+    code, answer = simulated(run, *words, str(tried))
+
+    assert code == 4
+    assert {gang["reason"] for gang in answer["gangs"]} == {"PolicyViolation"}
+    refused = run("simulate", *words, manifest("10-teams.yaml"))
+    assert "is no ClaimPolicy; name it as a PATH" in str(refused.exception)

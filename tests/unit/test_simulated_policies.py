@@ -1,0 +1,78 @@
+"""`muster simulate` with ClaimPolicies: claims and templates are stored as the webhook would have them."""
+
+from typing import Any
+
+from admission.api.reasons import DenyReason
+from admission.flow import expanding
+from tests.unit.test_simulating import expand, fates, job, node, simulate, teams
+
+Json = dict[str, Any]
+
+
+def policy(name: str = "p", **spec: Any) -> list[Json]:
+    return [{"apiVersion": "muster.dev/v1alpha1", "kind": "ClaimPolicy", "metadata": {"name": name}, "spec": spec}]
+
+
+def called(template: list[Json], device_class: str) -> list[Json]:
+    """Let a Job's template ask for devices by another name."""
+    template[0]["spec"]["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = device_class
+    return template
+
+
+ALIAS = {"deviceClasses": ["h100"], "deviceClassName": "gpu"}
+
+
+def test_templates_get_their_defaults() -> None:
+    found = (teams(), node("a", 2), called(job("train"), "h100"))
+
+    assert fates(simulate(*found)) == {"train": DenyReason.UNMETERED_CLASS}
+    assert fates(simulate(*found, policy(defaults=[ALIAS]))) == {"train": "Admitted"}
+
+
+def test_what_exists_already_gets_nothing() -> None:
+    found = called(job("train"), "h100")
+    found[0]["metadata"]["uid"] = "u-1"
+
+    assert fates(simulate(teams(), node("a", 2), found, policy(defaults=[ALIAS]))) == {
+        "train": DenyReason.UNMETERED_CLASS
+    }
+
+
+def test_v1beta1_is_read_and_gets_its_defaults() -> None:
+    request = {"name": "gpu", "deviceClassName": "h100"}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1beta1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "old"},
+        "spec": {"devices": {"requests": [request]}},
+    }
+    template = claim | {"kind": "ResourceClaimTemplate", "spec": {"spec": claim["spec"]}}
+
+    snapshot = expand([claim, template], policy(defaults=[{**ALIAS, "count": 3}])).snapshot
+
+    for spec in (snapshot.claims["default/old"].spec, snapshot.templates["default/old"].spec):
+        (asked,) = spec.requests[0].alternatives
+        assert (asked.device_class, asked.count) == ("gpu", 3)
+
+
+def test_a_condition_that_fails_is_noted() -> None:
+    notes = expand(job("train"), policy(defaults=[{"when": "claim.metadata.labels['x'] == 'y'", "count": 1}])).notes
+
+    assert any(
+        text.startswith("ResourceClaimTemplate train: ClaimPolicy p: request gpu gets nothing from spec.defaults[0]")
+        for text in notes
+    )
+
+
+def test_rules_deny_gangs() -> None:
+    rule = {"cel": "request.exactly.count <= 1", "message": "one is enough"}
+    found = (teams(), node("a", 2), job("train", gpus=2))
+
+    assert fates(simulate(*found, policy(rules=[rule]))) == {"train": DenyReason.POLICY_VIOLATION}
+    assert fates(simulate(*found, policy(rules=[{**rule, "action": "Audit"}]))) == {"train": "Admitted"}
+
+
+def test_a_policy_that_cannot_be_read_is_bad_input() -> None:
+    (flaw,) = expanding.expand(policy(defaults=[{}])).flaws
+
+    assert str(flaw[1]).startswith("ClaimPolicy p: spec.defaults[0]: gives nothing; write at least one of")
