@@ -8,10 +8,10 @@ from typing import Any
 from rich.console import Console, Group
 from rich.table import Table
 
-from tests.bench import admission, allocator, cel, cluster_speed, ledger, planning, quota, webhook
+from tests.bench import admission, allocator, cel, cluster_speed, ledger, planning, quota, rules, webhook
 
 NUMBERS = {"requests_per_second": "requests/s", "p50_ms": "p50 ms", "p99_ms": "p99 ms", "cpu_us": "server CPU µs"}
-BENCHMARKS = ("webhook", "admission", "cel", "allocator", "planning", "quota", "ledger", "cluster")
+BENCHMARKS = ("webhook", "admission", "cel", "allocator", "planning", "quota", "rules", "ledger", "cluster")
 
 
 def main() -> None:
@@ -33,6 +33,9 @@ def main() -> None:
         elif name == "quota":
             result = quota.measure(rounds=given.rounds)
             table = quota.table(result)
+        elif name == "rules":
+            result = rules.measure(rounds=given.rounds)
+            table = rules.table(result)
         elif name == "ledger":
             result = ledger.measure(rounds=given.passes, postings=given.postings)
             table = ledger.table(result)
@@ -54,7 +57,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("benchmarks", nargs="*", choices=BENCHMARKS, default=[])
     parser.add_argument("--out", type=Path, default=Path("bench-results"))
     parser.add_argument(
-        "--rounds", type=int, default=9, help="webhook: rounds per server; cel, allocator, planning, quota: rounds"
+        "--rounds",
+        type=int,
+        default=9,
+        help="webhook: rounds per server; cel, allocator, planning, quota, rules: rounds",
     )
     parser.add_argument("--seconds", type=float, default=1.5, help="webhook: length of a round")
     parser.add_argument("--clients", type=lambda text: [int(n) for n in text.split(",")], default=[1, 50, 200])

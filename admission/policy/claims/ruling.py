@@ -207,7 +207,8 @@ def _doubts(vocabulary: Vocabulary, compiled: Iterable[Compiled]) -> Iterator[Fl
 
 def _asked(book: Rulebook, subject: Subject, budget: Budget) -> Iterator[Finding]:
     """Yield what the requests of a claim break; of a rule that reads no request, for all of them at once."""
-    rules = [compiled for compiled in book.rules if compiled.needs <= subject.present]
+    present = subject.present
+    rules = [compiled for compiled in book.rules if compiled.needs <= present]
     requests = subject.requests()
     if not rules or not requests:
         return

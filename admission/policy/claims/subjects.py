@@ -4,9 +4,10 @@ Each value is converted for CEL once, when an expression first reads it. What is
 nobody has used yet) is None; expressions that read it are not asked.
 """
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from admission.api import claims, meta
 from admission.api.nodes import Namespace
@@ -64,13 +65,27 @@ class Subject:
         self._raw: dict[str, Any] = {"pod": pod, "namespaceObject": namespace, "queue": queue, "user": _user(user)}
         self._claim = _converted("claim", claim)
         self._known: dict[str, Any] = {"claim": self._claim, "queue": queue}
-        absent = {name for name in ("pod", "user") if self._raw[name] is None}
-        self.present = frozenset(NAMES) - absent
+        self._requests: list[Request] | None = None
+
+    def used(self, *, pod: Callable[[], Json], user: User | None) -> Self:
+        """Return the same claim as it is used by a pod; what was converted is converted no more."""
+        other = copy.copy(self)
+        known = {name: value for name, value in self._known.items() if name not in ("pod", "user")}
+        other._raw = {**self._raw, "pod": pod, "user": _user(user)}  # noqa: SLF001 - another of this class
+        other._known = known  # noqa: SLF001 - another of this class
+        return other
+
+    @property
+    def present(self) -> frozenset[str]:
+        """Return the names that have a value."""
+        return frozenset(name for name in NAMES if name not in ("pod", "user") or self._raw[name] is not None)
 
     def requests(self) -> list[Request]:
         """Return the requests of the claim, with the defaults that the API server gives them."""
-        spec = _object(_object(self._claim, "spec"), "devices")
-        return [request for written in _list(spec, "requests") for request in _requests(written)]
+        if self._requests is None:
+            spec = _object(_object(self._claim, "spec"), "devices")
+            self._requests = [request for written in _list(spec, "requests") for request in _requests(written)]
+        return self._requests
 
     def values(self, reads: frozenset[str]) -> list[Any]:
         """Return the values in the order of KINDS, those that nobody reads as null; the request's place is first."""

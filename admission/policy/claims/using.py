@@ -14,7 +14,7 @@ from admission.api.snapshot import Snapshot
 from admission.dra.cel.expressions import Budget
 from admission.policy.arrivals import Arrival
 from admission.policy.claims import documents, ruling, subjects
-from admission.policy.claims.ruling import Rulebook, Ruling
+from admission.policy.claims.ruling import Compiled, Rulebook, Ruling
 from admission.policy.claims.selecting import Chosen, Policies
 from admission.policy.claims.subjects import Subject, User
 
@@ -28,12 +28,16 @@ Asked = Claim | ClaimTemplate
 
 @dataclass(slots=True)
 class _Place:
-    """A namespace and a queue: its rules, those that no pod matters to before the others, and what they said."""
+    """A namespace and a queue: its rules, and what those said that no pod matters to, of each claim.
+
+    settled: those rules; others: all that read pod or user; of_pod: those of them that are asked without a user.
+    """
 
     chosen: Chosen
     settled: tuple[Rulebook, ...]
+    of_pod: tuple[Rulebook, ...]
     others: tuple[Rulebook, ...]
-    said: dict[str, tuple[Asked, Ruling]] = field(default_factory=dict)
+    said: dict[str, tuple[Asked, Subject, Ruling]] = field(default_factory=dict)
 
 
 class Rulings:
@@ -50,14 +54,15 @@ class Rulings:
         place = self._place(arrival, policies)
         if not place.chosen.rules:
             return ruling.NOTHING
-        namespace = subjects.namespace(arrival.namespace, snapshot.namespaces.get(arrival.namespace))
+        person = subjects.person(user)
+        open_ = place.of_pod if person is None else place.others
         budget = Budget(cost=ruling.COST, steps=ruling.STEPS)
         found = []
         for label, asked in _asked(arrival, snapshot):
-            subject = _Lazy(asked, namespace=namespace, queue=arrival.queue, label=label, pod=pod, user=user)
-            found.append(_settled(place, asked, subject, budget))
-            if place.others:
-                found.append(ruling.judge(place.others, [subject.get()], budget=budget))
+            subject, settled = _settled(place, asked, label, arrival, snapshot, budget)
+            found.append(settled)
+            if open_:
+                found.append(ruling.judge(open_, [subject.used(pod=pod, user=person)], budget=budget))
         return ruling.merged(found)
 
     def _place(self, arrival: Arrival, policies: Policies) -> _Place:
@@ -67,52 +72,37 @@ class Rulings:
         place = self._places.get(key)
         if place is None:
             chosen = policies.choose(*key)
-            settled = (book.only(lambda rule: not rule.reads & _OF_POD) for book in chosen.rules)
-            others = (book.only(lambda rule: bool(rule.reads & _OF_POD)) for book in chosen.rules)
-            place = _Place(chosen, _with_rules(settled), _with_rules(others))
+            place = _Place(
+                chosen=chosen,
+                settled=_part(chosen, lambda rule: not rule.reads & _OF_POD),
+                of_pod=_part(chosen, lambda rule: bool(rule.reads & _OF_POD) and "user" not in rule.needs),
+                others=_part(chosen, lambda rule: bool(rule.reads & _OF_POD)),
+            )
             self._places[key] = place
         return place
 
 
-class _Lazy:
-    """The subject for one claim, made when somebody asks for it."""
-
-    def __init__(  # noqa: PLR0913 - as many things as expressions may read
-        self, asked: Asked, *, namespace: Json, queue: str, label: str, pod: Callable[[], Json], user: User
-    ) -> None:
-        self._asked = asked
-        self._namespace, self._queue, self._label, self._pod, self._user = namespace, queue, label, pod, user
-        self._subject: Subject | None = None
-
-    def get(self) -> Subject:
-        if self._subject is None:
-            asked = self._asked
-            self._subject = Subject(
-                documents.of_claim(asked) if isinstance(asked, Claim) else documents.of_template(asked),
-                namespace=self._namespace,
-                pod=self._pod,
-                user=subjects.person(self._user),
-                queue=self._queue,
-                label=self._label,
-            )
-        return self._subject
-
-
-def _settled(place: _Place, asked: Asked, subject: _Lazy, budget: Budget) -> Ruling:
-    """Return what the rules say that no pod matters to, from memory where the claim is the same."""
-    if not place.settled:
-        return ruling.NOTHING
+def _settled(  # noqa: PLR0913, PLR0917 - what an answer depends on
+    place: _Place, asked: Asked, label: str, arrival: Arrival, snapshot: Snapshot, budget: Budget
+) -> tuple[Subject, Ruling]:
+    """Return a claim for the rules, and what those say that no pod matters to; from memory where it is the same."""
     key = f"{type(asked).__name__} {asked.meta.key}"
     known = place.said.get(key)
     if known is not None and known[0] is asked:
-        return known[1]
-    said = ruling.judge(place.settled, [subject.get()], budget=budget)
+        return known[1], known[2]
+    subject = Subject(
+        documents.of_claim(asked) if isinstance(asked, Claim) else documents.of_template(asked),
+        namespace=subjects.namespace(arrival.namespace, snapshot.namespaces.get(arrival.namespace)),
+        queue=arrival.queue,
+        label=label,
+    )
+    said = ruling.judge(place.settled, [subject], budget=budget)
     # What ran out of its budget may fare better on another day.
     if budget.cost > 0 and budget.steps > 0:
         if len(place.said) >= MOST:
             place.said.clear()
-        place.said[key] = asked, said
-    return said
+        place.said[key] = asked, subject, said
+    return subject, said
 
 
 def _asked(arrival: Arrival, snapshot: Snapshot) -> Iterator[tuple[str, Asked]]:
@@ -127,5 +117,6 @@ def _asked(arrival: Arrival, snapshot: Snapshot) -> Iterator[tuple[str, Asked]]:
             yield f"ResourceClaim {name}", found
 
 
-def _with_rules(books: Iterator[Rulebook]) -> tuple[Rulebook, ...]:
+def _part(chosen: Chosen, wanted: Callable[[Compiled], bool]) -> tuple[Rulebook, ...]:
+    books = (book.only(wanted) for book in chosen.rules)
     return tuple(book for book in books if book.rules)

@@ -99,6 +99,19 @@ def test_controllers_of_kubernetes_are_not_the_user(username: str) -> None:
     assert judged(known, snapshot(template()), ONE, user=User(username="bob")).findings
 
 
+def test_a_rule_whose_message_alone_reads_the_user_is_asked_of_every_pod() -> None:
+    rule = {"cel": "false", "message": "no", "messageExpression": "'no, ' + user.username"}
+    policy = policies.decode({"metadata": {"name": "house"}, "spec": {"rules": [rule]}})
+    known = Policies.of({policy.name: policy}, NAMESPACES)
+
+    words = [
+        judged(known, snapshot(template()), ONE, user=User(username=name)).findings[0].message
+        for name in ("bob", CONTROLLERS[0])
+    ]
+
+    assert words == ["no, bob", "no"]
+
+
 def test_labels_of_the_claims_that_a_template_makes_are_read() -> None:
     known = of("claim.metadata.labels.team == 'vision' && claim.metadata.namespace == 'vision'")
 
