@@ -33,11 +33,19 @@ class ClusterBuilder:
         ]
         self._minutes = 0
 
-    def node(self, name: str, *, gpus: int = 0, cpu: str = "64", model: str = "a100") -> Self:
+    def node(
+        self,
+        name: str,
+        *,
+        gpus: int = 0,
+        cpu: str = "64",
+        model: str = "a100",
+        labels: dict[str, str] | None = None,
+    ) -> Self:
         self._nodes.append(
             nodes.decode(
                 {
-                    "metadata": {"name": name, "labels": {names.HOSTNAME: name}},
+                    "metadata": {"name": name, "labels": {names.HOSTNAME: name, **(labels or {})}},
                     "status": {"allocatable": {"cpu": cpu, "memory": "256Gi", "pods": "110"}},
                 }
             )

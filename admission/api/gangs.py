@@ -51,6 +51,25 @@ Charge = Mapping[MeterName, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyWish:
+    """Where a gang's author wants its pods: on nodes that have one value of a label.
+
+    required: whether it does not start otherwise; else such a place is only tried first.
+    """
+
+    label: str
+    required: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyReport:
+    """What became of that. domains: the values that the label has on the nodes of the pods that have one, in order."""
+
+    wish: TopologyWish
+    domains: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
     """A Gang object as it is in the cluster: what its author wrote, and what is remembered between leaders.
 
@@ -65,6 +84,7 @@ class Gang:
     priority: int = 0
     runtime: timedelta | None = None
     placement: PlacementMode | None = None
+    topology: TopologyWish | None = None
     workload: Owner | None = None
     phase: Phase = Phase.PENDING
     placed: str = ""
@@ -100,6 +120,8 @@ class GangReport:
     charges: Charge = field(default_factory=dict)
     placement: str = ""
     placement_reason: str = ""
+    topology: TopologyReport | None = None
+    """None where its pods may go anywhere."""
     evictions: int = 0
     queued_since: datetime | None = None
     next_try: datetime | None = None
@@ -122,6 +144,7 @@ def decode(obj: Json) -> Gang:
         priority=spec.integer("priority"),
         runtime=spec.parsed("runtime", durations.parse, None) or None,
         placement=_placement(spec),
+        topology=decode_topology(spec) if "topology" in spec else None,
         workload=_workload(spec.child("workload")) if "workload" in spec else None,
         phase=Phase(phase) if phase in set(Phase) else Phase.PENDING,
         placed=status.text("placement"),
@@ -132,6 +155,17 @@ def decode(obj: Json) -> Gang:
     )
     reader.finish("Gang", result.meta.key)
     return result
+
+
+def decode_topology(reader: Reader) -> TopologyWish | None:
+    """Read the field `topology` of a Gang's spec or status."""
+    wanted = reader.child("topology")
+    said = [(word, wanted.text(word)) for word in ("required", "preferred") if wanted.text(word)]
+    if len(said) != 1:
+        reader.flaw("topology", "needs exactly one of required and preferred")
+        return None
+    ((word, label),) = said
+    return TopologyWish(label=label, required=word == "required")
 
 
 def _placement(spec: Reader) -> PlacementMode | None:

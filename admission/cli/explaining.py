@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from admission.api import durations, names, pods
-from admission.api.gangs import GangReport, Phase
+from admission.api.gangs import GangReport, Phase, TopologyReport
 from admission.api.meta import Owner
 from admission.api.pods import Pod
 from admission.api.reasons import Denial, Detail
@@ -64,6 +64,8 @@ def why(
 def show(gang: GangReport, *, now: datetime) -> None:
     """Write what is known of one gang."""
     rendering.say(_headline(gang, now))
+    if gang.topology is not None:
+        rendering.say(_together(gang.topology))
     if gang.hold is not None:
         rendering.say(f"{gang.hold.reason}: {gang.hold.message}.")
         rendering.table("The numbers behind it", ("what", "value"), _numbers(gang.hold.details))
@@ -113,6 +115,12 @@ def _headline(gang: GangReport, now: datetime) -> str:
     place = f", place {gang.position}" if gang.position else ""
     since = f", for {durations.render(now - gang.queued_since)} now" if gang.queued_since else ""
     return f"Gang {gang.key} ({pods_}) waits in queue {gang.queue}{place}{since}."
+
+
+def _together(topology: TopologyReport) -> str:
+    asks = "Its pods have to be" if topology.wish.required else "Its pods would rather be"
+    where = f"; they are in {', '.join(topology.domains)}" if topology.domains else ""
+    return f"{asks} in one domain of {topology.wish.label}{where}."
 
 
 def _advice(gang: GangReport) -> str:

@@ -79,6 +79,7 @@ def as_json(report: GangReport) -> dict[str, Any]:
         "details": dict(hold.details) if hold else {},
         "placement": report.placement or None,
         "placementReason": report.placement_reason,
+        "topology": rendering.topology(report.topology),
         "plan": rendering.plan(report.plan),
         "charges": rendering.amounts(report.charges),
         "evictions": report.evictions,

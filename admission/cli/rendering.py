@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from admission.api import quantities
-from admission.api.gangs import Charge, PlannedPod
+from admission.api.gangs import Charge, PlannedPod, TopologyReport
 from admission.api.reports import BudgetUse, MeterUse, QueueReport
 from admission.quota import budgets
 
@@ -128,6 +128,13 @@ def plan(pods: Iterable[PlannedPod]) -> list[dict[str, Any]]:
         }
         for pod in pods
     ]
+
+
+def topology(report: TopologyReport | None) -> dict[str, Any] | None:
+    """Return where a gang is together for JSON; None where its pods may go anywhere."""
+    if report is None:
+        return None
+    return {"label": report.wish.label, "required": report.wish.required, "domains": list(report.domains)}
 
 
 def plan_rows(pods: Iterable[PlannedPod]) -> list[tuple[str, str, str]]:

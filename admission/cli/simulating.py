@@ -169,6 +169,7 @@ def _gang(gang: GangOutcome) -> dict[str, Any]:
         "message": gang.message,
         "details": dict(gang.details),
         "placement": gang.placement or None,
+        "topology": rendering.topology(gang.topology),
         "order": gang.order,
         "plan": rendering.plan(gang.plan),
         "charges": rendering.amounts(gang.charges),

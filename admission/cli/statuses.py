@@ -9,7 +9,7 @@ from typing import TypeVar
 from admission.api import gangs, meta, quantities
 from admission.api.devices import DeviceId
 from admission.api.entries import RequestDevice
-from admission.api.gangs import GangReport, Phase, PlannedClaim, PlannedPod
+from admission.api.gangs import GangReport, Phase, PlannedClaim, PlannedPod, TopologyReport
 from admission.api.meta import Condition, ConditionStatus
 from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.api.reading import Json, Reader
@@ -40,12 +40,18 @@ def gang(obj: Json) -> GangReport:
         charges={MeterName(meter): _amount(status.child("charges"), meter) for meter in status.pairs("charges")},
         placement=status.text("placement"),
         placement_reason=status.text("placementReason"),
+        topology=_topology(status) if "topology" in status else None,
         evictions=known.evictions,
         queued_since=known.queued_since,
         next_try=known.next_try,
     )
     reader.finish("Gang", known.meta.key)
     return report
+
+
+def _topology(status: Reader) -> TopologyReport | None:
+    wish = gangs.decode_topology(status)
+    return TopologyReport(wish=wish, domains=status.child("topology").texts("domains")) if wish is not None else None
 
 
 def queue(obj: Json) -> QueueReport:

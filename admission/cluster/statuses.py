@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from admission.api import names, quantities
-from admission.api.gangs import GangReport, Phase, PlannedClaim, PlannedPod
+from admission.api.gangs import GangReport, Phase, PlannedClaim, PlannedPod, TopologyReport, TopologyWish
 from admission.api.meta import Condition, ConditionStatus, Owner
 from admission.api.queues import Scope
 from admission.api.reading import Json
@@ -32,6 +32,8 @@ def gang(report: GangReport) -> dict[str, Any]:
         "labels": {names.MANAGED_BY: names.FIELD_MANAGER, names.QUEUE: report.queue},
     }
     spec: dict[str, Any] = {"queue": report.queue, "size": report.size, "priority": report.priority}
+    if report.topology is not None:
+        spec["topology"] = _wish(report.topology.wish)
     if report.workload is not None:
         # No controller and no blocking: Muster must never keep a workload from being deleted.
         meta["ownerReferences"] = [_owner(report.workload) | {"controller": False, "blockOwnerDeletion": False}]
@@ -51,11 +53,20 @@ def gang_status(report: GangReport, before: Json, *, now: datetime) -> dict[str,
         "charges": {meter: quantities.render(amount) for meter, amount in sorted(report.charges.items())} or None,
         "placement": report.placement if report.placement in _USED_PLACEMENTS else None,
         "placementReason": cut(report.placement_reason, LONGEST_REASON) or None,
+        "topology": _topology(report.topology) if report.topology is not None else None,
         "evictions": report.evictions,
         "queuedSince": time(report.queued_since),
         "nextTry": time(report.next_try),
     }
     return _given(status)
+
+
+def _wish(wish: TopologyWish) -> dict[str, Any]:
+    return {"required" if wish.required else "preferred": wish.label}
+
+
+def _topology(report: TopologyReport) -> dict[str, Any]:
+    return _given({**_wish(report.wish), "domains": list(report.domains) or None})
 
 
 def queue_status(report: QueueReport, before: Json, *, now: datetime) -> dict[str, Any]:

@@ -230,6 +230,8 @@ class Cluster:
             queue=report.queue,
             size=known.size if known is not None and known.written_by_user else report.size,
             min_count=known.min_count if known else None,
+            placement=known.placement if known else None,
+            topology=known.topology if known else None,
             priority=report.priority,
             workload=report.workload,
             phase=report.phase,

@@ -33,6 +33,9 @@ async def admitted(reports: Reports, group: Group, grant: Grant) -> None:
         goes = f"this pod goes to node {where}" if where else "kube-scheduler chooses this pod's node"
         message = f"gang {group.key} was admitted from queue {group.queue}; {goes}"
         await reports.notify(_about(pod, EventType.NORMAL, "Admitted", message))
+    if grant.plan.apart:
+        message = f"gang {group.key} was admitted, and its pods need not be in one domain: {grant.plan.apart}"
+        await reports.notify(_about(group.waiting[0], EventType.NORMAL, "NotTogether", message))
     for warning in grant.warnings:
         message = f"gang {group.key} was admitted nevertheless: {warning}"
         await reports.notify(_about(group.waiting[0], EventType.WARNING, HoldReason.BUDGET_EXHAUSTED, message))

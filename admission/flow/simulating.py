@@ -11,7 +11,7 @@ from datetime import timedelta
 from enum import StrEnum
 
 from admission.api import meta, taint_rules
-from admission.api.gangs import Charge, GangReport, PlannedPod
+from admission.api.gangs import Charge, GangReport, PlannedPod, TopologyReport
 from admission.api.names import GangUid, QueueName
 from admission.api.reasons import Denial, Detail, Hold
 from admission.api.reports import ConditionReport, QueueReport
@@ -48,6 +48,7 @@ class GangOutcome:
     message: str = ""
     details: Mapping[str, Detail] = field(default_factory=dict)
     placement: str = ""
+    topology: TopologyReport | None = None
     order: int | None = None
     plan: tuple[PlannedPod, ...] = ()
     charges: Charge = field(default_factory=dict)
@@ -172,6 +173,7 @@ class _Run:
             message=known.spoken(hold.message) if hold else message,
             details={name: known.spoken_detail(value) for name, value in hold.details.items()} if hold else {},
             placement=report.placement,
+            topology=report.topology,
             order=order,
             plan=report.plan,
             charges=report.charges,

@@ -18,7 +18,7 @@ from admission.api.queues import PlacementMode
 from admission.api.reasons import Detail, Hold
 from admission.dra import demands as demands_
 from admission.dra import holdings
-from admission.dra.plans import Plan, PodDemand
+from admission.dra.plans import Plan, PodDemand, Topology
 from admission.dra.worlds import World
 
 POD, CLAIM = "\ue000", "\ue001"
@@ -99,12 +99,16 @@ class Alike:
         return value
 
 
-def of(demands: Sequence[PodDemand], wanted: PlacementMode, world: World) -> Alike | None:
+def of(
+    demands: Sequence[PodDemand], wanted: PlacementMode, world: World, topology: Topology | None = None
+) -> Alike | None:
     """Return the question of a gang; None where it is about very objects.
 
-    So it is where a claim is allocated, planned or used already, or has no UID, and where a pod asks for extended
-    resources.
+    So it is where a claim is allocated, planned or used already, or has no UID, where a pod asks for extended
+    resources, and where the gang has to be where others of it are already.
     """
+    if topology is not None and topology.beside:
+        return None
     claims = {claim.meta.uid: claim for one in demands for claim in one.claims}
     if any(one.extended or holdings.by_plugins(one.pod.requests) for one in demands):
         return None
@@ -118,7 +122,7 @@ def of(demands: Sequence[PodDemand], wanted: PlacementMode, world: World) -> Ali
     asked = tuple(specs.setdefault(text, len(specs)) for text in texts)
     pods = tuple((_asked(one.pod), tuple(numbers[claim.meta.uid] for claim in one.claims)) for one in ordered)
     namespaces = tuple(sorted({one.pod.meta.namespace for one in demands}))
-    return Alike(key=(wanted, namespaces, asked, tuple(specs), pods), pods=ordered, claims=named)
+    return Alike(key=(wanted, topology, namespaces, asked, tuple(specs), pods), pods=ordered, claims=named)
 
 
 def _is_fresh(claim: Claim, world: World) -> bool:

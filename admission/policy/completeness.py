@@ -6,7 +6,7 @@ Nobody knows of a gang that it will never be complete: it waits, and is told for
 from admission.api import names
 from admission.api.reasons import Denial, DenyReason, Hold, HoldReason
 from admission.api.snapshot import Snapshot
-from admission.policy import recognition
+from admission.policy import recognition, topologies
 from admission.policy.recognition import LARGEST_SIZE, UNKNOWN_SIZE, Group
 
 
@@ -27,11 +27,15 @@ def hold(group: Group, snapshot: Snapshot) -> Hold | None:
 
 
 def denial(group: Group) -> Denial | None:
-    """Refuse a gang whose pods name different queues, or say different sizes where nobody has written a Gang."""
+    """Refuse a gang whose pods name different queues, say different sizes, or ask to be together in different ways."""
     queues = sorted({pod.queue for pod in group.pods})
     if len(queues) > 1:
         message = f"its pods name the queues {', '.join(queues)}; give all of them the same label {names.QUEUE}"
         return Denial(DenyReason.POLICY_VIOLATION, message, {"queues": queues})
+    return _sizes(group) or topologies.denial(group)
+
+
+def _sizes(group: Group) -> Denial | None:
     if group.record is not None and group.record.written_by_user:
         return None
     for pod in group.pods:

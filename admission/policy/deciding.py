@@ -16,11 +16,11 @@ from admission.api.reasons import Denial, DenyReason, Hold, HoldReason
 from admission.api.snapshot import Snapshot
 from admission.dra import worlds
 from admission.dra.metering import Meters
-from admission.dra.plans import Plan, PodDemand
+from admission.dra.plans import Plan, PodDemand, Topology
 from admission.dra.releases import Profile
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
-from admission.policy import alikes, backoffs, claiming, completeness, paying, placements, wanting
+from admission.policy import alikes, backoffs, claiming, completeness, paying, placements, topologies, wanting
 from admission.policy import defects as defects_
 from admission.policy.alikes import Alike
 from admission.policy.backoffs import Backoff
@@ -281,7 +281,7 @@ def gang_is_complete(inputs: Inputs) -> Hold | None:
 
 
 def pods_agree(inputs: Inputs) -> Denial | None:
-    """Refuse a gang whose pods name different queues, or say different sizes: one queue pays for all of it."""
+    """Refuse a gang whose pods name different queues, sizes or topologies: one queue pays for all of it."""
     return completeness.denial(inputs.group)
 
 
@@ -401,16 +401,17 @@ CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
 def _planned(inputs: Inputs) -> Finding:
     rules, group = inputs.rules, inputs.group
     wanted = placements.asked(group.record, inputs.queue)
-    alike = alikes.of(inputs.demands, wanted, inputs.world)
+    topology = topologies.question(group)
+    alike = alikes.of(inputs.demands, wanted, inputs.world, topology)
     proof = rules.recall.proof(alike.key, inputs.world, rules.selectors) if alike is not None else None
     if alike is not None and proof is not None:
         return Finding(group=group, outcome=alike.hold(proof.hold), by=PROOF, alike=alike, proof=proof)
-    question = (inputs.demands, wanted)
+    question = (inputs.demands, wanted, topology)
     known = rules.recall.of(group.uid, question)
     if known is not None:
         return Finding(group=group, outcome=known)
     unpaid: dict[str, BudgetShortage] = {}
-    answer = _proposed(inputs, wanted, alike, unpaid)
+    answer = _proposed(inputs, wanted, topology, alike, unpaid)
     if alike is not None and isinstance(answer, Proved):
         proof = Proof(hold=answer, pods=alike.question, world=inputs.world)
         rules.recall.prove(alike.key, proof)
@@ -424,7 +425,11 @@ def _planned(inputs: Inputs) -> Finding:
 
 
 def _proposed(
-    inputs: Inputs, wanted: PlacementMode, alike: Alike | None, unpaid: dict[str, BudgetShortage]
+    inputs: Inputs,
+    wanted: PlacementMode,
+    topology: Topology | None,
+    alike: Alike | None,
+    unpaid: dict[str, BudgetShortage],
 ) -> Grant | Hold:
     """Ask the planner, in general names where that will do; a hold is then told in these.
 
@@ -440,7 +445,7 @@ def _proposed(
 
     planner = Planner(selectors=rules.selectors, steps=rules.steps, meters=rules.meters, protection=rules.protection)
     asked = alike.question if alike is not None else inputs.demands
-    answer = planner.propose(asked, inputs.world, wanted, shortage)
+    answer = planner.propose(asked, inputs.world, wanted, shortage, topology)
     if isinstance(answer, Hold):
         over_budget = unpaid.get(answer.message) if answer.reason is HoldReason.QUOTA_EXCEEDED else None
         return answer if over_budget is None else paying.hold(over_budget)

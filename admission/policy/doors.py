@@ -27,13 +27,14 @@ from admission.api.queues import Queue, UnmeteredClasses
 from admission.api.reasons import Denial, DenyReason
 from admission.api.reviews import ALLOWED, Verdict
 from admission.api.snapshot import Snapshot
+from admission.api.validation import formats
 from admission.dra import extended, holdings
-from admission.policy import entering
+from admission.policy import entering, topologies
 from admission.policy.arrivals import Arrival, JobArrival
 from admission.policy.entering import Defaults
 from admission.policy.recognition import LARGEST_SIZE
 
-GANG_KEYS = (names.GANG, names.GANG_SIZE, names.GANG_MIN)
+GANG_KEYS = (names.GANG, names.GANG_SIZE, names.GANG_MIN, *topologies.KEYS)
 
 OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 """A DNS-1123 subdomain (`apimachinery/pkg/util/validation`, IsDNS1123Subdomain)."""
@@ -293,6 +294,21 @@ def _sizes_are_numbers(inputs: Inputs) -> Denial | None:
     return None
 
 
+def _topology_is_a_label(inputs: Inputs) -> Denial | None:
+    said: dict[str, str] = {}
+    for key in topologies.KEYS:
+        for where, text in inputs.arrival.settings(key).items():
+            wrong = formats.key(text)
+            if wrong is not None:
+                return _malformed(key, f"{where} {key}: {wrong}; write the key of a label of nodes")
+            if said.setdefault(key, text) != text:
+                return _malformed(key, f"{key} is {said[key]} as a label and {text} as an annotation; keep one")
+    if len(said) > 1:
+        both = " and ".join(f"{key} {text}" for key, text in said.items())
+        return _malformed(names.TOPOLOGY, f"the pod asks for {both}; keep one of the two")
+    return None
+
+
 def _runtime_is_a_duration(inputs: Inputs) -> Denial | None:
     for where, text in inputs.arrival.settings(names.RUNTIME).items():
         flaw = _flaw_of_duration(text)
@@ -369,6 +385,7 @@ CHECKS: tuple[Check, ...] = (
     _maker_is_named,
     _gang_is_a_name,
     _sizes_are_numbers,
+    _topology_is_a_label,
     _runtime_is_a_duration,
     _claims_are_small_enough,
     _classes_are_metered,

@@ -6,16 +6,16 @@ that kube-scheduler would have to carry out is made anew as kube-scheduler would
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from admission.api.queues import PlacementMode
 from admission.api.reasons import Hold, HoldReason
 from admission.dra import metering, planning, plans
 from admission.dra.metering import Meters
-from admission.dra.plans import Affordable, Choice, NoPlan, Plan, PodDemand
+from admission.dra.plans import Affordable, Choice, NoPlan, Plan, PodDemand, Topology
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
-from admission.policy import counting, placements
+from admission.policy import counting, placements, topologies
 from admission.policy.placements import Chosen
 from admission.policy.protection import NOTHING, Protections
 
@@ -54,22 +54,34 @@ class Planner:
     protection: Protections = field(default=NOTHING)
 
     def propose(
-        self, demands: Sequence[PodDemand], world: World, wanted: PlacementMode, affordable: Affordable
+        self,
+        demands: Sequence[PodDemand],
+        world: World,
+        wanted: PlacementMode,
+        affordable: Affordable,
+        topology: Topology | None = None,
     ) -> Proposal | Hold:
-        """Return how a gang may start now, or why it may not. wanted: the placement that was asked for."""
+        """Return how a gang may start now, or why it may not.
+
+        wanted: the placement that was asked for. topology: where its pods shall be together.
+        """
         if wanted is PlacementMode.COUNT:
-            return self._counted(demands, world, affordable)
+            if topology is not None and topology.required:
+                return topologies.uncounted(topology)
+            return self._counted(demands, world, affordable, topology)
         if placements.may_allocate(wanted, self.protection):
-            found = self._planned(demands, world, wanted, affordable, Choice.FREE)
+            found = self._planned(demands, world, wanted, affordable, Choice.FREE, topology)
             # What is not to be had by any choice is not to be had by kube-scheduler's.
             if isinstance(found, Hold) or found.chosen.mode is PlacementMode.ALLOCATE:
                 return found
-            held = self._planned(demands, world, wanted, affordable, Choice.FIRST_FIT)
+            held = self._planned(demands, world, wanted, affordable, Choice.FIRST_FIT, topology)
             # There is a plan, and another one might do.
             return Hold(held.reason, held.message, held.details) if isinstance(held, Proved) else held
-        return self._planned(demands, world, wanted, affordable, Choice.FIRST_FIT)
+        return self._planned(demands, world, wanted, affordable, Choice.FIRST_FIT, topology)
 
-    def _counted(self, demands: Sequence[PodDemand], world: World, affordable: Affordable) -> Proposal | Hold:
+    def _counted(
+        self, demands: Sequence[PodDemand], world: World, affordable: Affordable, topology: Topology | None
+    ) -> Proposal | Hold:
         plan = counting.plan(demands, world, self.meters)
         if isinstance(plan, Hold):
             return plan
@@ -79,16 +91,18 @@ class Planner:
         barred = counting.barred(demands, world, self.protection, self.selectors)
         if barred is not None:
             return barred
+        plan = replace(plan, apart=topologies.UNCOUNTED if topology is not None else "")
         chosen = placements.mode(PlacementMode.COUNT, plan.holdings, self.protection)
         return chosen if isinstance(chosen, Hold) else Proposal(plan=plan, chosen=chosen)
 
-    def _planned(
+    def _planned(  # noqa: PLR0913, PLR0917 - the same
         self,
         demands: Sequence[PodDemand],
         world: World,
         wanted: PlacementMode,
         affordable: Affordable,
         choice: Choice,
+        topology: Topology | None,
     ) -> Proposal | Hold:
         answer = planning.plan(
             demands,
@@ -98,6 +112,7 @@ class Planner:
             steps=self.steps,
             affordable=affordable,
             choice=choice,
+            topology=topology,
         )
         if isinstance(answer, NoPlan):
             is_proved = answer.kind is plans.Kind.INFEASIBLE
@@ -109,6 +124,7 @@ class Planner:
                 selectors=self.selectors,
                 steps=self.steps,
                 choice=choice,
+                topology=topology,
             )
             return (Proved if is_proved else Hold)(HOLDS[answer.kind], answer.message, answer.details)
         chosen = placements.mode(wanted, answer.holdings, self.protection)

@@ -17,13 +17,13 @@ from admission.api.queues import PlacementMode, Queue
 from admission.api.reasons import Hold
 from admission.dra import waking, worlds
 from admission.dra.metering import Meters
-from admission.dra.plans import PodDemand
+from admission.dra.plans import PodDemand, Topology
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
 from admission.policy.protection import Protections
 
-Question = tuple[tuple[PodDemand, ...], PlacementMode]
-"""What a gang asks for: its pods' demands, and how it is to be placed."""
+Question = tuple[tuple[PodDemand, ...], PlacementMode, Topology | None]
+"""What a gang asks for: its pods' demands, how it is to be placed, and where together."""
 
 Usage = Mapping[QueueName, Mapping[MeterName, int]]
 

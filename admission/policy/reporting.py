@@ -18,6 +18,7 @@ from admission.api.snapshot import Snapshot
 from admission.dra import appraising
 from admission.dra.appraising import Appraisal
 from admission.dra.metering import Meters
+from admission.policy import topologies
 from admission.policy.backoffs import Backoff
 from admission.policy.claims import reporting as policy_reporting
 from admission.policy.claims.selecting import Policies
@@ -89,6 +90,7 @@ def gang(group: Group, facts: Facts) -> GangReport:
         charges=charge_of(placement),
         placement=placed.mode,
         placement_reason=placed.reason,
+        topology=topologies.report(group, facts.snapshot.nodes),
         evictions=backoff.evictions if backoff else 0,
         queued_since=group.queued_since,
         next_try=backoff.next_try if backoff else None,

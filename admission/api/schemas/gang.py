@@ -71,6 +71,7 @@ def _spec() -> Schema:
                 """Who picks the devices, as in the queue. Absent: as the queue says. Example: Pin.""",
                 *PlacementMode,
             ),
+            "topology": _topology(),
             "workload": _workload(),
         },
         required=("queue", "size"),
@@ -80,6 +81,21 @@ def _spec() -> Schema:
                 "minCount must not be more than size: lower the one or raise the other",
                 fieldPath=".minCount",
             ),
+        ),
+    )
+
+
+def _topology() -> Schema:
+    label = "A label of nodes. Example: topology.kubernetes.io/rack."
+    return fields.record(
+        """Keeps the pods together: on nodes that have one value of a label, as those of a rack, a zone or an NVLink
+        domain. Absent: as the pods say by muster.dev/topology, or anywhere.""",
+        {
+            "required": fields.qualified_name(f"The gang does not start unless one domain takes all of it. {label}"),
+            "preferred": fields.qualified_name(f"One domain if one takes all of it, else anywhere. {label}"),
+        },
+        rules=(
+            fields.rule("has(self.required) != has(self.preferred)", "name the label in one of required and preferred"),
         ),
     )
 
@@ -128,6 +144,19 @@ def _status() -> Schema:
             ),
             "placement": fields.choice("Who picked the devices.", *_USED),
             "placementReason": fields.text("Why this placement was used, in words.", maxLength=1024),
+            "topology": fields.record(
+                "Where its pods are together. Absent where they may go anywhere.",
+                {
+                    "required": fields.text("The label of nodes, where being together is required.", maxLength=317),
+                    "preferred": fields.text("The label of nodes, where it is preferred.", maxLength=317),
+                    "domains": fields.sequence(
+                        """The values of the label where the pods are: one, unless being together was only preferred, or
+                        nodes were labelled anew. Absent while the gang waits.""",
+                        fields.text("A value of the label.", maxLength=63),
+                        most=LARGEST,
+                    ),
+                },
+            ),
             "evictions": fields.integer("How often the gang was admitted and taken back.", minimum=0),
             "startEstimate": fields.time(
                 "When the gang may start, reckoned from the runtimes of what is ahead of it. Absent: unknown."

@@ -105,6 +105,25 @@ def test_a_gang_that_waits_is_shown_with_its_numbers_and_what_would_help(capsys:
     assert "What would have to change: 5 more gpus have to become free" in text
 
 
+@pytest.mark.parametrize(
+    ("topology", "sentence"),
+    [
+        ({"required": "rack", "domains": ["r1"]}, "Its pods have to be in one domain of rack; they are in r1."),
+        ({"required": "rack"}, "Its pods have to be in one domain of rack."),
+        (
+            {"preferred": "rack", "domains": ["r1", "r2"]},
+            "Its pods would rather be in one domain of rack; they are in r1, r2.",
+        ),
+    ],
+)
+def test_a_gang_that_stays_together_is_shown_with_its_domain(
+    topology: Json, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    explaining.show(statuses.gang(RUNNING | {"status": {"phase": "Running", "topology": topology}}), now=NOW)
+
+    assert sentence in capsys.readouterr().out.splitlines()
+
+
 def test_a_gang_that_runs_is_shown_with_its_plan_and_charge(capsys: pytest.CaptureFixture[str]) -> None:
     explaining.show(statuses.gang(RUNNING), now=NOW)
     text = capsys.readouterr().out

@@ -15,6 +15,8 @@ FIXED = {
     "queue, given to a pod that had none": ({}, {names.QUEUE: "team-a"}),
     "gang": ({names.QUEUE: "q", names.GANG: "one"}, {names.QUEUE: "q", names.GANG: "two"}),
     "size": ({names.QUEUE: "q"}, {names.QUEUE: "q", names.GANG_SIZE: "2"}),
+    "topology": ({names.QUEUE: "q", names.TOPOLOGY: "rack"}, {names.QUEUE: "q", names.TOPOLOGY: "zone"}),
+    "preferred topology": ({names.QUEUE: "q", names.TOPOLOGY_PREFERRED: "rack"}, {names.QUEUE: "q"}),
     "least size": ({names.QUEUE: "q", names.GANG_MIN: "2"}, {names.QUEUE: "q", names.GANG_MIN: "1"}),
 }
 

@@ -163,6 +163,30 @@ DENIED: dict[str, tuple[World, dict[str, Any], DenyReason, tuple[str, ...]]] = {
         DenyReason.MALFORMED_REQUEST,
         ("4 as a label and 8 as an annotation",),
     ),
+    "a topology is the key of a label": (
+        a_world(),
+        held(annotations=asking.gangs(topology="one rack")),
+        DenyReason.MALFORMED_REQUEST,
+        ("annotation muster.dev/topology: 'one rack' is not a label's key", "label of nodes"),
+    ),
+    "so is a preferred one": (
+        a_world(),
+        held(labels=asking.gangs(topology_preferred="-rack")),
+        DenyReason.MALFORMED_REQUEST,
+        ("label muster.dev/topology-preferred: '-rack' is not a label's key",),
+    ),
+    "label and annotation name the same topology": (
+        a_world(),
+        held(labels=asking.gangs(topology="rack"), annotations=asking.gangs(topology="example.com/rack")),
+        DenyReason.MALFORMED_REQUEST,
+        ("muster.dev/topology is rack as a label and example.com/rack as an annotation",),
+    ),
+    "a topology is required or preferred": (
+        a_world(),
+        held(annotations=asking.gangs(topology="example.com/zone", topology_preferred="example.com/rack")),
+        DenyReason.MALFORMED_REQUEST,
+        ("muster.dev/topology example.com/zone and muster.dev/topology-preferred example.com/rack; keep one",),
+    ),
     "a runtime is a duration": (
         a_world(),
         held(annotations=asking.gangs(runtime="soon")),

@@ -1,0 +1,237 @@
+"""Gangs that stay together, over cycles of the controller: where they go, what they wait for, and what is told."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from admission.api import gangs, names
+from admission.api.gangs import GangReport, Phase, TopologyReport, TopologyWish
+from admission.api.names import NodeName
+from admission.api.reasons import DenyReason, HoldReason
+from admission.flow import cycle, memory
+from admission.flow.desks import Desk, Ports
+from tests.builders import NOON, ClusterBuilder, a_cluster, pod_of, running
+
+RACK = "example.com/rack"
+KEY = "muster.dev/topology"
+REQUIRED = {names.TOPOLOGY: RACK}
+PREFERRED = {names.TOPOLOGY_PREFERRED: RACK}
+
+
+class Cluster(memory.Cluster):
+    """A cluster whose nodes are labelled anew."""
+
+    def relabel(self, node: str, **labels: str) -> None:
+        name = NodeName(node)
+        known = self._rest.nodes[name]
+        meta = replace(known.meta, labels={**known.meta.labels, RACK: labels["rack"]})
+        self._rest = replace(self._rest, nodes={**self._rest.nodes, name: replace(known, meta=meta)})
+
+    def run(self, pod: str, node: str) -> None:
+        found = pod_of(self.snapshot(), pod)
+        self._pods[found.meta.uid] = running(found, node)
+
+
+def racks(**nodes: tuple[str, int]) -> ClusterBuilder:
+    """Return a cluster with a queue, and nodes by name: their rack and their GPUs."""
+    builder = a_cluster().queue("q", gpus=100)
+    for name, (rack, gpus) in nodes.items():
+        builder.node(name, gpus=gpus, labels={RACK: rack})
+    return builder
+
+
+def a_desk(cluster: memory.Cluster, ledger: memory.Ledger, epoch: int = 1) -> Desk:
+    ports = Ports(view=cluster, pods=cluster, claims=cluster, workloads=cluster, reports=cluster, ledger=ledger)
+    return Desk(ports=ports, actor="test", epoch=epoch)
+
+
+async def decided(builder: ClusterBuilder, *gang: gangs.Gang) -> GangReport:
+    """Run a cycle over a new cluster, and return what is said of the only gang."""
+    snapshot = replace(builder.snapshot(), gangs={one.meta.key: one for one in gang})
+    result = await cycle.run(a_desk(memory.Cluster(snapshot), memory.Ledger()), NOON)
+    (report,) = result.gangs
+    return report
+
+
+def nodes_of(report: GangReport) -> list[str]:
+    return sorted(planned.node for planned in report.plan)
+
+
+async def test_a_gang_starts_in_the_rack_that_takes_all_of_it_and_its_status_says_which() -> None:
+    builder = racks(a=("r1", 1), b=("r1", 2), c=("r2", 2), d=("r2", 2))
+
+    report = await decided(builder.job("j", queue="q", pods=2, gpus=2, annotations=REQUIRED))
+
+    assert nodes_of(report) == ["c", "d"]
+    assert report.topology == TopologyReport(wish=TopologyWish(label=RACK), domains=("r2",))
+
+
+async def test_a_gang_waits_for_its_rack_and_starts_when_a_node_is_labelled_anew() -> None:
+    builder = racks(a=("r1", 2), b=("r2", 2)).job("j", queue="q", pods=2, gpus=2, annotations=REQUIRED)
+    cluster, ledger = Cluster(builder.snapshot()), memory.Ledger()
+    desk = a_desk(cluster, ledger)
+
+    (before,) = (await cycle.run(desk, NOON)).gangs
+    (again,) = (await cycle.run(desk, NOON)).gangs
+    cluster.relabel("b", rack="r1")
+    (after,) = (await cycle.run(desk, NOON)).gangs
+
+    assert before.hold is not None
+    assert before.hold.reason is HoldReason.NO_FEASIBLE_PLACEMENT
+    assert before.hold.message.startswith(f"none of 2 domains of {RACK} takes all 2 pods together; r1 comes nearest")
+    assert before.topology == TopologyReport(wish=TopologyWish(label=RACK))
+    assert again.hold == before.hold
+    assert nodes_of(after) == ["a", "b"]
+
+
+async def test_every_label_is_a_topology_also_the_name_of_the_node() -> None:
+    builder = racks(a=("r1", 2), b=("r1", 2), c=("r2", 4))
+
+    report = await decided(
+        builder.job("j", queue="q", pods=2, gpus=2, annotations={names.TOPOLOGY: names.HOSTNAME}),
+    )
+
+    assert nodes_of(report) == ["c", "c"]
+
+
+async def test_who_comes_later_goes_where_the_gang_is_also_under_the_next_leader() -> None:
+    labels = {names.GANG: "g", names.GANG_SIZE: "1"}
+    builder = racks(a=("r1", 1), b=("r2", 1), c=("r2", 8))
+    builder.pod("g-0", gpus=1, labels=labels, annotations=REQUIRED)
+    cluster, ledger = Cluster(builder.snapshot()), memory.Ledger()
+    cluster.run("g-0", "b")
+    more = a_cluster().pod("g-1", gpus=1, labels=labels, annotations=REQUIRED).snapshot()
+    cluster._pods |= more.pods
+    cluster._claims |= more.claims
+
+    (report,) = (await cycle.run(a_desk(cluster, ledger), NOON)).gangs
+    assert {planned.pod: planned.node for planned in report.plan} == {"team/g-1": "b"}
+
+    even_more = a_cluster().pod("g-2", gpus=4, labels=labels, annotations=REQUIRED).snapshot()
+    cluster._pods |= even_more.pods
+    cluster._claims |= even_more.claims
+    (report,) = (await cycle.run(a_desk(cluster, ledger, epoch=2), NOON)).gangs
+
+    assert {planned.pod: planned.node for planned in report.plan} == {"team/g-1": "b", "team/g-2": "c"}
+    assert report.topology == TopologyReport(wish=TopologyWish(label=RACK), domains=("r2",))
+
+
+async def test_who_comes_later_waits_where_the_gangs_rack_is_full() -> None:
+    labels = {names.GANG: "g", names.GANG_SIZE: "1"}
+    builder = racks(a=("r1", 1), b=("r2", 1)).pod("g-0", gpus=0, labels=labels, annotations=REQUIRED)
+    builder.pod("g-1", gpus=2, labels=labels, annotations=REQUIRED)
+    cluster = Cluster(builder.snapshot())
+    cluster.run("g-0", "b")
+
+    (report,) = (await cycle.run(a_desk(cluster, memory.Ledger()), NOON)).gangs
+
+    assert report.hold is not None
+    assert report.hold.message.startswith(
+        f"{RACK} r2, where other pods of the gang are already, does not take one more pod: pod g-1 needs 2 devices"
+    )
+
+
+async def test_a_gang_that_would_rather_be_together_starts_apart_and_says_why() -> None:
+    builder = racks(a=("r1", 2), b=("r2", 2)).job("j", queue="q", pods=2, gpus=2, annotations=PREFERRED)
+    cluster = memory.Cluster(builder.snapshot())
+
+    (report,) = (await cycle.run(a_desk(cluster, memory.Ledger()), NOON)).gangs
+
+    assert nodes_of(report) == ["a", "b"]
+    assert report.topology == TopologyReport(wish=TopologyWish(label=RACK, required=False), domains=("r1", "r2"))
+    (notice,) = [notice for notice in cluster.notices if notice.reason == "NotTogether"]
+    assert f"its pods need not be in one domain: none of 2 domains of {RACK} takes all 2 pods" in notice.message
+
+
+async def test_count_cannot_keep_a_gang_together_and_says_so() -> None:
+    required = racks(a=("r1", 2)).queue("counted", gpus=9, placement="Count")
+    preferred = racks(a=("r1", 2)).queue("counted", gpus=9, placement="Count")
+    cluster = memory.Cluster(preferred.job("j", queue="counted", annotations=PREFERRED).snapshot())
+
+    held = await decided(required.job("j", queue="counted", annotations=REQUIRED))
+    (let_in,) = (await cycle.run(a_desk(cluster, memory.Ledger()), NOON)).gangs
+
+    assert held.hold is not None
+    assert held.hold.reason is HoldReason.NOT_SIMULATED
+    assert (
+        f"look at domains of {RACK}; ask for placement Auto or Pin, or for {names.TOPOLOGY_PREFERRED}"
+        in held.hold.message
+    )
+    assert let_in.phase is not Phase.PENDING
+    (notice,) = [notice for notice in cluster.notices if notice.reason == "NotTogether"]
+    assert notice.message.endswith("placement Count leaves the nodes to kube-scheduler, which does not look at domains")
+
+
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [
+        ("example.com/row", "no node has the label example.com/row; label the nodes, or name a label that they have"),
+        ("no key", "no node has the label no key; label the nodes, or name a label that they have"),
+    ],
+)
+async def test_a_label_that_no_node_has_is_named(label: str, message: str) -> None:
+    report = await decided(racks(a=("r1", 2)).job("j", queue="q", annotations={names.TOPOLOGY: label}))
+
+    assert report.hold is not None
+    assert (report.hold.reason, report.hold.message) == (HoldReason.NO_FEASIBLE_PLACEMENT, message)
+
+
+def written(**topology: str) -> gangs.Gang:
+    spec: dict[str, Any] = {"queue": "q", "size": 2, "topology": topology}
+    return gangs.decode({"metadata": {"name": "g", "namespace": "team", "uid": "g"}, "spec": spec})
+
+
+def named(*annotations: dict[str, str]) -> ClusterBuilder:
+    builder = racks(a=("r1", 2), b=("r2", 2))
+    for at, own in enumerate(annotations):
+        builder.pod(f"g-{at}", gpus=1, labels={names.GANG: "g", names.GANG_SIZE: "2"}, annotations=own)
+    return builder
+
+
+async def test_a_gang_that_a_user_wrote_says_it_for_all_of_its_pods() -> None:
+    report = await decided(named({}, {}), written(required=RACK))
+
+    assert len({planned.node for planned in report.plan}) == 1
+    assert report.topology is not None
+    assert report.topology.wish == TopologyWish(label=RACK)
+
+
+AT_ODDS = {
+    "one says nothing": (
+        [REQUIRED, {}],
+        [],
+        (f"pod g-1 asks for no {KEY}, and pod g-0 for {KEY} {RACK}; give all pods of the gang the same {KEY}, or none"),
+    ),
+    "one would rather": (
+        [PREFERRED, REQUIRED],
+        [],
+        (
+            f"pod g-1 asks for {KEY} {RACK}, and pod g-0 for {KEY}-preferred {RACK}; give all"
+            f" pods of the gang the same {KEY}, or none"
+        ),
+    ),
+    "both keys, from before the webhook was there": (
+        [{**REQUIRED, **PREFERRED}] * 2,
+        [],
+        f"pod g-0 asks for {KEY} {RACK} and {KEY}-preferred {RACK}; keep one of the two",
+    ),
+    "the Gang says another": (
+        [{}, REQUIRED],
+        [written(preferred=RACK)],
+        (
+            f"pod g-1 asks for {KEY} {RACK}, and Gang team/g for {KEY}-preferred {RACK} by"
+            " spec.topology; leave it out of the pods, or write the same"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("annotations", "gang", "message"), AT_ODDS.values(), ids=AT_ODDS)
+async def test_pods_that_ask_for_different_things_are_told_so(
+    annotations: list[dict[str, str]], gang: list[gangs.Gang], message: str
+) -> None:
+    report = await decided(named(*annotations), *gang)
+
+    assert report.hold is not None
+    assert (report.hold.reason, report.hold.message) == (DenyReason.POLICY_VIOLATION, message)
