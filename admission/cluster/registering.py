@@ -9,13 +9,14 @@ import asyncio
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
 
 from admission.api import names
+from admission.api.policies import ClaimPolicy
 from admission.api.reading import Json
 from admission.api.selectors import LabelSelector, Requirement
 from admission.cluster import kinds, pauses
@@ -69,7 +70,7 @@ class Registration:
     """What is registered. selectors: the namespaces of each queue; namespace: Muster's own.
 
     controller: the name that the API server knows Muster by, whose changes it need not be asked about.
-    policies: the namespaces of each ClaimPolicy that has defaults or rules.
+    policies: the namespaces of each ClaimPolicy that has defaults or rules; of_pods: of those whose rules read the pod.
     """
 
     client: Client
@@ -77,6 +78,7 @@ class Registration:
     namespace: str
     controller: str
     policies: tuple[LabelSelector, ...] = ()
+    of_pods: tuple[LabelSelector, ...] = ()
 
 
 async def register(connection: Connection, registration: Registration) -> None:
@@ -105,7 +107,8 @@ async def keep(connection: Connection, store: Store, client: Client, *, namespac
                 selectors=_selectors(store, written),
                 namespace=namespace,
                 controller=controller,
-                policies=_policies(store, written),
+                policies=_policies(store, _says_something, written.policies if written else ()),
+                of_pods=_policies(store, _reads_pods, written.of_pods if written else ()),
             )
             if stale or wanted != written:
                 try:
@@ -140,13 +143,25 @@ def _selectors(store: Store, written: Registration | None) -> tuple[LabelSelecto
     return _distinct(selectors)
 
 
-def _policies(store: Store, written: Registration | None) -> tuple[LabelSelector, ...]:
-    """Return the distinct namespace selectors of the policies that have something to say of claims."""
+def _policies(
+    store: Store, wanted: Callable[[ClaimPolicy], bool], written: Iterable[LabelSelector]
+) -> tuple[LabelSelector, ...]:
+    """Return the distinct namespace selectors of some policies. written: those of before."""
     snapshot = store.snapshot()
-    selectors = [policy.namespaces for policy in snapshot.policies.values() if policy.defaults or policy.rules]
-    if written is not None and any(kind == kinds.POLICIES.name for kind, _ in snapshot.malformed):
-        selectors += written.policies
+    selectors = [policy.namespaces for policy in snapshot.policies.values() if wanted(policy)]
+    if any(kind == kinds.POLICIES.name for kind, _ in snapshot.malformed):
+        selectors += written
     return _distinct(selectors)
+
+
+def _says_something(policy: ClaimPolicy) -> bool:
+    return bool(policy.defaults or policy.rules)
+
+
+def _reads_pods(policy: ClaimPolicy) -> bool:
+    """Whether a rule may read the pod, by way of a variable, too. A mere mention costs a question too many, no more."""
+    texts = [*(rule.cel for rule in policy.rules), *(variable.expression for variable in policy.variables)]
+    return bool(policy.rules) and any("pod" in text for text in texts)
 
 
 def _distinct(selectors: Iterable[LabelSelector]) -> tuple[LabelSelector, ...]:
@@ -208,7 +223,23 @@ def validating(registration: Registration) -> dict[str, Any]:
     claims = {"rules": [_claims("CREATE")], "matchConditions": [NOT_ALLOCATED_AT_ONCE]}
     selectors = (*registration.selectors, *registration.policies)
     configuration["webhooks"] += _of_claims(registration, "/validate", selectors, claims)
+    configuration["webhooks"] += _of_pods_with_claims(registration)
     return configuration
+
+
+def _of_pods_with_claims(registration: Registration) -> Iterator[dict[str, Any]]:
+    """Yield what shows new pods that use claims, for rules that read them, where no queue shows all pods anyway."""
+    queued = _distinct(registration.selectors)
+    elsewhere, shown = _elsewhere(queued), set(map(digest, queued))
+    if elsewhere is None:
+        return
+    conditions = [{"name": "with-claims", "expression": WITH_CLAIMS}]
+    entry = {"rules": [_pods("CREATE")], "matchConditions": conditions, "failurePolicy": "Fail"}
+    for selector in _distinct(registration.of_pods):
+        if digest(selector) not in shown:
+            both = LabelSelector(requirements=(*selector.requirements, *elsewhere.requirements))
+            where = _which(f"selected-{digest(selector)}", both, registration.namespace)
+            yield {**_common(registration, "/validate"), **where, **entry}
 
 
 def digest(selector: LabelSelector) -> str:
@@ -379,6 +410,9 @@ running pod is updated many times by many controllers, and none of that is Muste
 NEW_SPEC = "request.operation == 'CREATE' || object.spec != oldObject.spec"
 """CEL: a claim whose spec is written. It may not change, so whoever applies the same manifest again must be given the
 same defaults again; finalizers and owners change often, and are nothing to Muster."""
+
+WITH_CLAIMS = "object.spec.?resourceClaims.orValue([]).size() > 0"
+"""CEL: a pod that uses claims."""
 
 NOT_ALLOCATED_AT_ONCE = {
     "name": "not-of-kube-scheduler",

@@ -39,6 +39,7 @@ def policy(control_plane: ControlPlane, muster: Muster, namespace: Namespace) ->
         "rules": [
             {"cel": "request.exactly.count <= 8", "message": "ask for at most 8 GPUs per claim"},
             {"cel": "request.exactly.count <= 6", "message": "more than 6 wait for long", "action": "Warn"},
+            {"cel": "pod.metadata.name != 'greedy'", "message": "nobody likes greedy pods"},
         ],
     }
     client = control_plane.client()
@@ -161,6 +162,15 @@ def test_what_may_not_be_asked_is_refused_with_reason_and_mend(
     assert f"needs at least 7 gpus; queue {team.queue} can never have more than 4" in message
     assert "UnmeteredClass" in refused(asked(device_class="unknown.example.com"))
     control_plane.client().delete(f"{GROUP}/queues/{team.queue}")
+
+
+@pytest.mark.usefixtures("policy")
+def test_a_rule_that_reads_the_pod_is_asked_when_it_uses_a_claim(namespace: Namespace) -> None:
+    namespace.create(workloads.claim("mine", asked()))
+
+    with pytest.raises(ApiError, match="nobody likes greedy pods"):
+        namespace.create(workloads.pod("greedy", claim="mine"))
+    namespace.create(workloads.pod("modest", claim="mine"))
 
 
 @pytest.mark.usefixtures("policy")

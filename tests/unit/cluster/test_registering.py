@@ -203,6 +203,48 @@ def test_claims_are_shown_where_a_queue_or_a_policy_is_and_nowhere_else() -> Non
         assert "not-of-kube-scheduler" in [condition["name"] for condition in webhook["matchConditions"]]
 
 
+def test_pods_with_claims_are_shown_where_a_rule_reads_them_and_no_queue_shows_them_anyway() -> None:
+    registration = replace(a_registration(VISION), policies=(VISION, SPEECH), of_pods=(VISION, SPEECH))
+
+    webhooks = by_name(registering.validating(registration))
+
+    shown = [name for name in webhooks if name.startswith("selected-") and name.endswith(".pods.muster.dev")]
+    assert shown == [f"selected-{registering.digest(SPEECH)}.pods.muster.dev"]
+    (name,) = shown
+    assert webhooks[name]["failurePolicy"] == "Fail"
+    assert webhooks[name]["matchConditions"][0]["expression"] == registering.WITH_CLAIMS
+    assert [rule["operations"] for rule in webhooks[name]["rules"]] == [["CREATE"]]
+    expressions = webhooks[name]["namespaceSelector"]["matchExpressions"]
+    assert {"key": "team", "operator": "NotIn", "values": ["vision"]} in expressions
+    everywhere = replace(registration, selectors=(LabelSelector(),))
+    assert name not in by_name(registering.validating(everywhere))
+
+
+RULE = {"message": "m"}
+READS_PODS = {
+    "a rule": {"rules": [{**RULE, "cel": "pod.spec.priority > 0"}]},
+    "a variable": {
+        "variables": [{"name": "x", "expression": "pod.spec"}],
+        "rules": [{**RULE, "cel": "has(variables.x)"}],
+    },
+}
+
+
+@pytest.mark.parametrize("spec", READS_PODS.values(), ids=READS_PODS)
+async def test_a_policy_that_reads_pods_is_asked_about_them(
+    api: FakeApi, connection: Connection, spec: dict[str, Any]
+) -> None:
+    store = Store((kinds.POLICIES,))
+    store.tables[kinds.POLICIES].put(a_queue("p", "1", **selects("a"), **spec))
+
+    async with asyncio.TaskGroup() as group:
+        keeping = group.create_task(
+            registering.keep(connection, store, CLIENT, namespace="muster", controller="muster")
+        )
+        assert await entries(api, 3) == {"a"}
+        keeping.cancel()
+
+
 async def test_claims_are_shown_for_policies_that_say_something_of_them(api: FakeApi, connection: Connection) -> None:
     store = Store((kinds.POLICIES,))
     table = store.tables[kinds.POLICIES]
