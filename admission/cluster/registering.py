@@ -24,7 +24,7 @@ from admission.cluster.connecting import Connection
 from admission.cluster.store import Store, Subscription
 from admission.errors import GoneError, MendError, MusterError
 from admission.policy.arrivals import MIRROR
-from admission.policy.claims.doors import SCHEDULER
+from admission.policy.claims.doors import POD_CLAIM, SCHEDULER
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +35,9 @@ KINDS = {"MutatingWebhookConfiguration": "mutatingwebhookconfigurations"} | {
 }
 
 _OPPOSITE = {"NotIn": "In", "Exists": "DoesNotExist", "DoesNotExist": "Exists"}
+
+CLAIM_CONTROLLERS = ("system:serviceaccount:kube-system:resource-claim-controller", "system:kube-controller-manager")
+"""Who makes claims from templates: the controller, with an account of its own or with that of its program."""
 
 NEVER = ("kube-system", "kube-node-lease", "kube-public")
 """Namespaces that Muster never stands in the way of."""
@@ -221,8 +224,10 @@ def validating(registration: Registration) -> dict[str, Any]:
     entry = {"rules": rules, "matchConditions": conditions}
     configuration = _configuration("ValidatingWebhookConfiguration", registration, "/validate", entry)
     claims = {"rules": [_claims("CREATE")], "matchConditions": [NOT_ALLOCATED_AT_ONCE]}
-    selectors = (*registration.selectors, *registration.policies)
-    configuration["webhooks"] += _of_claims(registration, "/validate", selectors, claims)
+    configuration["webhooks"] += _of_claims(registration, "/validate", registration.policies, claims)
+    queued = [selector for selector in registration.selectors if selector not in registration.policies]
+    authored = claims | {"matchConditions": [NOT_ALLOCATED_AT_ONCE, NOT_FROM_TEMPLATE]}
+    configuration["webhooks"] += _of_claims(registration, "/validate", queued, authored)
     configuration["webhooks"] += _of_pods_with_claims(registration)
     return configuration
 
@@ -419,6 +424,14 @@ NOT_ALLOCATED_AT_ONCE = {
     "expression": f"request.userInfo.username != '{SCHEDULER}'",
 }
 """kube-scheduler makes claims for extended resources while it binds their pods, and knows already what is in them."""
+
+
+NOT_FROM_TEMPLATE = {
+    "name": "not-from-template",
+    "expression": (f"!(request.userInfo.username in {list(CLAIM_CONTROLLERS)} && {_has('annotations', POD_CLAIM)})"),
+}
+"""What Kubernetes makes for a pod that was judged already, together with the template: four calls for a gang of four.
+Rules of a ClaimPolicy are asked about those as well."""
 
 
 def _not_by(user: str) -> str:

@@ -195,6 +195,10 @@ def test_claims_are_shown_where_a_queue_or_a_policy_is_and_nowhere_else() -> Non
     assert sorted(judged) == sorted([speech, vision])
     assert [rule["operations"] for rule in changed[speech]["rules"]] == [["CREATE", "UPDATE"]]
     assert [rule["operations"] for rule in judged[speech]["rules"]] == [["CREATE"]]
+    spared = {
+        name for name, one in judged.items() if "not-from-template" in [said["name"] for said in one["matchConditions"]]
+    }
+    assert spared == {vision}, "rules are asked about every claim"
     for webhook in (*changed.values(), *judged.values()):
         assert webhook["failurePolicy"] == "Fail"
         assert webhook["matchPolicy"] == "Equivalent"
