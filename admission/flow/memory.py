@@ -132,7 +132,9 @@ class Cluster:
     # Pods
 
     async def open_gate(self, pod: Pod, node: NodeName | None) -> None:
-        known = self._pods[pod.meta.uid]
+        known = self._pods.get(pod.meta.uid)
+        if known is None:
+            raise GoneError(f"pod {pod.meta.key} is gone")
         if known.meta.annotations.get(names.PLACEMENT) != pod.meta.annotations.get(names.PLACEMENT):
             raise ConflictError(f"pod {pod.meta.key} was taken back since it was seen")
         pinned = known.node_selector if node is None else {**known.node_selector, names.HOSTNAME: node}
@@ -221,7 +223,8 @@ class Cluster:
     # Reports
 
     async def gang(self, report: GangReport) -> None:
-        if self.gangs.get(report.key) == report and report.key in self._gangs:
+        before = self.gangs.get(report.key)
+        if (before is report or before == report) and report.key in self._gangs:
             return
         self.gangs[report.key] = report
         known = self._gangs.get(report.key)
