@@ -8,7 +8,7 @@ import json
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -64,6 +64,13 @@ class Client:
         """Server-side apply, taking over what others own: creates or changes."""
         return self._send("PATCH", f"{path}?fieldManager={manager}&force=true", body, "application/apply-patch+yaml")
 
+    def watch(self, path: str, *, since: str, seconds: int) -> Iterator[Any]:
+        """Yield what happens after a version of a collection, until the API server ends the watch after so long."""
+        query = f"watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={since}"
+        with self._open("GET", f"{path}?{query}", None, "application/json") as answer:
+            for line in answer:
+                yield json.loads(line)
+
     def delete(self, path: str) -> None:
         """Delete, or be content that it is gone."""
         try:
@@ -83,12 +90,15 @@ class Client:
         return json.loads(self._request(method, path, content, content_type))
 
     def _request(self, method: str, path: str, body: bytes | None, content_type: str) -> bytes:
+        with self._open(method, path, body, content_type) as answer:
+            content: bytes = answer.read()
+            return content
+
+    def _open(self, method: str, path: str, body: bytes | None, content_type: str) -> Any:
         headers = {"Authorization": f"Bearer {self.token}", "Accept": "application/json", "Content-Type": content_type}
         request = urllib.request.Request(self.server + path, data=body, method=method, headers=headers)  # noqa: S310 our own server
         try:
-            with urllib.request.urlopen(request, context=self.tls, timeout=self.timeout) as answer:  # noqa: S310
-                content: bytes = answer.read()
-                return content
+            return urllib.request.urlopen(request, context=self.tls, timeout=self.timeout)  # noqa: S310
         except urllib.error.HTTPError as error:
             with error:
                 raise ApiError(error.code, _message(error.read())) from None

@@ -208,6 +208,11 @@ PARTS = {"whole": [range(4)], "half": [range(2), range(2, 4)], "quarter": [range
 
 def partitioned(lab: Lab, name: str, *, gpus: int) -> str:
     """A node of GPUs of 40Gi, each whole, in halves and in quarters, in the manner of MIG."""
+    return lab.node(name, *partitioned_devices(gpus))
+
+
+def partitioned_devices(gpus: int) -> tuple[list[Manifest], list[Manifest]]:
+    """The devices and shared counters of such GPUs."""
     sets = []
     devices: list[Manifest] = []
     for gpu in range(gpus):
@@ -224,7 +229,7 @@ def partitioned(lab: Lab, name: str, *, gpus: int) -> str:
                         "consumesCounters": [{"counterSet": f"gpu-{gpu}", "counters": drawn}],
                     }
                 )
-    return lab.node(name, devices, sets)
+    return devices, sets
 
 
 def plain(count: int, prefix: str = "gpu", **more: Any) -> list[Manifest]:

@@ -1,9 +1,12 @@
 """Muster as a process of its own against the control plane, with the rights that `deploy` gives it and no more."""
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,6 +27,10 @@ SETTINGS: dict[str, Any] = {
     "controller": {"resync": 2.0},
 }
 
+SECONDS_FROZEN = 15.0
+SECONDS_DEPOSED = 2.0
+"""For how long a leader stands still at the most, and goes on without knowing of its successor."""
+
 
 class Muster:
     """One installation: settings, ledger and log in a folder; its process may come and go."""
@@ -35,6 +42,8 @@ class Muster:
         self._family = Family(self._folder)
         self._program: Program | None = None
         self._starts = 0
+        self.deadly = False
+        """Whether the process that was started last will kill itself."""
         self.database = database or f"sqlite+aiosqlite:///{self._folder / 'data' / 'ledger.sqlite3'}"
         self._config = self._folder / "muster.yaml"
         self.configure(**settings)
@@ -50,21 +59,39 @@ class Muster:
 
         killed_at: `WHAT:N`, the process kills itself (-9) when it is about to make that write, as `killing` knows it.
         """
+        self._run(killed_at)
+        eventually(lambda: self.program.ended or self._leads(), what="Muster leads", within=within)
+        assert killed_at or not self.program.ended, f"muster ended:\n{tail(self.program.log, 40)}"
+        return self
+
+    def overtake(self, *, within: float = 60.0) -> Self:
+        """Freeze the leader until another process leads, let it go on for a moment as one that was deposed, and end it.
+
+        Where it takes long, as when the frozen process has locked the ledger, the other one leads only after its end.
+        """
+        deposed = self.program
+        os.kill(deposed.pid, signal.SIGSTOP)
+        self._run("")
+        deadline = time.monotonic() + SECONDS_FROZEN
+        while not self._leads() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        os.kill(deposed.pid, signal.SIGCONT)
+        time.sleep(SECONDS_DEPOSED)
+        deposed.end(hard=True)
+        eventually(self._leads, what="another process leads", within=within)
+        return self
+
+    def _run(self, killed_at: str) -> None:
         self._starts += 1
+        self.deadly = bool(killed_at)
         serve = ["serve", "--config", str(self._config)]
         command = [COMMAND, *serve]
         if killed_at:
             command = [sys.executable, "-m", "tests.e2e.killing", killed_at, *serve]
-        self._program = program = self._family.start(f"muster-{self._starts}", command)
-        eventually(
-            lambda: (
-                program.ended or all(text in self.log for text in ("this process leads", "webhooks are registered"))
-            ),
-            what="Muster leads",
-            within=within,
-        )
-        assert not program.ended, f"muster ended:\n{tail(program.log, 40)}"
-        return self
+        self._program = self._family.start(f"muster-{self._starts}", command)
+
+    def _leads(self) -> bool:
+        return all(text in self.log for text in ("this process leads", "webhooks are registered"))
 
     @property
     def program(self) -> Program:
@@ -74,6 +101,12 @@ class Muster:
     @property
     def log(self) -> str:
         return self.program.log.read_text(errors="replace")
+
+    @property
+    def logs(self) -> str:
+        """What all processes have logged, one after the other."""
+        found = sorted((self._family.folder / "logs").glob("muster-*.log"), key=lambda log: log.stat().st_mtime)
+        return "".join(log.read_text(errors="replace") for log in found)
 
     def end(self, *, hard: bool = False) -> None:
         if self._program is not None:

@@ -1,157 +1,150 @@
 """Random gangs on a real control plane whose Muster and API server are killed, and whose devices others want as well.
 
-`GANGS=200 pytest tests/e2e/test_muster_under_fire.py` runs longer; `SEED` repeats what a failure names.
+`GANGS=200 pytest tests/e2e/test_muster_under_fire.py` runs longer; `SEED` repeats the choices that a failure names.
 """
 
 import os
-import random
 import secrets
 import time
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from threading import Event, Thread
 from typing import Any
 
 import pytest
 
-from tests.controlplane import ApiError, ControlPlane, workloads
-from tests.controlplane.clients import Client
+from tests.controlplane import ControlPlane, workloads
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
-from tests.e2e.labs import Lab, plain, results_of
+from tests.e2e import medleys
+from tests.e2e.fires import OUTSIDE, Fire
+from tests.e2e.labs import Lab, partitioned_devices, plain, shared
 from tests.e2e.musters import Muster
+from tests.e2e.witnesses import Hardware, Witness
 
-GANGS = int(os.environ.get("GANGS", "12"))
+GANGS = int(os.environ.get("GANGS", "8"))
 SEED = int(os.environ.get("SEED", str(secrets.randbelow(10**6))))
-CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
-SECONDS_BETWEEN_DEATHS = 8.0
-SECONDS_TO_END = 60 + 6 * GANGS
+SECONDS_TO_END = 180.0
+START_TIMEOUT = 20
+IN_PART = START_TIMEOUT + 40
+"""Seconds: no gang may run in part for longer than its start timeout, and a death or two of those who take it back."""
 
-MEANS: dict[str, tuple[str, dict[str, Any]]] = {
+MODES: dict[str, tuple[str, dict[str, Any]]] = {
     "behind a fence": ("afire.test", {"fence": ["afire.test"]}),
+    "under coverage": ("covered.test", {"coverage": True}),
     "pinned": ("pinned.test", {}),
 }
 
 
-@dataclass(slots=True)
-class Guard:
-    """Looks at all claims, again and again, in a thread of its own. twice: devices that two claims had at a time."""
-
-    client: Client
-    twice: set[str] = field(default_factory=set)
-    looks: int = 0
-
-    def look(self) -> None:
-        taken = Counter(
-            f"{one['driver']}/{one['pool']}/{one['device']}"
-            for claim in self.client.items(CLAIMS)
-            for one in results_of(claim)
-        )
-        self.twice |= {device for device, times in taken.items() if times > 1}
-        self.looks += 1
-
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        done = Event()
-
-        def watch() -> None:
-            while not done.wait(0.2):
-                try:
-                    self.look()
-                except (ApiError, OSError):
-                    continue  # the API server is dead for a moment
-
-        thread = Thread(target=watch, name="guard")
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
+@pytest.fixture(params=[*MODES])
+def mode(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
-@pytest.fixture(params=[*MEANS.values()], ids=[*MEANS])
-def lab(request: pytest.FixtureRequest, control_plane: ControlPlane, namespace: Namespace) -> Iterator[Lab]:
-    driver, settings = request.param
+@pytest.fixture
+def lab(mode: str, control_plane: ControlPlane, namespace: Namespace) -> Iterator[Lab]:
+    driver, settings = MODES[mode]
     muster = Muster(control_plane, **settings).start()
     lab = Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=driver)
     yield lab
     muster.end()
     muster.configure()
     muster.start()
-    eventually(lambda: driver not in control_plane.kubectl("get", "devicetaintrules"), what="the fence is gone")
+    kinds = "devicetaintrules,validatingadmissionpolicies"
+    eventually(lambda: "muster-" not in control_plane.kubectl("get", kinds, "-o", "name"), what="nothing protects")
     lab.clear()
     muster.clean()
 
 
-def outsider(name: str, driver: str) -> Manifest:
-    """A pod that no queue knows, which runs for a moment."""
-    return workloads.pod(name, template=f"one-{driver}", annotations={workloads.RUNTIME: "2s"})
-
-
-@pytest.mark.timeout(SECONDS_TO_END + 400, func_only=True)
-def test_whoever_dies_every_gang_runs_whole_and_the_books_are_right(lab: Lab) -> None:
-    chance = random.Random(SEED)  # noqa: S311 - a test's dice
-    print(f"SEED={SEED} GANGS={GANGS}")
-    for number in range(4):
-        lab.node(f"n{number}", plain(4))
+def equip(lab: Lab) -> Hardware:
+    """Set up nodes that have devices of every kind each."""
+    for number in range(medleys.NODES):
+        cards = plain(medleys.CARDS, prefix="card")
+        for at, card in enumerate(cards):
+            card["attributes"] = {"profile": {"string": "card"}, "numa": {"int": at // 2}}
+        parts, counters = partitioned_devices(1)
+        for one in (shares := shared(1)):
+            one["attributes"] = {"profile": {"string": "share"}}
+            one["name"] = "share-0"
+        lab.node(f"n{number}", [*cards, *parts, *shares], counters)
     lab.device_class()
     lab.meter("gpus", count={})
-    lab.found({lab.meters[0]: "12"}, startTimeout="20s", requeue={"base": "1s", "max": "4s"})
+    return Hardware.of(lab.driver, lab.hardware)
+
+
+def an_outsiders_request(lab: Lab) -> Manifest:
+    expression = f"device.attributes['{lab.driver}'].profile == 'card'"
+    selectors = [{"cel": {"expression": expression}}]
+    return {"name": "card", "exactly": {"deviceClassName": lab.driver, "count": 1, "selectors": selectors}}
+
+
+@pytest.mark.timeout(300 + 8 * GANGS, func_only=True)
+def test_whoever_dies_every_gang_runs_whole_and_the_books_are_right(lab: Lab, mode: str) -> None:
+    began = time.monotonic()
+    print(f"{mode}: SEED={SEED} GANGS={GANGS}")
+    settings = MODES[mode][1]
+    witness = Witness(lab.client, equip(lab))
+    everywhere: dict[str, Any] = {"namespaceSelector": {}} if settings.get("coverage") else {}
+    quota = {lab.meters[0]: str(medleys.QUOTA)}
+    lab.found(quota, startTimeout=f"{START_TIMEOUT}s", requeue={"base": "1s", "max": "4s"}, **everywhere)
     others = Namespace(name="default", client=lab.client)
-    request = {"name": "gpu", "exactly": {"deviceClassName": lab.driver, "count": 1}}
-    others.create(workloads.claim_template(f"one-{lab.driver}", request))
+    others.create(workloads.claim_template(OUTSIDE, an_outsiders_request(lab)))
+    fire = Fire(lab=lab, others=others, witness=witness, settings=settings)
 
-    guard = Guard(lab.client)
-    with guard.watching():
-        gangs = submit_under_fire(lab, others, chance)
-        eventually(
-            lambda: all(is_complete(lab, name) for name in gangs),
-            what=f"every gang has run whole (SEED={SEED}); {[name for name in gangs if not is_complete(lab, name)]}",
-            within=SECONDS_TO_END,
-        )
-        lab.wait_used(gpus=(0, 0))
-
-    lab.client.delete(f"{others.pods}?gracePeriodSeconds=0&labelSelector=outside")
-    lab.client.delete(f"{others.templates}/one-{lab.driver}")
-    assert not guard.twice, f"devices that two claims had at a time (SEED={SEED})"
-    assert guard.looks > 10
-    assert "are right" in lab.muster.ledger("verify")
-    assert "say what the cluster shows" in lab.muster.ledger("reconcile", "--grace", "0.5")
-    assert "Traceback" not in lab.muster.log
-
-
-def submit_under_fire(lab: Lab, others: Namespace, chance: random.Random) -> dict[str, int]:
-    """Submit gangs, one every moment, while Muster and the API server die. Return how many pods each has."""
-    gangs: dict[str, int] = {}
-    deadly = time.monotonic() + SECONDS_BETWEEN_DEATHS
-    kills_apiserver = GANGS // 2
-    for number in range(GANGS):
-        name, pods, gpus = f"gang-{number}", chance.randint(1, 4), chance.randint(1, 2)
-        request = {"name": "gpu", "exactly": {"deviceClassName": lab.driver, "count": gpus}}
-        lab.submit(name, pods=pods, request=request, annotations={workloads.RUNTIME: f"{chance.randint(1, 4)}s"})
-        gangs[name] = pods
-        if chance.random() < 0.3:
-            pod = outsider(f"outside-{lab.driver.partition('.')[0]}-{number}", lab.driver)
-            pod["metadata"]["labels"]["outside"] = "true"
-            others.create(pod)
-        time.sleep(chance.random())
-        if number == kills_apiserver:
-            lab.control_plane.restart_apiserver(hard=True)
-        if time.monotonic() > deadly:
-            lab.muster.end(hard=True)
-            lab.muster.start()
-            deadly = time.monotonic() + SECONDS_BETWEEN_DEATHS * chance.random()
-    return gangs
-
-
-def is_complete(lab: Lab, name: str) -> bool:
-    """Whether a Job has run all of its pods; an API server that is away has not said so."""
     try:
-        job = lab.client.get(f"{lab.team.jobs}/{name}")
-    except (ApiError, OSError):
-        return False
-    return bool(job["status"].get("succeeded", 0) == job["spec"]["completions"])
+        with witness.watching():
+            fire.run(medleys.script(SEED, GANGS, lab.driver))
+            come_to_an_end(fire, mode)
+    finally:
+        lab.client.delete(f"{others.pods}?gracePeriodSeconds=0&labelSelector={OUTSIDE}")
+        lab.client.delete(f"{others.templates}/{OUTSIDE}")
+        print(f"{mode}: SEED={SEED} {time.monotonic() - began:.0f} s, {told(fire)}")
+
+    judge(fire)
+
+
+def come_to_an_end(fire: Fire, mode: str) -> None:
+    """Every gang that can run has run, and every other is held for a true reason until it is deleted."""
+    lab = fire.lab
+
+    def all_ended() -> bool:
+        fire.forget_ended()
+        return not fire.alive
+
+    eventually(all_ended, what=f"every gang has run whole (SEED={SEED}); {fire.alive}", within=SECONDS_TO_END)
+    for name, shape in fire.held.items():
+        lab.team.wait_held(name, shape.held)
+    for name in [*fire.held]:
+        fire.delete(name)
+    if mode != "behind a fence":
+        eventually(lambda: outsiders_left(fire) == 0, what="everybody else has run as well")
+    lab.client.delete(f"{fire.others.pods}?gracePeriodSeconds=0&labelSelector={OUTSIDE}")
+    lab.wait_used(gpus=(0, 0))
+
+
+def outsiders_left(fire: Fire) -> int:
+    pods = fire.lab.client.items(f"{fire.others.pods}?labelSelector={OUTSIDE}")
+    return sum(pod["status"]["phase"] != "Succeeded" for pod in pods)
+
+
+def judge(fire: Fire) -> None:
+    muster, witness = fire.lab.muster, fire.witness
+    witness.finish()
+    assert not witness.wrong, f"devices that more claims had than there are (SEED={SEED})"
+    too_long = {
+        name: seconds
+        for name, seconds in witness.in_part.items()
+        if seconds > IN_PART and name not in fire.disturbed | fire.deleted
+    }
+    assert not too_long, f"gangs that ran in part (SEED={SEED})"
+    assert witness.versions > GANGS
+    assert "are right" in muster.ledger("verify")
+    assert "say what the cluster shows" in muster.ledger("reconcile", "--grace", "0.5")
+    assert "Traceback" not in muster.logs
+
+
+def told(fire: Fire) -> str:
+    """Sum up what happened, for who reads the log of a long run."""
+    witness = fire.witness
+    seen = {"versions of claims": witness.versions, "watches": witness.gaps, "robbed": witness.robbed}
+    seen["longest in part (s)"] = max(witness.in_part.values(), default=0)
+    return ", ".join(f"{what}: {number}" for what, number in {**fire.counts, **seen}.items())
