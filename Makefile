@@ -10,6 +10,7 @@ UV_VERSION := 0.13.9
 UV := $(or $(shell command -v uv 2>/dev/null),$(MUSTER_CACHE)/tools/uv-$(UV_VERSION)/bin/uv)
 PYTHON ?= python3
 RUN := $(UV) run --frozen
+SOAKED := tests/property $(addprefix tests/integration/test_,allocating_under_fire.py books_under_fire.py)
 # Without bytecode every process that a test starts would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -24,6 +25,11 @@ demo: deps ## the main job on a real Kubernetes: a gang is held, then admitted a
 .PHONY: test
 test: deps controlplane ## every test: unit, property, conformance, integration, and end to end on the real control plane
 	HYPOTHESIS_PROFILE=thorough $(RUN) pytest -m "e2e or not e2e" -q -n 2 --dist loadgroup --cov --cov-report=term:skip-covered
+
+.PHONY: soak
+soak: deps controlplane ## long random runs, hours: GANGS=200 gangs in each placement on a real control plane; laws by the thousand
+	GANGS=$(or $(GANGS),200) $(RUN) pytest -m e2e -q -s tests/e2e/test_muster_under_fire.py
+	HYPOTHESIS_PROFILE=soak $(RUN) pytest -q -n auto --maxprocesses 4 --timeout 7200 $(SOAKED)
 
 .PHONY: check
 check: env ## fast feedback: format, lint, types, layers, unit tests
