@@ -39,7 +39,7 @@ WRITTEN = "kubectl.kubernetes.io/last-applied-configuration"
 """Annotation with the object as its author wrote it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Entry:
     """One of spec.defaults that compiled."""
 
@@ -106,7 +106,8 @@ def complete(entries: Sequence[Entry], obj: Json, asker: Asker, *, template: boo
     for _ in range(MOST_PASSES):
         before = len(work.draft.patch)
         work.pass_through()
-        if len(work.draft.patch) == before:
+        # Only a condition can be true of what was just given, and was not before.
+        if not work.conditional or len(work.draft.patch) == before:
             break
     return Completed(obj=work.draft.obj, patch=work.draft.patch, warnings=tuple(dict.fromkeys(work.warnings)))
 
@@ -164,11 +165,11 @@ class _Work:
         self._devices: Way = ("spec", "spec", "devices") if template else ("spec", "devices")
         self._budget = Budget(cost=COST, steps=STEPS)
         self._silent = _silent_about_count(obj, self._devices)
-        self._conditional = any(entry.condition is not None for entry in entries)
+        self.conditional = any(entry.condition is not None for entry in entries)
 
     def pass_through(self) -> None:
         """Give every request, and the claim as a whole, what is missing by what they look like now."""
-        conditions = self._conditions() if self._conditional else None
+        conditions = self._conditions() if self.conditional else None
         all_asked = [self._matched(name, way, conditions) for name, way in _requests(self.draft.obj, self._devices)]
         for asked in all_asked:
             self._give(asked)
@@ -240,16 +241,16 @@ def _requests(obj: Json, devices: Way) -> Iterator[tuple[str, Way]]:
     """Yield name and way of what is asked: of `exactly`, of each alternative, or of a request of v1beta1 itself."""
     requests = drafts.found(obj, *devices, "requests")
     for index, request in enumerate(requests if isinstance(requests, list) else ()):
-        if not isinstance(request, Mapping):
+        if not isinstance(request, dict):
             continue
         way: Way = (*devices, "requests", index)
         name, alternatives = str(request.get("name", "")), request.get("firstAvailable")
         if isinstance(alternatives, list) and alternatives:
             for at, alternative in enumerate(alternatives):
-                if isinstance(alternative, Mapping):
+                if isinstance(alternative, dict):
                     yield f"{name}/{alternative.get('name', '')}", (*way, "firstAvailable", at)
         else:
-            yield name, (*way, "exactly") if isinstance(request.get("exactly"), Mapping) else way
+            yield name, (*way, "exactly") if isinstance(request.get("exactly"), dict) else way
 
 
 def _resolved(stated: str, entries: Iterable[Entry]) -> Sequence[str]:

@@ -1,6 +1,5 @@
 """An object while defaults are put into it: every step is a JSON patch of what was sent, and is seen by the next."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from admission.api import patches
@@ -31,19 +30,29 @@ class Draft:
 
     def put(self, way: Way, value: Any) -> None:
         """Put a value at the end of a way, making the objects and lists on it that are missing."""
-        there = next(at for at in range(len(way)) if at == len(way) - 1 or self.get(*way[: at + 1]) is None)
+        there = self._depth(way)
         for part in reversed(way[there + 1 :]):
             value = [value] if part == END else {part: value}
         self._steps.append(patches.add(patches.pointer(*way[: there + 1]), value))
         self.obj = _with(self.obj, way[: there + 1], value)
 
+    def _depth(self, way: Way) -> int:
+        """Return the place in the way of the first part that is to be made."""
+        value = self.obj
+        for depth, part in enumerate(way[:-1]):
+            value = found(value, part)
+            if value is None:
+                return depth
+        return len(way) - 1
+
 
 def found(obj: Any, *way: str | int) -> Any:
     """Return the value at the end of a way through an object; None where there is none."""
     for part in way:
-        if isinstance(obj, Mapping):
+        # JSON as it was parsed: nothing but dicts and lists, which are told apart faster than mappings and sequences.
+        if isinstance(obj, dict):
             obj = obj.get(part)
-        elif isinstance(obj, Sequence) and not isinstance(obj, str) and isinstance(part, int) and part < len(obj):
+        elif isinstance(obj, list) and isinstance(part, int) and part < len(obj):
             obj = obj[part]
         else:
             return None
@@ -54,11 +63,11 @@ def _with(obj: Any, way: Way, value: Any) -> Any:
     """Return the object with a value at the end of the way; what is on the way is copied, the rest is shared."""
     if not way:
         return value
-    first, *rest = way
-    if isinstance(obj, Mapping):
-        return {**obj, first: _with(obj.get(first), tuple(rest), value)}
+    first, rest = way[0], way[1:]
+    if isinstance(obj, dict):
+        return {**obj, first: _with(obj.get(first), rest, value)}
     changed = list(obj)
     if first == END:
         return [*changed, value]
-    changed[int(first)] = _with(changed[int(first)], tuple(rest), value)
+    changed[int(first)] = _with(changed[int(first)], rest, value)
     return changed
