@@ -1,0 +1,116 @@
+"""Gangs that stay in one rack, on a real control plane: with devices that Muster gives, and with those of first fit."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from admission.api import names
+from tests.controlplane import ControlPlane
+from tests.controlplane.namespaces import Namespace
+from tests.controlplane.observing import eventually
+from tests.e2e.labs import Lab, plain
+from tests.e2e.musters import Muster
+
+RACK = "topology.example.com/rack"
+FENCED, OPEN = "rack-fenced.test", "rack-open.test"
+PLACEMENTS = {"Allocate": FENCED, "Pin": OPEN}
+
+
+@pytest.fixture(scope="module")
+def muster(control_plane: ControlPlane) -> Iterator[Muster]:
+    muster = Muster(control_plane, fence=[FENCED]).start()
+    yield muster
+    assert "Traceback" not in muster.log
+    muster.end()
+    muster.configure()
+    muster.start()
+    eventually(lambda: "muster-fence-" not in fences(control_plane), what="the fence is gone")
+    muster.clean()
+
+
+def fences(control_plane: ControlPlane) -> str:
+    return control_plane.kubectl("get", "devicetaintrules", "--output=name")
+
+
+@pytest.fixture(params=PLACEMENTS)
+def lab(
+    control_plane: ControlPlane, muster: Muster, namespace: Namespace, request: pytest.FixtureRequest
+) -> Iterator[Lab]:
+    """Two nodes in rack r1 and one in r2, with two devices each."""
+    lab = Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=PLACEMENTS[request.param])
+    lab.device_class()
+    lab.meter("gpus", count={})
+    for node, rack in (("one", "r1"), ("two", "r1"), ("three", "r2")):
+        label(lab, lab.node(node, plain(2)), rack)
+    lab.found()
+    yield lab
+    lab.clear()
+
+
+def label(lab: Lab, node: str, rack: str) -> None:
+    lab.client.merge_patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {RACK: rack}}})
+
+
+def submit(lab: Lab, name: str, pods: int, *, key: str = names.TOPOLOGY, **more: object) -> None:
+    """Create a Job whose pods want two devices each, and to be together."""
+    request = {"name": "gpu", "exactly": {"deviceClassName": lab.driver, "count": 2}}
+    lab.submit(name, pods=pods, request=request, annotations={key: RACK}, **more)
+
+
+def racks_of(lab: Lab, name: str) -> list[str]:
+    nodes = [lab.client.get(f"/api/v1/nodes/{node}") for node in lab.pinned_to(name)]
+    return sorted(node["metadata"]["labels"][RACK] for node in nodes)
+
+
+def domains_of(lab: Lab, name: str) -> list[str]:
+    status = (lab.team.gang(name) or {}).get("status", {})
+    return list(status.get("topology", {}).get("domains", []))
+
+
+def test_a_gang_waits_until_one_rack_takes_all_of_it(lab: Lab) -> None:
+    submit(lab, "first", 1, nodeSelector={RACK: "r1"})
+    lab.wait_running("first", 1)
+
+    submit(lab, "pair", 2)
+    hold = lab.team.wait_held("pair", "DevicesBusy")
+    lab.team.finish("first")
+    lab.wait_running("pair", 2)
+
+    assert hold["message"].startswith(f"no domain of {RACK} takes the whole gang now; r1 could, and has places for 1: ")
+    assert racks_of(lab, "pair") == ["r1", "r1"]
+    assert lab.team.placed("pair")[0] == {driver: mode for mode, driver in PLACEMENTS.items()}[lab.driver]
+    eventually(lambda: domains_of(lab, "pair") == ["r1"], what="the status says where it is")
+    why = lab.muster.command("why", f"{lab.namespace.name}/pair")
+    assert f"Its pods have to be in one domain of {RACK}; they are in r1." in why
+    lab.end("pair")
+
+
+def test_a_rack_becomes_larger_while_a_gang_waits_for_it(lab: Lab) -> None:
+    submit(lab, "three", 3)
+    hold = lab.team.wait_held("three", "NoFeasiblePlacement")
+
+    label(lab, f"three-{lab.driver.partition('.')[0]}", "r1")
+
+    assert (
+        f"none of 2 domains of {RACK} takes all 3 pods together; r1 comes nearest, with places for 2" in hold["message"]
+    )
+    lab.wait_running("three", 3)
+    assert racks_of(lab, "three") == ["r1", "r1", "r1"]
+    lab.end("three")
+
+
+def test_a_gang_that_would_rather_be_together_starts_apart_and_is_told_why(lab: Lab) -> None:
+    submit(lab, "apart", 3, key=names.TOPOLOGY_PREFERRED)
+    lab.wait_running("apart", 3)
+
+    assert racks_of(lab, "apart") == ["r1", "r1", "r2"]
+    eventually(lambda: domains_of(lab, "apart") == ["r1", "r2"], what="the status says where it is")
+    path = f"/apis/events.k8s.io/v1/namespaces/{lab.namespace.name}/events"
+    notes = [event["note"] for event in lab.client.items(path) if event["reason"] == "NotTogether"]
+    assert any(f"none of 2 domains of {RACK} takes all 3 pods together" in note for note in notes)
+    lab.end("apart")
+
+    submit(lab, "close", 2, key=names.TOPOLOGY_PREFERRED)
+    lab.wait_running("close", 2)
+    assert racks_of(lab, "close") == ["r1", "r1"]
+    lab.end("close")
