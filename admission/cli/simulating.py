@@ -14,6 +14,7 @@ from admission.dra import releases
 from admission.dra.releases import Release
 from admission.errors import MendError
 from admission.flow import expanding, simulating
+from admission.flow.claiming import Act, Effect
 from admission.flow.expanding import Expanded
 from admission.flow.simulating import GangOutcome, Outcome, Verdict
 
@@ -68,20 +69,20 @@ def simulate(
     for text in (*world.notes, *_warnings(outcome)):
         rendering.note(text)
     if output is Format.JSON:
-        rendering.as_json(as_json(outcome))
+        rendering.as_json(as_json(outcome, world.effects))
     else:
-        show(outcome)
-    raise typer.Exit(exit_code(outcome))
+        show(outcome, world.effects)
+    raise typer.Exit(exit_code(outcome, world.effects))
 
 
-def exit_code(outcome: Outcome) -> int:
-    """Return 0, 3 or 4: the worst that happened to a gang."""
-    if Verdict.DENIED in outcome.verdicts:
+def exit_code(outcome: Outcome, effects: Sequence[Effect] = ()) -> int:
+    """Return 0, 3 or 4: the worst that happened to a gang, or to a claim or template at the door."""
+    if Verdict.DENIED in outcome.verdicts or any(effect.act is Act.DENY for effect in effects):
         return SOME_DENIED
     return SOME_HELD if Verdict.HELD in outcome.verdicts else ALL_ADMITTED
 
 
-def as_json(outcome: Outcome) -> dict[str, Any]:
+def as_json(outcome: Outcome, effects: Sequence[Effect] = ()) -> dict[str, Any]:
     """Return the documented JSON (docs/commands.md)."""
     return {
         "gangs": [_gang(gang) for gang in outcome.gangs],
@@ -93,11 +94,15 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
             }
             for queue in outcome.queues
         ],
+        "claims": [{"object": one.source, "action": one.act, "message": one.message} for one in effects],
     }
 
 
-def show(outcome: Outcome) -> None:
+def show(outcome: Outcome, effects: Sequence[Effect] = ()) -> None:
     """Write the tables."""
+    if effects:
+        acts = [(one.source, one.act, one.message) for one in effects]
+        rendering.table("Claims at the door", ("object", "action", "what"), acts)
     rendering.table(
         "Gangs",
         (Number("order"), "gang", "queue", "decision", "charges", "where, or why not"),

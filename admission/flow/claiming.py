@@ -1,15 +1,21 @@
 """Claims and templates of manifests as the webhook would have them stored: with their defaults, by ClaimPolicies.
 
-For `muster simulate`. Nobody is known who creates them, so an entry that asks who does finds a user without a name.
+For `muster simulate`. Nobody is known who creates them, so rules that ask who does are not asked.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
 
-from admission.api import claims
+from admission.api import claims, meta
+from admission.api.patches import Operation
 from admission.api.reading import Json
+from admission.api.reviews import Verdict
 from admission.flow import completing
 from admission.flow.completing import Store
-from admission.policy.claims import doors
+from admission.policy.claims import doors, ruling
 from admission.policy.claims.doors import ClaimArrival, Knowledge
 from admission.policy.claims.subjects import User
 from admission.policy.remembering import Memory
@@ -18,8 +24,26 @@ KINDS = {"ResourceClaim": False, "ResourceClaimTemplate": True}
 """Kind → whether it is a template."""
 
 
-def completed(objects: Sequence[Json], store: Store) -> tuple[list[Json], list[str]]:
-    """Return the objects with the defaults of those that are about to be created, and what the door warns about.
+class Act(StrEnum):
+    """What the door does to a claim or template."""
+
+    DEFAULT = "Default"
+    DENY = "Deny"
+    WARN = "Warn"
+    AUDIT = "Audit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """One thing that the door would do. source: the object, as `Kind namespace/name`."""
+
+    source: str
+    act: Act
+    message: str
+
+
+def completed(objects: Sequence[Json], store: Store) -> tuple[list[Json], list[Effect]]:
+    """Return the objects with the defaults of those that are about to be created, and what else the door does to them.
 
     store: what the objects amount to. Objects with a UID exist already, and nothing is added to them.
     """
@@ -32,7 +56,7 @@ def completed(objects: Sequence[Json], store: Store) -> tuple[list[Json], list[s
     )
     flawed = {index for index, _ in store.flaws}
     found: list[Json] = []
-    notes: list[str] = []
+    effects: list[Effect] = []
     for index, obj in enumerate(objects):
         is_new = obj["kind"] in KINDS and index not in flawed and not obj["metadata"].get("uid")
         if not is_new:
@@ -44,5 +68,29 @@ def completed(objects: Sequence[Json], store: Store) -> tuple[list[Json], list[s
         )
         done = doors.completion(arrival, known)
         found.append(done.obj)
-        notes += [f"{arrival.label}: {text.removeprefix('muster: ')}" for text in done.warnings]
-    return found, notes
+        judged = doors.judge(replace(arrival, obj=done.obj), known)
+        verdict = replace(judged, warnings=(*done.warnings, *judged.warnings))
+        effects += _effects(f"{obj['kind']} {namespace}/{meta.name_in(obj).rpartition('/')[2]}", done.patch, verdict)
+    return found, effects
+
+
+def _effects(source: str, patch: Iterable[Operation], verdict: Verdict) -> Iterator[Effect]:
+    for step in patch:
+        value = json.dumps(step["value"], ensure_ascii=False)
+        yield Effect(source=source, act=Act.DEFAULT, message=f"{_field(step['path'])}: {value}")
+    if verdict.denial is not None:
+        yield Effect(source=source, act=Act.DENY, message=f"{verdict.denial.reason}: {verdict.denial.message}")
+    for warning in verdict.warnings:
+        yield Effect(source=source, act=Act.WARN, message=warning.removeprefix("muster: "))
+    noted: list[dict[str, Any]] = json.loads(verdict.annotations.get(ruling.AUDIT, "[]"))
+    for note in noted:
+        names = ", ".join(note["requests"])
+        yield Effect(
+            source=source, act=Act.AUDIT, message=f"ClaimPolicy {note['policy']}: requests {names}: {note['message']}"
+        )
+
+
+def _field(path: str) -> str:
+    """Write a path of a patch as Kubernetes writes fields."""
+    parts = [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
+    return "".join(f"[{part}]" if part.isdigit() or part == "-" else f".{part}" for part in parts).removeprefix(".")

@@ -24,6 +24,7 @@ from admission.api.workloads import Job
 from admission.dra.releases import Profile
 from admission.errors import Flaw, MalformedObjectError
 from admission.flow import choosing, claiming, completing, memory, reviewing
+from admission.flow.claiming import Effect
 from admission.flow.completing import Candidate, PriorityClass, Store
 from admission.policy import recognition
 from admission.policy.doors import Rules
@@ -48,7 +49,7 @@ class Expanded:
 
     profile: the Kubernetes that it runs. refusals: by gang, of the first pod that was refused. invented: UIDs that the
     input does not give. notes: what was left out, and warnings of the door. flaws: what cannot be read, with the
-    object's place in the list.
+    object's place in the list. effects: what ClaimPolicies, and the door beside them, do to claims and templates.
     """
 
     snapshot: Snapshot
@@ -58,6 +59,7 @@ class Expanded:
     invented: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     flaws: tuple[tuple[int, MalformedObjectError], ...] = ()
+    effects: tuple[Effect, ...] = ()
 
 
 def expand(
@@ -72,9 +74,9 @@ def expand(
     profile: the Kubernetes that they are for.
     """
     store = completing.read(objects, now=now, namespace=namespace, profile=profile)
-    notes = []
+    effects: list[Effect] = []
     if store.of("ClaimPolicy"):
-        objects, notes = claiming.completed(objects, store)
+        objects, effects = claiming.completed(objects, store)
         store = completing.read(objects, now=now, namespace=namespace, profile=profile)
     bare = completing.snapshot(store)
 
@@ -90,8 +92,9 @@ def expand(
         profile=profile,
         refusals=door.refusals,
         invented=frozenset(store.invented),
-        notes=(*store.notes, *notes, *dict.fromkeys(door.warnings)),
+        notes=(*store.notes, *dict.fromkeys(door.warnings)),
         flaws=tuple(store.flaws),
+        effects=tuple(effects),
     )
 
 

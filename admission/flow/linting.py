@@ -12,6 +12,7 @@ from typing import Any
 
 from admission.api import claims, meta
 from admission.api.reading import Json, Reader
+from admission.api.reasons import DenyReason
 from admission.api.rules import Action
 from admission.api.snapshot import Snapshot
 from admission.dra import fitting, metering
@@ -21,12 +22,12 @@ from admission.dra.releases import Profile
 from admission.dra.selecting import Selectors
 from admission.flow import choosing, expanding, simulating, vetting
 from admission.flow.expanding import Expanded
-from admission.policy.claims import defaulting, ruling, selecting, subjects
+from admission.policy.claims import defaulting, doors, ruling, selecting, subjects
 from admission.policy.claims.defaulting import Asker
+from admission.policy.claims.doors import ClaimArrival, Knowledge
 from admission.policy.claims.ruling import Finding
-from admission.policy.claims.selecting import Policies
-from admission.policy.claims.subjects import Subject
-from admission.policy.entering import Defaults
+from admission.policy.claims.subjects import Subject, User
+from admission.policy.remembering import Memory
 
 
 class Severity(StrEnum):
@@ -102,8 +103,15 @@ class _Linter:
         self._namespace = namespace
         self._selectors = Selectors(profile.cel)
         self._types = _types(world.snapshot)
-        self._policies = Policies.of(world.snapshot.policies, world.snapshot.namespaces)
-        self._queues = Defaults(world.snapshot.queues.values(), world.snapshot.namespaces)
+        remembered = Memory()
+        self._policies = remembered.policies(world.snapshot)
+        self._queues = remembered.defaults(world.snapshot)
+        self._known = Knowledge(
+            snapshot=world.snapshot,
+            defaults=self._queues,
+            limits=remembered.limits(world.snapshot),
+            policies=self._policies,
+        )
         flawed = {index for index, _ in world.flaws}
         self._whole = [(index, obj) for index, obj in enumerate(objects) if index not in flawed]
         self._places = {(str(obj["kind"]), self._key(obj)): index for index, obj in self._whole}
@@ -123,14 +131,14 @@ class _Linter:
         """Yield what is wrong with one object after the other."""
         meters = metering.compile_meters(self._snapshot.meters.values())
         for index, obj in self._whole:
-            reader = Reader(obj)
+            reader = Reader(claims.upgraded(obj))
             match obj["kind"]:
                 case "DeviceClass":
                     yield from self._texts(index, reader.child("spec"), ())
                 case "ResourceClaim" | "ResourceClaimTemplate" as kind:
                     spec = reader.child("spec")
                     yield from self._claim(index, spec.child("spec") if kind != "ResourceClaim" else spec)
-                    yield from self._judged(index, obj)
+                    yield from self._judged(index, claims.upgraded(obj))
                 case "ClaimPolicy":
                     yield from self._policy(index, reader)
                 case "Meter":
@@ -211,6 +219,11 @@ class _Linter:
     def _judged(self, index: int, obj: Json) -> Iterator[Remark]:
         """Ask the policies about a claim or template as if it was created now; nobody knows by whom."""
         place = str((obj.get("metadata") or {}).get("namespace") or self._namespace)
+        template = obj["kind"] == "ResourceClaimTemplate"
+        arrival = ClaimArrival(obj=obj, namespace=place, user=User(), template=template)
+        denial = doors.judge(arrival, self._known).denial
+        if denial is not None and denial.reason is not DenyReason.POLICY_VIOLATION:
+            yield _error(index, Code.DENIED, "spec", f"{denial.reason}: {denial.message}")
         queues = self._queues.of(place)
         chosen = self._policies.choose(place, queues[0].name if queues else "")
         if not chosen.rules:
@@ -220,7 +233,6 @@ class _Linter:
             "namespace": {"metadata": {"name": place, "labels": dict(known.labels)}},
             "queue": queues[0].name if queues else "",
         }
-        template = obj["kind"] == "ResourceClaimTemplate"
         whole = defaulting.complete(chosen.defaults, obj, Asker(**surroundings), template=template).obj
         claim = subjects.of_template(whole.get("metadata") or {}, whole.get("spec") or {}) if template else whole
         for finding in ruling.judge(chosen.rules, [Subject(claim, **surroundings)]).findings:

@@ -4,6 +4,7 @@ from typing import Any
 
 from admission.api.reasons import DenyReason
 from admission.flow import expanding
+from admission.flow.claiming import Act
 from tests.unit.test_simulating import expand, fates, job, node, simulate, teams
 
 Json = dict[str, Any]
@@ -55,13 +56,29 @@ def test_v1beta1_is_read_and_gets_its_defaults() -> None:
         assert (asked.device_class, asked.count) == ("gpu", 3)
 
 
-def test_a_condition_that_fails_is_noted() -> None:
-    notes = expand(job("train"), policy(defaults=[{"when": "claim.metadata.labels['x'] == 'y'", "count": 1}])).notes
+def test_a_condition_that_fails_is_told() -> None:
+    world = expand(job("train"), policy(defaults=[{"when": "claim.metadata.labels['x'] == 'y'", "count": 1}]))
 
-    assert any(
-        text.startswith("ResourceClaimTemplate train: ClaimPolicy p: request gpu gets nothing from spec.defaults[0]")
-        for text in notes
-    )
+    (effect,) = world.effects
+    assert (effect.source, effect.act) == ("ResourceClaimTemplate default/train", Act.WARN)
+    assert effect.message.startswith("ClaimPolicy p: request gpu gets nothing from spec.defaults[0]")
+
+
+def test_what_policies_give_deny_warn_of_and_note_is_told() -> None:
+    rule = {"cel": "request.exactly.count <= 1", "message": "one is enough"}
+    rules = [rule, {**rule, "action": "Warn"}, {**rule, "action": "Audit"}, {"cel": "user.username == 'x'", **_NO}]
+
+    world = expand(job("train", gpus=2), policy(defaults=[{"labels": {"cost": "r-17"}}], rules=rules))
+
+    assert [(effect.act, effect.message) for effect in world.effects] == [
+        (Act.DEFAULT, 'metadata.labels: {"cost": "r-17"}'),
+        (Act.DENY, "PolicyViolation: ClaimPolicy p: request gpu: one is enough"),
+        (Act.WARN, "ClaimPolicy p: request gpu: one is enough"),
+        (Act.AUDIT, "ClaimPolicy p: requests gpu: one is enough"),
+    ]
+
+
+_NO = {"message": "nobody knows who asks"}
 
 
 def test_rules_deny_gangs() -> None:

@@ -129,9 +129,10 @@ class Activation:
 def person(user: User) -> User | None:
     """Return a user whom rules may ask about; None for controllers of Kubernetes, which act for somebody else.
 
-    They make pods of Jobs, and claims of templates: what they make of, its author was asked about.
+    They make pods of Jobs, and claims of templates: what they make of, its author was asked about. None, too, where
+    nobody is known, as offline; the API server has a name for everybody.
     """
-    return None if user.username.startswith(CONTROLLERS) else user
+    return None if not user.username or user.username.startswith(CONTROLLERS) else user
 
 
 def namespace(name: str, known: Namespace | None) -> Json:

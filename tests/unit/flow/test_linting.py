@@ -147,6 +147,16 @@ FOUND: dict[str, tuple[Sequence[Any], list[tuple[str, str, str]]]] = {
         [policy({"cel": "false"}, namespaceSelector={"matchLabels": {"team": "vision"}}), template(count=9)],
         [],
     ),
+    "more than Kubernetes allocates in a claim": ([template(count=33)], [("error", "Denied", "spec")]),
+    "a request of v1beta1": (
+        [
+            {
+                **template_of({"name": "gpu", "deviceClassName": "a", "selectors": [{"cel": {"expression": TRAP}}]}),
+                "apiVersion": "resource.k8s.io/v1beta1",
+            }
+        ],
+        [("warning", "UnguardedLookup", f"{AT}.selectors[0].cel.expression")],
+    ),
     "a rule that does not compile": (
         [policy({"cel": "object.x"}), template()],
         [("error", "Refused", "spec.rules[0].cel")],
