@@ -26,8 +26,9 @@ UNCOUNTED = "placement Count leaves the nodes to kube-scheduler, which does not 
 def denial(group: Group) -> Denial | None:
     """Refuse a gang whose pods, or its Gang, ask for different things."""
     written = _written(group)
+    first = _said(group.pods[0]) if group.pods else {}
     for pod in group.pods:
-        own, first = _said(pod), _said(group.pods[0])
+        own = _said(pod)
         if len(own) > 1:
             return _refused(pod, f"pod {pod.meta.name} asks for {_shown(own)}; keep one of the two")
         if written is not None:
@@ -52,8 +53,11 @@ def wish(group: Group) -> TopologyWish | None:
     written = _written(group)
     if written is not None:
         return written
-    said = _said(group.pods[0]) if group.pods else {}
-    return next((TopologyWish(label=label, required=KEYS[key]) for key, label in said.items()), None)
+    for key, required in KEYS.items():
+        label = recognition.setting(group.pods[0], key) if group.pods else ""
+        if label:
+            return TopologyWish(label=label, required=required)
+    return None
 
 
 def question(group: Group) -> Topology | None:

@@ -196,6 +196,7 @@ TAKEN = {
         templates=[{"name": "t", "spec": {"devices": {"requests": [{"name": "r", "newer": {"a": 1}}], "newer": []}}}]
     ),
     "a gang of all its pods": a_gang(size=2, minCount=2),
+    "a gang in one rack": a_gang(topology={"required": "topology.kubernetes.io/rack"}),
     "a gang of the longest names": a_gang(queue="q" * 63),
 }
 
@@ -292,6 +293,11 @@ REFUSED = {
         "a request has either exactly or firstAvailable",
     ),
     "a gang whose part is larger": (a_gang(size=2, minCount=3), "minCount must not be more than size"),
+    "a gang in one rack and in one zone": (
+        a_gang(topology={"required": "zone", "preferred": "rack"}),
+        "name the label in one of required and preferred",
+    ),
+    "a gang that is together nowhere": (a_gang(topology={}), "name the label in one of required and preferred"),
     "a field that does not exist": (a_gang(sise=3), 'unknown field "spec.sise"'),
 }
 
