@@ -18,7 +18,7 @@ from admission.api.snapshot import Snapshot
 from admission.dra import appraising
 from admission.dra.appraising import Appraisal
 from admission.dra.metering import Meters
-from admission.policy import topologies
+from admission.policy import overlooking, topologies
 from admission.policy.backoffs import Backoff
 from admission.policy.claims import reporting as policy_reporting
 from admission.policy.claims.selecting import Policies
@@ -53,8 +53,6 @@ class Facts:
     appraisal: Appraisal = appraising.NOTHING
     decisions: Mapping[GangUid, Decision] = field(default_factory=dict)
     backoffs: Mapping[GangUid, Backoff] = field(default_factory=dict)
-    refused: Mapping[str, str] = field(default_factory=dict)
-    """Why queues that are being deleted cannot lose Muster's finalizer."""
     budgets: Mapping[QueueName, tuple[BudgetUse, ...]] = field(default_factory=dict)
     """How the budgets of each queue that has some stand; none is in it when nobody knows."""
     chosen: Mapping[GangUid, Chosen] = field(default_factory=dict)
@@ -62,6 +60,8 @@ class Facts:
     protections: Protections = NOTHING
     policies: Policies = field(default_factory=lambda: Policies({}, {}))
     """The ClaimPolicies, compiled."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Why queues that are being deleted cannot lose Muster's finalizer."""
     stuck: Mapping[GangUid, Hold] = field(default_factory=dict)
     """What keeps gangs from being placed that have their reservation."""
 
@@ -84,7 +84,8 @@ def gang(group: Group, facts: Facts) -> GangReport:
         workload=group.identity.workload,
         phase=phase,
         pods=len(group.pods),
-        hold=_hold(decision) or (facts.stuck.get(group.uid) if phase is Phase.RESERVED else None),
+        hold=overlooking.told(_hold(decision), facts.snapshot)
+        or (facts.stuck.get(group.uid) if phase is Phase.RESERVED else None),
         position=decision.position if waits and decision is not None else None,
         plan=_plan(placement),
         charges=charge_of(placement),

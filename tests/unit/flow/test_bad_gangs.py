@@ -15,7 +15,7 @@ from admission.api.pods import PodClaim
 from admission.api.reasons import DenyReason, HoldReason
 from admission.api.snapshot import Snapshot
 from admission.errors import Flaw, MalformedObjectError
-from admission.flow import memory
+from admission.flow import cycle, memory
 from admission.policy.protection import Barriers
 from tests.builders import CLASS, NOON, ClusterBuilder, a_cluster, claim_manifest
 from tests.unit.flow.fences import Cluster, a_desk, cycles, everything_runs, fence, kinds
@@ -242,6 +242,12 @@ BAD: dict[str, Bad] = {
         ("pool",),
         both(asking(**RARE), slices(a_slice("c1", "c", "gpu-0", count=2))),
     ),
+    "a slice that cannot be read": Bad(
+        a_pod,
+        NOWHERE,
+        ("; not counted, since it cannot be read: ResourceSlice c1: spec.devices: is wrong; mend it",),
+        both(asking(**RARE), unread("ResourceSlice", "c1", "spec.devices")),
+    ),
     "CEL that fails on the devices": Bad(
         a_pod, NOWHERE, ("no such key",), asking(selectors=[{"cel": {"expression": 'device.attributes["x"].y == 1'}}])
     ),
@@ -277,3 +283,25 @@ async def test_a_bad_gang_waits_with_its_reason_and_stops_nobody(bad: Bad, barri
     assert cluster.let_in() == ["good-0", "good-1"]
     everything_runs(cluster, ledger, 2)
     assert len(kinds(ledger)) <= 2, "nothing is booked and given back again and again"
+
+
+async def test_a_gang_starts_when_its_class_comes_and_is_planned_anew_when_that_changes() -> None:
+    bad = BAD["a class that does not exist"]
+    cluster, ledger = a_world(bad), memory.Ledger()
+    cluster.remove_pod("good-0")
+    cluster.remove_pod("good-1")
+    desk = a_desk(cluster, ledger)
+    await cycles(desk, 2)
+    known = cluster._rest.classes[CLASS]
+    nothing = replace(known, meta=replace(known.meta, name="missing.example.com"), selectors=("false",))
+
+    cluster._rest = replace(cluster._rest, classes={**cluster._rest.classes, "missing.example.com": nothing})
+    result = await cycles(desk, 2)
+    (report,) = [one for one in result.gangs if one.name.startswith("bad")]
+    assert report.hold is not None
+    assert "satisfies the selectors" in report.hold.message
+    anything = replace(nothing, selectors=())
+    cluster._rest = replace(cluster._rest, classes={**cluster._rest.classes, "missing.example.com": anything})
+    await cycle.run(desk, NOON)
+
+    assert cluster.let_in() == ["bad"]
