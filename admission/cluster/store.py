@@ -80,14 +80,17 @@ class Store:
             for subscription in self._subscriptions:
                 subscription.wake()
 
-    def _changed(self, kind: Kind, key: str) -> None:
+    def _changed(self, kind: Kind, key: str, *, news: bool) -> None:
         self._snapshot = None
-        for subscription in self._subscriptions:
+        for subscription in self._subscriptions if news else ():
             subscription.note(kind, key)
 
 
 class Subscription:
-    """One reader's changes since it last asked: `with store.subscribe() as changed: await changed.next()`."""
+    """One reader's changes since it last asked: `with store.subscribe() as changed: await changed.next()`.
+
+    Nobody is woken by a change of what is not read, such as the heartbeat in a node's status.
+    """
 
     def __init__(self, among: "list[Subscription]", watched: frozenset[Kind]) -> None:
         self._among = among

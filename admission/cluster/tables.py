@@ -4,8 +4,9 @@ What was frozen never changes: the first change after a freeze goes to a copy. S
 kind that changed since the last one, and nothing for the others.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
 
 from admission.api import meta
 from admission.api.meta import Meta
@@ -13,8 +14,14 @@ from admission.api.reading import Json, Reader
 from admission.cluster.kinds import Kind
 from admission.errors import Flaw, MalformedObjectError
 
-Changed = Callable[[Kind, str], None]
-"""Called with the key of every object that was added, changed or removed."""
+
+class Changed(Protocol):
+    """Called with the key of every object that was added, changed or removed.
+
+    news: whether it differs in anything that is read of it, beside its resourceVersion.
+    """
+
+    def __call__(self, kind: Kind, key: str, *, news: bool) -> None: ...
 
 
 class _Malformed(NamedTuple):
@@ -42,6 +49,7 @@ class Table:
         key, version = self._key(obj), _meta(obj).get("resourceVersion")
         if not key or (version and version == self._versions.get(key)):
             return key
+        news = True
         try:
             value = self.kind.decode(obj)
         except MalformedObjectError as error:
@@ -50,10 +58,11 @@ class Table:
             flaw = Flaw(".", f"cannot be read: {type(error).__name__}: {error}")
             self._set_aside(key, obj, MalformedObjectError(self.kind.name, meta.name_in(obj), (flaw,)))
         else:
-            self._malformed.pop(key, None)
+            flawless = self._malformed.pop(key, None) is None
+            news = not (flawless and _same(self._objects.get(key), value))
             self._thawed()[key] = value
         self._versions[key] = str(version or "")
-        self._changed(self.kind, key)
+        self._changed(self.kind, key, news=news)
         return key
 
     def drop(self, obj: Json) -> None:
@@ -112,13 +121,23 @@ class Table:
         self._malformed.pop(key, None)
         if key in self._objects:
             del self._thawed()[key]
-        self._changed(self.kind, key)
+        self._changed(self.kind, key, news=True)
 
     def _thawed(self) -> dict[str, Any]:
         if self._frozen:
             self._objects = dict(self._objects)
             self._frozen = False
         return self._objects
+
+
+def _same(before: Any, after: Any) -> bool:
+    """Return whether an object is as it was, but for its version: a status that nobody reads was written."""
+    if before is None:
+        return False
+    if isinstance(after, Meta):
+        return bool(replace(before, resource_version=after.resource_version) == after)
+    seen = replace(before.meta, resource_version=after.meta.resource_version)
+    return bool(replace(before, meta=seen) == after)
 
 
 def _meta(obj: Json) -> Mapping[str, Any]:

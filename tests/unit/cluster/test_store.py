@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from admission.api.names import QueueName
+from admission.api.names import QueueName, Uid
 from admission.cluster import kinds
 from admission.cluster.store import Store
 from admission.errors import ClusterAwayError
@@ -118,6 +118,22 @@ async def test_each_subscriber_hears_what_changed_since_it_last_asked() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
                 await nodes.next()
+
+
+async def test_nobody_is_woken_by_what_is_not_read() -> None:
+    """A heartbeat in a node's status, say. The version counts all the same: whoever writes next names it."""
+    store = Store((kinds.PODS,))
+    listed(store, kinds.PODS, known("a"))
+    pods = store.tables[kinds.PODS]
+
+    with store.subscribe() as changed:
+        pods.put(known("a", version="2") | {"status": {"conditions": [{"type": "Seen", "status": "True"}]}})
+        assert store.snapshot().pods[Uid("uid-a")].meta.resource_version == "2"
+        pods.put(known("b"))
+        assert await changed.next() == {kinds.PODS: {"uid-b"}}
+
+        pods.put(known("a", version="3") | {"status": {"phase": "Running"}})
+        assert await changed.next() == {kinds.PODS: {"uid-a"}}
 
 
 async def test_a_subscriber_is_woken_when_the_store_has_synced() -> None:
