@@ -107,7 +107,8 @@ def _default() -> Schema:
                 Example: gpu.example.com."""
             ),
             "count": fields.integer(
-                "How many devices, for requests that state neither count nor allocationMode. Example: 1.",
+                """How many devices, for requests of which it is known that their author stated neither count nor
+                allocationMode: Kubernetes fills in 1 first, so only kubectl apply lets that be known. Example: 4.""",
                 minimum=1,
                 maximum=32,
             ),
