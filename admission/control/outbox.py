@@ -73,7 +73,8 @@ class Outbox:
 
     def _hand_in(self, key: Key, report: Any, write: Write) -> None:
         self._forget()
-        if self._handed.get(key) == report:
+        before = self._handed.get(key)
+        if before is report or before == report:
             return
         self._handed[key] = report
         self._pending[key] = write

@@ -4,6 +4,7 @@
 that really happened is seen, and so does a planned pod's place on its node.
 """
 
+import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -78,8 +79,9 @@ class World:
     nodes of the pods that wait for them. users: of every claim, by its UID, the pods that have a seat and use it.
     displaced: planned claims whose devices others were given. awaited: by node the pods whose claims are planned and
     not displaced, in the order in which their gates were opened. imagined: whether less is in use than really is.
-    slices and tainted: what the shelves were made from, for the next world. token: what tells this world from all
-    others. history: tokens of earlier worlds, and the nodes that changed from each to the next one, the newest last.
+    slices and tainted: what the shelves were made from, and sources the rest, for the next world; None while
+    something planned is not seen allocated, whose use of devices depends on slices. token: what tells this world from
+    all others. history: tokens of earlier worlds, and the nodes that changed from each to the next one, newest last.
     """
 
     profile: Profile = field(default_factory=Profile)
@@ -96,6 +98,7 @@ class World:
     imagined: bool = False
     slices: Slices | None = None
     tainted: Tainted | None = None
+    sources: "Sources | None" = None
     token: object = field(default_factory=object, init=False)
     history: tuple[tuple[object, frozenset[NodeName]], ...] = field(default=(), init=False)
     _vanished: frozenset[PoolId] | None = field(default=None, init=False)
@@ -110,6 +113,28 @@ class World:
             found = frozenset((d.driver, d.pool) for d in used if slices is not None and slices.device(d) is None)
             object.__setattr__(self, "_vanished", found)
         return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sources:
+    """What the use of devices and nodes was found from."""
+
+    nodes: Mapping[NodeName, Node]
+    pods: Mapping[Uid, Pod]
+    claims: Mapping[str, Claim]
+    classes: Mapping[str, DeviceClass]
+    placements: tuple[Placement, ...]
+
+    def same(self, other: "Sources") -> bool:
+        """Return whether these are the same objects."""
+        return (
+            self.nodes is other.nodes
+            and self.pods is other.pods
+            and self.claims is other.claims
+            and self.classes is other.classes
+            and len(self.placements) == len(other.placements)
+            and all(map(operator.is_, self.placements, other.placements))
+        )
 
 
 def of(
@@ -130,6 +155,11 @@ def of(
         snapshot.slices, snapshot.taint_rules, profile.release, before.tainted if before is not None else None
     )
     slices = Slices(tainted.slices.values(), profile, before.slices if before is not None else None)
+    sources = Sources(snapshot.nodes, snapshot.pods, snapshot.claims, snapshot.classes, placements)
+    if before is not None and before.sources is not None and before.sources.same(sources):
+        shelves = {name: _shelf(node, slices, before) for name, node in snapshot.nodes.items()}
+        world = replace(before, shelves=shelves, slices=slices, tainted=tainted)
+        return _after(before, world, _differing(before, world))
     use = _Use({}, {})
     by_uid = extended.index_claims(snapshot)
     _add_allocated(use, snapshot.claims.values(), placements, by_uid, profile.features)
@@ -150,6 +180,7 @@ def of(
         awaited=_awaited(snapshot, placements, by_uid, displaced),
         slices=slices,
         tainted=tainted,
+        sources=sources if all(_seen(by_uid.get(uid)) for one in placements for uid in one.holdings) else None,
     )
     return world if before is None else _after(before, world, _differing(before, world))
 

@@ -74,6 +74,8 @@ async def catch_up(desk: Desk, facts: Facts) -> None:
     for time in times.marks(desk.book, times.budgets_of(facts.tree.queues.values()), at):
         await record(desk, [books.usage(desk.book, at=time, actor=actor)])
 
+    desk.stir.look(desk.book, facts.sight)
+
     def settled(placement: Placement) -> Entry | None:
         return following.settlement(placement, facts.sight, at=at, actor=actor)
 
@@ -85,23 +87,29 @@ async def catch_up(desk: Desk, facts: Facts) -> None:
 
 async def release(desk: Desk, facts: Facts) -> None:
     """Write down what is gone."""
-    placements = desk.book.placements.values()
-    wanted = following.wanted_claims(placements, facts.sight)
+    desk.stir.look(desk.book, facts.sight)
+    wanted = following.wanted_claims(desk.book.placements.values(), facts.sight)
     at, actor = facts.now, desk.actor
 
     def gone(placement: Placement) -> Entry | None:
         return following.release(placement, facts.sight, wanted, at=at, actor=actor)
 
-    await record(desk, await withdrawing.secured(desk, facts, _of_each(desk, gone)))
+    entries = _of_each(desk, gone)
+    desk.stir.rest()
+    await record(desk, await withdrawing.secured(desk, facts, entries))
 
 
 def _of_each(desk: Desk, follow: Callable[[Placement], Entry | None]) -> list[Entry]:
     """Return the entries that follow for every gang; one that Muster fails of stays as it is in the books."""
-    found = (
-        defects.spared(During.FOLLOWING, placement.gang, partial(follow, placement), desk.defects)
-        for placement in desk.book.placements.values()
-    )
-    return [entry for entry in found if entry is not None]
+    entries: list[Entry] = []
+    for placement in desk.stir.placements(desk.book):
+        failed = len(desk.defects)
+        found = defects.spared(During.FOLLOWING, placement.gang, partial(follow, placement), desk.defects)
+        if found is not None:
+            entries.append(found)
+        if found is not None or len(desk.defects) > failed:
+            desk.stir.follows(placement.gang_uid)
+    return entries
 
 
 async def record(desk: Desk, entries: Iterable[Entry | None]) -> None:

@@ -7,6 +7,7 @@ leader left half-done is taken back or finished before anything new is decided.
 
 import asyncio
 import contextlib
+import operator
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -105,7 +106,7 @@ async def _gather(desk: Desk, snapshot: Snapshot, now: datetime) -> Facts:
     desk.queues = snapshot.queues
     facts = Facts(
         snapshot=snapshot,
-        sight=Sight.of(snapshot, meters),
+        sight=_seen(desk, snapshot, meters),
         tree=Tree.of(snapshot.queues.values(), desk.gone.values()),
         meters=meters,
         now=now,
@@ -116,6 +117,11 @@ async def _gather(desk: Desk, snapshot: Snapshot, now: datetime) -> Facts:
     facts = _regrouped(desk, facts)
     evicting.remember_backoffs(desk, facts)
     return facts
+
+
+def _seen(desk: Desk, snapshot: Snapshot, meters: Meters) -> Sight:
+    desk.sight = Sight.of(snapshot, meters, desk.sight)
+    return desk.sight
 
 
 def _judge(desk: Desk, snapshot: Snapshot, now: datetime) -> None:
@@ -209,8 +215,13 @@ async def _report(desk: Desk, facts: Facts, decisions: Sequence[Decision]) -> Re
         queues=tuple(queues),
         conditions=tuple(conditions),
         granted=tuple(granted),
-        next_try=facts.now if (granted and left_out) or desk.appraisal.left else _next_try(desk, facts),
+        next_try=facts.now if (granted and left_out) or _has_more(desk) else _next_try(desk, facts),
     )
+
+
+def _has_more(desk: Desk) -> bool:
+    """Whether there is more to be found out though nothing changes."""
+    return bool(desk.appraisal.left) or desk.recall.is_stale
 
 
 async def _report_placing(desk: Desk, facts: Facts, granted: Collection[GangUid]) -> None:
@@ -242,6 +253,7 @@ def _statuses(desk: Desk, facts: Facts) -> tuple[list[GangReport], list[QueueRep
         protections=desk.protection,
         policies=desk.remembered.policies(facts.snapshot),
     )
+    desk.reported = {group.uid: known for group in facts.groups if (known := desk.reported.get(group.uid)) is not None}
     told = (_gang(desk, group, basis) for group in facts.groups)
     gangs = [*(report for report in told if report is not None), *_idle(desk, facts)]
     queues = [*entitlements.queues(facts.groups, gangs, basis), *_malformed(facts.snapshot)]
@@ -249,7 +261,24 @@ def _statuses(desk: Desk, facts: Facts) -> tuple[list[GangReport], list[QueueRep
 
 
 def _gang(desk: Desk, group: Group, basis: reporting.Facts) -> GangReport | None:
-    return defects.spared(During.REPORTING, group.key, lambda: reporting.gang(group, basis), desk.defects)
+    """Return the status of a gang; the one from before, where all that it is made of is the same."""
+    uid = group.uid
+    decision = basis.decisions.get(uid)
+    made_of = (
+        group,
+        decision.outcome if decision is not None else None,
+        decision.position if decision is not None else 0,
+        basis.book.placements.get(uid),
+        basis.backoffs.get(uid),
+        basis.chosen.get(uid),
+    )
+    before = desk.reported.get(uid)
+    if before is not None and all(map(operator.is_, before[0], made_of)):
+        return before[1]
+    report = defects.spared(During.REPORTING, group.key, lambda: reporting.gang(group, basis), desk.defects)
+    if report is not None:
+        desk.reported[uid] = (made_of, report)
+    return report
 
 
 def _keep_decisions(desk: Desk, facts: Facts, decisions: Iterable[Decision]) -> None:

@@ -34,6 +34,7 @@ from admission.policy.recalling import Recall
 from admission.policy.recognition import Group
 from admission.policy.remembering import Memory
 from admission.policy.resting import Rest
+from admission.policy.stirring import Stir
 from admission.quota import sharing
 from admission.quota.accruals import QueueMeter
 from admission.quota.books import Book
@@ -117,6 +118,10 @@ class Desk:
     """What the meters' CEL says of the devices that are there, as far as they have been looked at."""
     census: Census = field(default_factory=Census)
     """The gangs as they were last counted."""
+    sight: Sight | None = None
+    """What was last seen of what the books are about."""
+    stir: Stir = field(default_factory=Stir)
+    """The gangs in the books about which something changed."""
     recall: Recall = field(default_factory=Recall)
     """The planner's holds that may still stand."""
     rest: Rest = field(default_factory=Rest)
@@ -136,6 +141,8 @@ class Desk:
     """Pods whose gate this leader has opened, though the view may not show it yet."""
     leaving: set[Uid] = field(default_factory=set)
     """Pods that this leader has evicted, though the view may not show it yet."""
+    reported: dict[GangUid, tuple[tuple[object, ...], GangReport]] = field(default_factory=dict)
+    """What was last reported of each gang, and what that was made of."""
     told: dict[GangUid, notices.Told] = field(default_factory=dict)
     """What was last said of each gang in Events."""
     stuck: dict[GangUid, Hold] = field(default_factory=dict)

@@ -178,9 +178,11 @@ def _job_of(group: Group, facts: Facts) -> Job | None:
 
 async def resume_jobs(desk: Desk, facts: Facts) -> None:
     """Let Jobs that were suspended to take their pods back make them again, once those are gone."""
-    owners = {pod.meta.controller.uid for pod in facts.snapshot.pods.values() if _is_left(pod) and pod.meta.controller}
-    for job in facts.snapshot.jobs.values():
-        if job.suspended and names.REQUEUED in job.meta.annotations and job.meta.uid not in owners:
+    jobs = [job for job in facts.snapshot.jobs.values() if job.suspended and names.REQUEUED in job.meta.annotations]
+    pods = facts.snapshot.pods.values() if jobs else ()
+    owners = {pod.meta.controller.uid for pod in pods if _is_left(pod) and pod.meta.controller}
+    for job in jobs:
+        if job.meta.uid not in owners:
             with contextlib.suppress(RetryError, MendError, GoneError):
                 await desk.ports.workloads.resume(job)
 

@@ -5,14 +5,14 @@ recovery of a controller that died half-way: what is granted but not yet placed 
 taken back.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Self
 
 from admission.api import durations, names
 from admission.api.claims import Claim
-from admission.api.devices import Device, DeviceId
+from admission.api.devices import Device, DeviceId, Slice
 from admission.api.entries import Entry, Holding, Placement, Seat
 from admission.api.gangs import Charge
 from admission.api.meters import Measure
@@ -41,13 +41,44 @@ class Eviction:
 
 def index_devices(snapshot: Snapshot) -> dict[DeviceId, Device]:
     """Return every device by what names it, of the newest generation of its pool."""
+    return _index(snapshot.slices.values())
+
+
+def _index(slices: Iterable[Slice]) -> dict[DeviceId, Device]:
     newest: dict[DeviceId, tuple[int, Device]] = {}
-    for piece in snapshot.slices.values():
+    for piece in slices:
         for device in piece.devices:
             found = DeviceId(piece.driver, piece.pool, device.name)
             if found not in newest or newest[found][0] < piece.generation:
                 newest[found] = (piece.generation, device)
     return {found: device for found, (_, device) in newest.items()}
+
+
+class Devices(Mapping[DeviceId, Device]):
+    """Every device by what names it, of the newest generation of its pool: pools are looked into when one is asked for.
+
+    The same as `index_devices`, for those who ask for few of many.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._pools: dict[tuple[str, str], list[Slice]] = {}
+        for piece in snapshot.slices.values():
+            self._pools.setdefault((piece.driver, piece.pool), []).append(piece)
+        self._known: dict[tuple[str, str], Mapping[DeviceId, Device]] = {}
+
+    def __getitem__(self, device: DeviceId) -> Device:
+        pool = (device.driver, device.pool)
+        known = self._known.get(pool)
+        if known is None:
+            known = self._known[pool] = _index(self._pools.get(pool, ()))
+        return known[device]
+
+    def __iter__(self) -> Iterator[DeviceId]:
+        return iter(index_devices(self._snapshot))
+
+    def __len__(self) -> int:
+        return len(index_devices(self._snapshot))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +91,16 @@ class Sight:
     meters: Meters
 
     @classmethod
-    def of(cls, snapshot: Snapshot, meters: Meters) -> Self:
+    def of(cls, snapshot: Snapshot, meters: Meters, before: Self | None = None) -> Self:
+        """Index a snapshot. before: what was seen earlier; of what did not change since its indices are taken over."""
+        known = before.snapshot if before is not None else None
+        same_claims = known is not None and known.claims is snapshot.claims and known.pods is snapshot.pods
+        same_slices = known is not None and known.slices is snapshot.slices
         return cls(
-            snapshot=snapshot, claims=extended.index_claims(snapshot), devices=index_devices(snapshot), meters=meters
+            snapshot=snapshot,
+            claims=before.claims if before is not None and same_claims else extended.index_claims(snapshot),
+            devices=before.devices if before is not None and same_slices else Devices(snapshot),
+            meters=meters,
         )
 
     def is_unreadable(self, kind: str, key: str) -> bool:

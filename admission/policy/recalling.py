@@ -27,6 +27,9 @@ Question = tuple[tuple[PodDemand, ...], PlacementMode, Topology | None]
 
 Usage = Mapping[QueueName, Mapping[MeterName, int]]
 
+MOST_STALE = 100
+"""Changes that a sentence may miss where something changes all the time; else it is renewed at once."""
+
 MOST_PROOFS = 10_000
 """Proofs that are remembered; all are forgotten when there are more."""
 
@@ -60,13 +63,13 @@ class Basis:
 class Proof:
     """Why there is no plan, in general names, and the last world in which that was so.
 
-    pods: the question. is_old: whether something has changed since the sentence was written.
+    pods: the question. stale: how often nodes have changed since the sentence was written.
     """
 
     hold: Hold
     pods: Sequence[PodDemand]
     world: World
-    is_old: bool = False
+    stale: int = 0
 
 
 @dataclass(slots=True)
@@ -86,6 +89,10 @@ class Recall:
             self._holds.clear()
         if self._basis is None or not self._basis.same_rules(basis) or len(self._proofs) > MOST_PROOFS:
             self._proofs.clear()
+        elif self._basis.world is basis.world or worlds.same(self._basis.world, basis.world):
+            self._renew(0)
+        else:
+            self._renew(MOST_STALE)
         self._changed.clear()
         self._basis = basis
         self._stands = True
@@ -116,8 +123,19 @@ class Recall:
         if waking.may_help(found.pods, nodes, world, selectors=selectors):
             del self._proofs[key]
             return None
-        found.world, found.is_old = world, found.is_old or bool(nodes)
+        found.world, found.stale = world, found.stale + bool(nodes)
         return found
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether a sentence is to be renewed as soon as nothing else changes."""
+        return any(proof.stale for proof in self._proofs.values())
+
+    def _renew(self, most: int) -> None:
+        """Forget one proof whose sentence is too old, so that it is found anew."""
+        key = next((key for key, proof in self._proofs.items() if proof.stale > most), None)
+        if key is not None:
+            del self._proofs[key]
 
     def prove(self, key: Hashable, proof: Proof) -> None:
         """Remember that there is no plan."""

@@ -49,7 +49,8 @@ class Identity:
 class Group:
     """A gang as it stands: its pods, what the ledger has open for it, and its object in the cluster.
 
-    pods: those that have not ended and are not being deleted. ended: those that have succeeded or failed.
+    pods: those that have not ended and are not being deleted. ended: those that have succeeded or failed. waiting:
+    those that are held and have no seat yet.
     """
 
     identity: Identity
@@ -60,6 +61,11 @@ class Group:
     ended: tuple[Pod, ...] = ()
     placement: Placement | None = None
     record: Gang | None = None
+    waiting: tuple[Pod, ...] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        waiting = tuple(pod for pod in self.pods if pod.gated and not self._is_seated(pod))
+        object.__setattr__(self, "waiting", waiting)
 
     @property
     def key(self) -> str:
@@ -73,11 +79,6 @@ class Group:
     def user(self) -> str:
         """Return who made the first of the pods that wait and say so, as the API server knew them."""
         return next((pod.user for pod in self.waiting if pod.user), "")
-
-    @property
-    def waiting(self) -> tuple[Pod, ...]:
-        """Return the pods that are held and have no seat yet."""
-        return tuple(pod for pod in self.pods if pod.gated and not self._is_seated(pod))
 
     @property
     def half_open(self) -> tuple[Pod, ...]:

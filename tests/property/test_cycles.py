@@ -1,0 +1,164 @@
+"""A leader that remembers what it saw decides what one decides that sees everything for the first time."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from admission.api.meters import Meter
+from admission.api.names import MeterName, QueueName
+from admission.api.queues import QueueingStrategy
+from admission.api.reasons import HoldReason
+from admission.api.snapshot import Snapshot
+from admission.flow import cycle, memory
+from admission.flow.desks import Desk, Ports, Result
+from admission.policy.deciding import Decision, Grant
+from tests.builders import NOON, a_cluster
+
+QUEUES = ("q", "r")
+
+
+class Town(memory.Cluster):
+    """A cluster with two queues on three nodes, in which things happen by chance."""
+
+    def __init__(self, random: Random) -> None:
+        builder = a_cluster().node("a", gpus=4).node("b", gpus=2).node("c", gpus=1)
+        super().__init__(builder.queue("q", gpus=8).queue("r", gpus=4).snapshot())
+        self.random = random
+        self.whole = dict(self._rest.slices)
+        self.jobs = 0
+
+    def happen(self, ledger: memory.Ledger) -> None:
+        """Let one thing happen."""
+        self.random.choice(HAPPENINGS)(self, ledger)
+
+    def arrive(self, _: memory.Ledger) -> None:
+        self.jobs += 1
+        pods, gpus = self.random.randint(1, 3), self.random.choice((1, 1, 2, 4))
+        made = self.random.choice((pods, pods, pods, pods - 1))
+        builder = a_cluster()
+        builder._minutes = self.jobs
+        queue = self.random.choice(QUEUES)
+        more = builder.job(f"job-{self.jobs}", queue=queue, pods=pods, gpus=gpus, made=made).snapshot()
+        self._pods |= more.pods
+        self._jobs |= more.jobs
+        # Some claims come later than their pods, as in life.
+        self._claims |= {key: claim for key, claim in more.claims.items() if self.random.random() < 0.9}
+
+    def run(self, ledger: memory.Ledger) -> None:
+        self.schedule(ledger.book)
+
+    def end(self, _: memory.Ledger) -> None:
+        running = sorted((pod for pod in self._pods.values() if pod.phase == "Running"), key=lambda pod: pod.meta.key)
+        if running:
+            self.finish([self.random.choice(running)])
+
+    def delete(self, _: memory.Ledger) -> None:
+        waiting = sorted(uid for uid, pod in self._pods.items() if pod.gated)
+        if waiting:
+            self._leave_claims([self._pods.pop(self.random.choice(waiting))])
+
+    def break_devices(self, _: memory.Ledger) -> None:
+        key = self.random.choice(sorted(self.whole))
+        left = self.whole[key].devices[self.random.randint(0, 2) :]
+        changed = replace(self.whole[key], devices=left)
+        self._rest = replace(self._rest, slices={**self._rest.slices, key: changed})
+
+    def mend_devices(self, _: memory.Ledger) -> None:
+        self._rest = replace(self._rest, slices=dict(self.whole))
+
+    def cordon(self, _: memory.Ledger) -> None:
+        name = self.random.choice(sorted(self._rest.nodes))
+        node = self._rest.nodes[name]
+        changed = replace(node, unschedulable=not node.unschedulable)
+        self._rest = replace(self._rest, nodes={**self._rest.nodes, name: changed})
+
+    def change_queue(self, _: memory.Ledger) -> None:
+        queue = self._rest.queues[QueueName(self.random.choice(QUEUES))]
+        quotas = tuple(replace(quota, nominal=self.random.randint(0, 10)) for quota in queue.quotas)
+        strategy = self.random.choice(list(QueueingStrategy))
+        changed = replace(queue, quotas=quotas, strategy=strategy)
+        self._rest = replace(self._rest, queues={**self._rest.queues, queue.name: changed})
+
+    def change_meters(self, _: memory.Ledger) -> None:
+        meters: dict[MeterName, Meter] = {name: replace(one) for name, one in self._rest.meters.items()}
+        self._rest = replace(self._rest, meters=meters)
+
+    def as_it_is(self) -> Snapshot:
+        return self.snapshot()
+
+
+HAPPENINGS: tuple[Callable[[Town, memory.Ledger], None], ...] = (
+    *(Town.arrive,) * 4,
+    *(Town.run,) * 3,
+    Town.end,
+    Town.end,
+    Town.delete,
+    Town.break_devices,
+    Town.mend_devices,
+    Town.cordon,
+    Town.change_queue,
+    Town.change_meters,
+)
+
+
+def a_desk(cluster: memory.Cluster, ledger: memory.Ledger) -> Desk:
+    ports = Ports(
+        view=cluster, pods=cluster, claims=cluster, workloads=cluster, reports=cluster, ledger=ledger, queues=cluster
+    )
+    return Desk(ports=ports, actor="test", epoch=1)
+
+
+def afresh(town: Town, ledger: memory.Ledger, known: Desk) -> Desk:
+    """A leader that begins now, with copies of the cluster and the books, and what no view shows."""
+    desk = a_desk(memory.Cluster(town.as_it_is()), memory.Ledger(ledger.book))
+    desk.backoffs = dict(known.backoffs)
+    desk.opened, desk.leaving = set(known.opened), set(known.leaving)
+    desk.queues, desk.gone = known.queues, known.gone
+    return desk
+
+
+def told(desk: Desk, result: Result) -> dict[str, object]:
+    """What was decided, with the reasons, and the order of what was granted."""
+    held = {uid: _reason(decision) for uid, decision in desk.decisions.items()}
+    places = {uid: decision.position for uid, decision in desk.decisions.items()}
+    phases = {gang.uid: (gang.phase, gang.charges, gang.plan) for gang in result.gangs}
+    return {"granted": result.granted, "held": held, "places": places, "phases": phases, "queues": result.queues}
+
+
+def outcomes(desk: Desk) -> dict[str, object]:
+    """Why every gang waits, in full."""
+    return {uid: decision.outcome for uid, decision in desk.decisions.items()}
+
+
+def _reason(decision: Decision) -> str:
+    """Why a gang waits. Whether an empty cluster would do is found anew when nothing else changes."""
+    reason = decision.outcome.reason if not isinstance(decision.outcome, Grant) else ""
+    return "no devices" if reason in {HoldReason.DEVICES_BUSY, HoldReason.NO_FEASIBLE_PLACEMENT} else reason
+
+
+@given(st.integers(0, 10**6), st.integers(5, 25))
+def test_what_is_remembered_makes_no_difference(seed: int, length: int) -> None:
+    async def live() -> None:
+        town = Town(Random(seed))  # noqa: S311 - not for secrets
+        ledger = memory.Ledger()
+        desk = a_desk(town, ledger)
+        now = NOON
+        for _ in range(length):
+            for _ in range(town.random.randint(0, 3)):
+                town.happen(ledger)
+            now += timedelta(seconds=1)
+            new = afresh(town, ledger, desk)
+            result = await cycle.run(desk, now)
+            assert told(desk, result) == told(new, await cycle.run(new, now))
+        for _ in range(20):
+            result = await cycle.run(desk, now)
+        new = afresh(town, ledger, desk)
+        await cycle.run(new, now)
+        assert outcomes(desk) == outcomes(new)
+
+    asyncio.run(live())
