@@ -25,6 +25,9 @@ AWAY = (ApiError, OSError, HTTPException)
 """What a request raises while the API server is dead, or the webhook, without which no pod is created."""
 
 SECONDS_AWAY = 90.0
+SECONDS_TO_LEAD = 180.0
+"""On a busy machine, and where the API server dies at the same time."""
+
 MOST_ALIVE = 16
 """Gangs that may run or wait at a time, beside those that wait for ever."""
 
@@ -181,7 +184,7 @@ class Fire:
         if self.lab.muster.program.ended:
             moment = self._moments.pop(0) if self._moments else ""
             self.counts["deaths of Muster"] += 1
-            self._starting = self._threads.submit(self.lab.muster.start, killed_at=moment)
+            self._starting = self._threads.submit(self.lab.muster.start, killed_at=moment, within=SECONDS_TO_LEAD)
 
     def _await_start(self) -> None:
         if self._starting is not None:
@@ -198,7 +201,7 @@ class Fire:
     def _freeze(self) -> None:
         self._await_start()
         if not self.lab.muster.program.ended:
-            self._starting = self._threads.submit(self.lab.muster.overtake)
+            self._starting = self._threads.submit(self.lab.muster.overtake, within=SECONDS_TO_LEAD)
 
     def _kill_api_server(self) -> None:
         self.lab.control_plane.restart_apiserver(hard=True)

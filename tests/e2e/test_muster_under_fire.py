@@ -23,7 +23,7 @@ from tests.e2e.witnesses import Hardware, Witness
 
 GANGS = int(os.environ.get("GANGS", "8"))
 SEED = int(os.environ.get("SEED", str(secrets.randbelow(10**6))))
-SECONDS_TO_END = 180.0
+SECONDS_TO_END = 240.0
 START_TIMEOUT = 20
 IN_PART = START_TIMEOUT + 40
 """Seconds: no gang may run in part for longer than its start timeout, and a death or two of those who take it back."""
