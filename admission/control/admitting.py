@@ -19,7 +19,7 @@ from admission.flow.desks import Desk, Result
 log = structlog.get_logger()
 
 
-LONGEST_PAUSE = 0.5
+LONGEST_PAUSE = 0.2
 """Seconds that changes wait at most for a cycle because the last one took long."""
 
 
