@@ -271,6 +271,9 @@ def _gang(desk: Desk, group: Group, basis: reporting.Facts) -> GangReport | None
         basis.book.placements.get(uid),
         basis.backoffs.get(uid),
         basis.chosen.get(uid),
+        basis.stuck.get(uid),
+        basis.snapshot.nodes,
+        basis.snapshot.malformed or None,
     )
     before = desk.reported.get(uid)
     if before is not None and all(map(operator.is_, before[0], made_of)):
