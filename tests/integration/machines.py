@@ -87,6 +87,9 @@ LATE = st.builds(
     bound=st.booleans(),
 )
 
+MOST_WAITING = 20
+"""Pods that wait at a time. At least one of them starts in every round that nothing disturbs."""
+
 QUOTA = 5
 TEAMS = [QueueName("east"), QueueName("west")]
 LONG = timedelta(hours=3)
@@ -141,7 +144,8 @@ class Fire(RuleBasedStateMachine):
         """A Job of so many pods with so many GPUs each, no more than an empty cluster has."""
         self.names += 1
         pods, gpus = shape
-        self.village.submit(f"job{self.names}", queue, pods=pods, gpus=gpus)
+        if self._has_room():
+            self.village.submit(f"job{self.names}", queue, pods=pods, gpus=gpus)
         self.cycle(1, trouble)
 
     @rule(queue=st.sampled_from(TEAMS), shape=SHAPES, trouble=TROUBLES)
@@ -149,8 +153,13 @@ class Fire(RuleBasedStateMachine):
         """A Job whose pods share the devices of one claim, which outlives them."""
         self.names += 1
         pods, gpus = shape
-        self.village.submit_sharing(f"sharing{self.names}", queue, pods=pods, gpus=gpus)
+        if self._has_room():
+            self.village.submit_sharing(f"sharing{self.names}", queue, pods=pods, gpus=gpus)
         self.cycle(1, trouble)
+
+    def _has_room(self) -> bool:
+        """Whether not so many pods wait that the rounds in the end were too few for all of them."""
+        return sum(pod.gated for pod in self.village.everybody()) < MOST_WAITING
 
     @rule(late=LATE, queue=st.sampled_from(TEAMS), shapes=st.tuples(SHAPES, SHAPES))
     def a_write_of_a_deposed_leader_is_late(
@@ -266,7 +275,7 @@ class Fire(RuleBasedStateMachine):
         self.runner.run(self.post.deliver())
         self.village.find_again()
         self.village.delete([pod for pod in self.village.everybody() if QUEUE not in pod.meta.labels])
-        for _ in range(30):
+        for _ in range(MOST_WAITING + 10):
             self._quiet_hours()
             self._check_whole()
             if not any(pod.gated for pod in self._whole()):
