@@ -8,10 +8,13 @@ from typing import Any
 from rich.console import Console, Group
 from rich.table import Table
 
-from tests.bench import admission, allocator, cel, cluster_speed, ledger, planning, quota, rules, webhook
+from tests.bench import admission, allocator, cel, cluster_speed, cycle, ledger, planning, quota, rules, webhook
 
 NUMBERS = {"requests_per_second": "requests/s", "p50_ms": "p50 ms", "p99_ms": "p99 ms", "cpu_us": "server CPU µs"}
-BENCHMARKS = ("webhook", "admission", "cel", "allocator", "planning", "quota", "rules", "ledger", "cluster")
+BENCHMARKS = ("webhook", "admission", "cel", "allocator", "planning", "cycle", "quota", "rules", "ledger", "cluster")
+
+PURE = {"planning": planning, "quota": quota}
+"""Those that have rounds and nothing else."""
 
 
 def main() -> None:
@@ -27,12 +30,12 @@ def main() -> None:
         elif name == "allocator":
             result = allocator.measure(rounds=given.rounds)
             table = allocator.table(result)
-        elif name == "planning":
-            result = planning.measure(rounds=given.rounds)
-            table = planning.table(result)
-        elif name == "quota":
-            result = quota.measure(rounds=given.rounds)
-            table = quota.table(result)
+        elif name in PURE:
+            result = PURE[name].measure(rounds=given.rounds)
+            table = PURE[name].table(result)
+        elif name == "cycle":
+            result = cycle.measure(rounds=given.passes)
+            table = cycle.table(result)
         elif name == "rules":
             result = rules.measure(rounds=given.rounds)
             table = rules.table(result)
@@ -66,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--clients", type=lambda text: [int(n) for n in text.split(",")], default=[1, 50, 200])
     parser.add_argument("--nodes", type=int, default=25, help="admission: nodes with eight GPUs")
     parser.add_argument("--gangs", type=int, default=50, help="admission: Jobs of four one-GPU pods")
-    parser.add_argument("--passes", type=int, default=3, help="admission, ledger: rounds that count, each way")
+    parser.add_argument("--passes", type=int, default=3, help="admission, cycle, ledger: rounds that count, each way")
     parser.add_argument("--postings", type=int, default=5_000_000, help="ledger: in the books that are verified")
     parser.add_argument("--fit", type=int, default=200, help="cluster: Jobs of four one-GPU pods that fill the fleet")
     parser.add_argument("--queued", type=int, default=1_000, help="cluster: Jobs that queue for it")
