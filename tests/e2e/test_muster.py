@@ -154,6 +154,8 @@ def test_while_muster_is_down_queued_namespaces_wait_and_others_do_not(
     team: Team, muster: Muster, control_plane: ControlPlane
 ) -> None:
     client = control_plane.client()
+    # Templates wait for Muster, too.
+    team.namespace.create(workloads.claim_template("gpus-1", workloads.device_request(count=1)))
     muster.end(hard=True)
 
     with pytest.raises(ApiError, match="failed calling webhook"):
