@@ -114,21 +114,7 @@ def _default() -> Schema:
             ),
             "selectors": kubernetes.device_selectors("Conditions on devices, for requests that state none."),
             "tolerations": kubernetes.device_tolerations("Tolerations of device taints, for requests that state none."),
-            "capacity": fields.record(
-                "How much of a shared device, for requests that do not say.",
-                {
-                    "requests": fields.mapping(
-                        "Capacity name → quantity, each for requests that do not state it. Example: {memory: 20Gi}.",
-                        fields.text(
-                            "A quantity. Example: 20Gi.",
-                            maxLength=fields.LONGEST_AMOUNT,
-                            pattern=fields.QUANTITY,
-                        ),
-                        most=32,
-                    )
-                },
-                required=("requests",),
-            ),
+            "capacity": _capacity(),
             "config": kubernetes.device_config("Configuration of drivers, for claims that have none for the driver."),
             "labels": fields.mapping(
                 "Labels of the claim or template, each where it is not there yet. Example: {cost-centre: r-17}.",
@@ -147,6 +133,24 @@ def _default() -> Schema:
                 fieldPath=".deviceClasses",
             ),
         ),
+    )
+
+
+def _capacity() -> Schema:
+    return fields.record(
+        "How much of a shared device, for requests that do not say.",
+        {
+            "requests": fields.mapping(
+                "Capacity name → quantity, each for requests that do not state it. Example: {memory: 20Gi}.",
+                fields.text(
+                    "A quantity. Example: 20Gi.",
+                    maxLength=fields.LONGEST_AMOUNT,
+                    pattern=fields.QUANTITY,
+                ),
+                most=32,
+            )
+        },
+        required=("requests",),
     )
 
 
