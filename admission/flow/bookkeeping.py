@@ -86,12 +86,18 @@ async def catch_up(desk: Desk, facts: Facts) -> None:
 
 
 async def release(desk: Desk, facts: Facts) -> None:
-    """Write down what is gone."""
+    """Write down what is gone.
+
+    A gang that is to be taken back and could not be yet stays as it is: that pods of it are gone is why it has to be.
+    """
     desk.stir.look(desk.book, facts.sight)
     wanted = following.wanted_claims(desk.book.placements.values(), facts.sight)
     at, actor = facts.now, desk.actor
 
     def gone(placement: Placement) -> Entry | None:
+        if placement.gang_uid in facts.taken_back and placement.seats:
+            desk.stir.follows(placement.gang_uid)
+            return None
         return following.release(placement, facts.sight, wanted, at=at, actor=actor)
 
     entries = _of_each(desk, gone)

@@ -141,6 +141,8 @@ class Desk:
     """Pods whose gate this leader has opened, though the view may not show it yet."""
     leaving: set[Uid] = field(default_factory=set)
     """Pods that this leader has evicted, though the view may not show it yet."""
+    halfway: dict[GangUid, str] = field(default_factory=dict)
+    """Gangs of which this leader has evicted some pods and others not yet, and why."""
     reported: dict[GangUid, tuple[tuple[object, ...], GangReport]] = field(default_factory=dict)
     """What was last reported of each gang, and what that was made of."""
     told: dict[GangUid, notices.Told] = field(default_factory=dict)

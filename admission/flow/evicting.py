@@ -41,12 +41,14 @@ FORGET_AFTER = timedelta(hours=1)
 async def take_back(desk: Desk, facts: Facts) -> Facts:
     """Evict what has to be, and return the facts with the gangs that were concerned, done or not."""
     concerned: set[GangUid] = set()
+    desk.halfway = {uid: reason for uid, reason in desk.halfway.items() if uid in desk.book.placements}
     for group in facts.groups:
-        queue = facts.snapshot.queues.get(group.queue)
+        queue, begun = facts.snapshot.queues.get(group.queue), desk.halfway.get(group.uid, "")
         timeout = queue.start_timeout if queue is not None else START_TIMEOUT
-        ask = partial(following.eviction, group, facts.sight, start_timeout=timeout, now=facts.now)
+        ask = partial(following.eviction, group, facts.sight, start_timeout=timeout, now=facts.now, begun=begun)
         eviction = defects.spared(During.FOLLOWING, group.key, ask, desk.defects)
         if eviction is None:
+            desk.halfway.pop(group.uid, None)
             continue
         concerned.add(group.uid)
         await _take_back(desk, facts, eviction)
@@ -143,19 +145,31 @@ async def _remember(desk: Desk, facts: Facts, group: Group) -> None:
 
 
 async def _delete(desk: Desk, facts: Facts, eviction: Eviction) -> bool:
-    """Have the gang's pods deleted. Return whether all are gone or going; if not, the next cycle tries again."""
+    """Have the gang's pods deleted. Return whether all are gone or going; if not, the next cycle tries again.
+
+    Those that run go first: as long as one of the others is there, every leader sees that the gang has not started.
+    """
     job = _job_of(eviction.group, facts)
     if job is not None:
         return await _suspend(desk, eviction, job)
+    running = [pod for pod in eviction.pods if pod.phase == "Running"]
+    late = [pod for pod in eviction.pods if pod.phase != "Running"]
+    if not (await _evict(desk, eviction, running) and await _evict(desk, eviction, late)):
+        return False
+    desk.halfway.pop(eviction.group.uid, None)
+    going = {pod.meta.uid for pod in eviction.pods}
+    return await _shut(desk, [pod for pod in eviction.group.half_open if pod.meta.uid not in going])
+
+
+async def _evict(desk: Desk, eviction: Eviction, pods: Sequence[Pod]) -> bool:
+    """Evict pods one by one. Return whether all are gone or going; remember the gang where only some are."""
 
     async def evict(pod: Pod) -> None:
         await desk.ports.pods.evict(pod, eviction.reason)
         desk.leaving.add(pod.meta.uid)
+        desk.halfway[eviction.group.uid] = eviction.reason
 
-    if await writing.in_lanes(desk, [[(pod, evict)] for pod in eviction.pods]):
-        return False
-    going = {pod.meta.uid for pod in eviction.pods}
-    return await _shut(desk, [pod for pod in eviction.group.half_open if pod.meta.uid not in going])
+    return not await writing.in_lanes(desk, [[(pod, evict)] for pod in pods])
 
 
 async def _suspend(desk: Desk, eviction: Eviction, job: Job) -> bool:

@@ -206,11 +206,13 @@ def unfinished(group: Group) -> list[tuple[Pod, NodeName]]:
     return [(pod, group.placement.seats[pod.meta.uid].node) for pod in group.half_open]
 
 
-def eviction(group: Group, sight: Sight, *, start_timeout: timedelta, now: datetime) -> Eviction | None:
+def eviction(
+    group: Group, sight: Sight, *, start_timeout: timedelta, now: datetime, begun: str = ""
+) -> Eviction | None:
     """Return why a gang must be taken back, if it must. To be asked before anything of the gang is released.
 
     Either a pod went away before the gang ran, so that it cannot start whole; or it was let in and is not running in
-    time.
+    time. begun: why some of its pods were evicted while others could not be; these are not to run without them.
     """
     placement = group.placement
     if placement is None or not placement.seats:
@@ -226,7 +228,7 @@ def eviction(group: Group, sight: Sight, *, start_timeout: timedelta, now: datet
         within = durations.render(start_timeout)
         reason = f"{len(late)} of {len(seated)} pods did not run within {within}: {_some(late)}"
         return Eviction(group=group, pods=let_in, reason=reason, timed_out=True)
-    return None
+    return Eviction(group=group, pods=let_in, reason=begun, timed_out=False) if begun and seated else None
 
 
 def _differs(holding: Holding, given: books.Allocated, sight: Sight) -> bool:

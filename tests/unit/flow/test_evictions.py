@@ -1,0 +1,121 @@
+"""Evictions that succeed for some pods of a gang only: what is left of it is not to run without the others.
+
+The gangs are of pods that no Job makes, so that each is evicted on its own and nobody makes it again.
+"""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from admission.api.entries import Kind
+from admission.api.names import GANG, GANG_SIZE, Uid
+from admission.api.pods import Pod
+from admission.errors import RetryError
+from admission.flow import cycle, memory
+from tests.builders import NOON, ClusterBuilder, a_cluster, running
+from tests.unit.flow.fences import Cluster, KilledError, a_desk, kinds
+
+SECOND = timedelta(seconds=1)
+LATE = NOON + timedelta(minutes=2)
+
+
+class Budgeted(Cluster):
+    """A disruption budget refuses to have some pods evicted; the controller dies when it has evicted `dies_after`."""
+
+    def __init__(self, builder: ClusterBuilder) -> None:
+        super().__init__(builder)
+        self.refused: set[str] = set()
+        self.dies_after = ""
+
+    async def evict(self, pod: Pod, reason: str) -> None:
+        if pod.meta.name in self.refused:
+            raise RetryError("disruption budget")
+        await super().evict(pod, reason)
+        if pod.meta.name == self.dies_after:
+            raise KilledError
+
+    def starts(self, *names: str) -> None:
+        for name in names:
+            self._pods[Uid(f"pod-{name}")] = running(self.pod(name), "a")
+
+
+def three(**queue: Any) -> ClusterBuilder:
+    builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="1m", **queue)
+    for at in range(3):
+        builder.pod(f"p-{at}", labels={GANG: "g"}, annotations={GANG_SIZE: "3"})
+    return builder
+
+
+async def test_a_gang_that_lost_a_pod_is_taken_back_though_nothing_could_be_evicted_at_first() -> None:
+    cluster, ledger = Budgeted(three()), memory.Ledger()
+    desk = a_desk(cluster, ledger)
+    await cycle.run(desk, NOON)
+    cluster.remove_pod("p-0")
+    cluster.refused = {"p-1", "p-2"}
+    await cycle.run(desk, NOON + SECOND)
+    assert cluster.let_in() == ["p-1", "p-2"]
+
+    cluster.refused = set()
+    await cycle.run(desk, NOON + 2 * SECOND)
+
+    assert cluster.let_in() == []
+    assert kinds(ledger).count(Kind.EVICT) == 1
+    await cycle.run(desk, NOON + 3 * SECOND)
+    assert not ledger.book.placements
+
+
+@pytest.mark.parametrize("starts", [(), ("p-2",)], ids=["the late pod stays late", "the late pod runs after all"])
+async def test_what_a_budget_kept_from_being_evicted_does_not_run_without_the_rest(starts: tuple[str, ...]) -> None:
+    cluster, ledger = Budgeted(three()), memory.Ledger()
+    desk = a_desk(cluster, ledger)
+    await cycle.run(desk, NOON)
+    cluster.starts("p-0", "p-1")
+    cluster.refused = {"p-1"}
+    result = await cycle.run(desk, LATE)
+    assert cluster.let_in() == ["p-1", "p-2"], "the pod that is late tells every leader that the gang has not started"
+    cluster.starts(*starts)
+    await cycle.run(desk, LATE + SECOND)
+
+    cluster.refused = set()
+    result = await cycle.run(desk, LATE + 2 * SECOND)
+
+    assert cluster.let_in() == []
+    assert kinds(ledger).count(Kind.EVICT) == 1
+    assert not result.granted
+
+
+async def test_the_next_leader_goes_on_with_an_eviction_that_was_begun() -> None:
+    cluster, ledger = Budgeted(three()), memory.Ledger()
+    await cycle.run(a_desk(cluster, ledger), NOON)
+    cluster.starts("p-0", "p-1")
+    cluster.refused, cluster.dies_after = {"p-1"}, "p-0"
+    with pytest.raises(ExceptionGroup):
+        await cycle.run(a_desk(cluster, ledger), LATE)
+    assert cluster.let_in() == ["p-1", "p-2"]
+
+    cluster.refused, cluster.dies_after = set(), ""
+    await cycle.run(a_desk(cluster, ledger, epoch=2), LATE + SECOND)
+
+    assert cluster.let_in() == []
+
+
+async def test_a_gang_that_was_evicted_half_way_and_begins_anew_is_left_alone() -> None:
+    cluster, ledger = Budgeted(three(requeue={"base": "1s"})), memory.Ledger()
+    desk = a_desk(cluster, ledger)
+    await cycle.run(desk, NOON)
+    cluster.starts("p-0", "p-1")
+    cluster.refused = {"p-1"}
+    await cycle.run(desk, LATE)
+    for name in ("p-1", "p-2"):
+        cluster.remove_pod(name)
+    await cycle.run(desk, LATE + SECOND)
+
+    again = three().snapshot()
+    cluster._pods |= {uid: replace(pod, meta=replace(pod.meta, created=LATE)) for uid, pod in again.pods.items()}
+    cluster._claims |= again.claims
+    for at in range(5, 9):
+        await cycle.run(desk, LATE + at * SECOND)
+
+    assert cluster.let_in() == ["p-0", "p-1", "p-2"]
