@@ -23,11 +23,10 @@ from admission.dra.metering import Meters
 from admission.dra.releases import Profile
 from admission.dra.selecting import Selectors
 from admission.errors import GoneError, MendError, RetryError
-from admission.flow import bookkeeping, evicting, granting, keeping, notices, placing, spending, withdrawing
+from admission.flow import bookkeeping, evicting, granting, judging, keeping, notices, placing, spending, withdrawing
 from admission.flow.desks import Desk, Facts, Result
 from admission.policy import (
     backoffs,
-    breaching,
     deciding,
     defects,
     entitlements,
@@ -65,7 +64,7 @@ async def run(desk: Desk, now: datetime) -> Result:
     desk.stuck.clear()
     snapshot = desk.assumed.over(desk.ports.view.snapshot())
     await bookkeeping.open_book(desk)
-    _judge(desk, snapshot, now)
+    judging.judge(desk, snapshot, now)
     facts = await _gather(desk, snapshot, times.onward(now, desk.book))
 
     # 2. Take back gangs that cannot start whole or in time; only then release what is gone, of which they are part.
@@ -87,7 +86,7 @@ async def run(desk: Desk, now: datetime) -> Result:
     await spending.read(desk, facts)
     balances = spending.balances(desk, facts)
     decisions = await asyncio.to_thread(_decide, desk, facts, balances)
-    _judge(desk, desk.assumed.over(desk.ports.view.snapshot()), now)
+    judging.judge_again(desk)
 
     # 5. Commit the reservations. 6. Place: only what was committed.
     decisions = await granting.grant(desk, facts, decisions, balances)
@@ -122,21 +121,6 @@ async def _gather(desk: Desk, snapshot: Snapshot, now: datetime) -> Facts:
 def _seen(desk: Desk, snapshot: Snapshot, meters: Meters) -> Sight:
     desk.sight = Sight.of(snapshot, meters, desk.sight)
     return desk.sight
-
-
-def _judge(desk: Desk, snapshot: Snapshot, now: datetime) -> None:
-    """Judge the protection of devices, and have fences stand accordingly. now: by the clock, whatever the books say."""
-    fences = desk.ports.fences
-    placements = desk.book.placements.values()
-    booked = {uid for placement in placements for uid in placement.holdings} if desk.watch.drivers else ()
-    watch = breaching.look(desk.watch, snapshot, booked)
-    scene = protection.Scene(
-        barriers=fences.seen(), snapshot=snapshot, placements=placements, now=now, breaches=watch.breaches
-    )
-    judgement = protection.judge(scene)
-    desk.protection = judgement.protections
-    desk.watch = replace(watch, drivers=judgement.protections.fenced)
-    fences.want(judgement.wanted)
 
 
 def _regrouped(desk: Desk, facts: Facts) -> Facts:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from admission.api.entries import BudgetShare, Entry
 from admission.api.gangs import GangReport
+from admission.api.meta import EPOCH
 from admission.api.names import GangUid, QueueName, Uid
 from admission.api.queues import Queue
 from admission.api.reasons import Hold
@@ -97,7 +98,9 @@ class Desk:
     meters: Meters = field(default_factory=Meters)
     """The meters of the last cycle, compiled; made anew only when a Meter has changed."""
     protection: Protections = protection.NOTHING
-    """Which drivers' devices kube-scheduler leaves to Muster, as of the beginning of this cycle."""
+    """Which drivers' devices kube-scheduler leaves to Muster, as it was judged last."""
+    judged: datetime = EPOCH
+    """When that was, by the clock of the cycle."""
     watch: Watch = field(default_factory=Watch)
     """What was seen of others who allocate, too."""
     guarded: frozenset[str] = frozenset()

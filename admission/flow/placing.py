@@ -23,11 +23,12 @@ from admission.dra.allotting import Misfit
 from admission.dra.results import Result
 from admission.dra.worlds import World
 from admission.errors import ConflictError, GoneError, MendError, RetryError
-from admission.flow import evicting, withdrawing, writing
+from admission.flow import evicting, judging, withdrawing, writing
 from admission.flow.desks import Desk, Facts
 from admission.policy import defects, finishing, fitting, following, placements
 from admission.policy.defects import During
 from admission.policy.finishing import Missing
+from admission.policy.placements import Chosen
 from admission.policy.recognition import Group
 
 
@@ -108,18 +109,23 @@ def _work(desk: Desk, facts: Facts, start: Start) -> _Work:
     group, work = start.group, _Work(start=start)
     missing = finishing.missing(group, desk.book, facts.sight)
     unread = finishing.unread(group, desk.book, facts.sight)
-    queue = facts.snapshot.queues.get(group.queue)
     if unread is not None:
         work.hold = _waits(f"claim {unread} cannot be read", unread)
         return work
-    wanted = placements.asked(group.record, queue) if queue is not None else PlacementMode.AUTO
-    chosen = placements.mode(wanted, finishing.holdings(group, desk.book), desk.protection)
+    chosen = _chosen(desk, facts, group)
     if isinstance(chosen, Hold):
         work.hold = chosen if missing else None
     else:
         desk.chosen[group.uid] = chosen
         _choose(desk, facts, work, missing, chosen.mode)
     return work
+
+
+def _chosen(desk: Desk, facts: Facts, group: Group) -> Chosen | Hold:
+    """Return who is to give a gang's claims their devices, by what protects these now."""
+    queue = facts.snapshot.queues.get(group.queue)
+    wanted = placements.asked(group.record, queue) if queue is not None else PlacementMode.AUTO
+    return placements.mode(wanted, finishing.holdings(group, desk.book), desk.protection)
 
 
 def _choose(desk: Desk, facts: Facts, work: _Work, missing: Sequence[Missing], mode: PlacementMode) -> None:
@@ -176,9 +182,13 @@ async def _allocate(desk: Desk, facts: Facts, works: Sequence[_Work]) -> None:
         return
     world = await asyncio.to_thread(_world, desk, facts)
     writes = await asyncio.to_thread(_writes, works, world, desk)
+    # The ledger has answered since it was judged, and gangs were taken back: that may have taken seconds.
+    judging.judge_again(desk)
+    for work in works:
+        _secure(desk, facts, work)
 
     async def allocate(write: _Write) -> None:
-        if all(work.errors for work in write.works):
+        if all(work.errors or work.hold for work in write.works):
             return
         try:
             written = await desk.ports.claims.allocate(write.claim, _written(write.result, facts.now))
@@ -188,6 +198,15 @@ async def _allocate(desk: Desk, facts: Facts, works: Sequence[_Work]) -> None:
                 work.errors.append(error)
 
     await writing.several(desk, writes, allocate)
+
+
+def _secure(desk: Desk, facts: Facts, work: _Work) -> None:
+    """Keep the gates of a gang shut, and its claims as they are, where others may take its devices by now."""
+    chosen = _chosen(desk, facts, work.group)
+    if isinstance(chosen, Hold):
+        work.hold = work.hold or chosen
+    elif chosen.mode is not PlacementMode.ALLOCATE:
+        work.hold = work.hold or _waits(f"its devices are not safe from kube-scheduler any more: {chosen.reason}")
 
 
 def _world(desk: Desk, facts: Facts) -> World:

@@ -122,13 +122,17 @@ class Barriers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What is judged: the barriers, the cluster, what the ledger has open, and who has got past a fence, by driver."""
+    """What is judged: the barriers, the cluster, what the ledger has open, and who has got past a fence, by driver.
+
+    opened: pods whose gate Muster has opened, though the snapshot may not show it yet.
+    """
 
     barriers: Barriers
     snapshot: Snapshot
     placements: Collection[Placement]
     now: datetime
     breaches: Mapping[str, str] = field(default_factory=dict)
+    opened: Collection[Uid] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -414,14 +418,18 @@ def _takes_devices(spec: ClaimSpec) -> bool:
 
 def _outsiders(scene: Scene) -> Iterator[Pod]:
     """Yield the pods that Muster has not let in and that kube-scheduler may be giving devices to."""
-    free = _schedulable(scene.snapshot)
+    free = _schedulable(scene)
     seated = {uid for placement in scene.placements for uid in placement.seats} if free else frozenset[Uid]()
     return (pod for uid, pod in free.items() if uid not in seated and _lacks_devices(pod, scene.snapshot))
 
 
-def _schedulable(snapshot: Snapshot) -> dict[Uid, Pod]:
+def _schedulable(scene: Scene) -> dict[Uid, Pod]:
     """Return the pods that kube-scheduler may be placing: not behind the gate, and not bound."""
-    return {uid: pod for uid, pod in snapshot.pods.items() if not (pod.gated or pod.node or pod.finished)}
+    return {
+        uid: pod
+        for uid, pod in scene.snapshot.pods.items()
+        if not (pod.node or pod.finished or (pod.gated and uid not in scene.opened))
+    }
 
 
 def _lacks_devices(pod: Pod, snapshot: Snapshot) -> bool:
@@ -436,7 +444,7 @@ def _in_flight(scene: Scene, driver: str | None = None) -> Iterator[Placement]:
 
     Settled ones as well: it takes devices back from a pod that does not fit its node, and chooses anew.
     """
-    free = _schedulable(scene.snapshot)
+    free = _schedulable(scene)
     begun = [placement for placement in scene.placements if free and not placement.seats.keys().isdisjoint(free)]
     claims = extended.index_claims(scene.snapshot) if begun else {}
     for placement in begun:

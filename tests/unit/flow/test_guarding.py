@@ -1,14 +1,17 @@
 """What a cycle tells of the protection of devices, and of gangs that are placed otherwise than they asked for."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from admission.api.claims import AllocatedDevice, Allocation
 from admission.api.devices import DeviceId
-from admission.api.entries import RequestDevice
+from admission.api.entries import BudgetShare, Entry, Kind, Posted, RequestDevice
 from admission.api.reports import EventType
+from admission.api.snapshot import Snapshot
 from admission.flow import cycle, memory
-from admission.policy.protection import Barriers
+from admission.policy.protection import Barriers, Means, Webhooks
 from tests.builders import CLASS, NOON, a_cluster
 from tests.unit.flow.fences import Cluster, a_desk, fence
 
@@ -52,6 +55,56 @@ async def test_a_fence_that_falls_between_deciding_and_placing_is_noticed() -> N
     await cycle.run(desk, NOON)
 
     assert not cluster.done("allocate")
+
+
+async def test_a_fence_that_falls_while_the_ledger_commits_is_noticed_before_claims_are_written() -> None:
+    class Slow(memory.Ledger):
+        """The fence falls while a reservation is committed."""
+
+        async def post_all(
+            self, entries: Sequence[Entry], *, epoch: int, shares: Sequence[BudgetShare] = ()
+        ) -> list[Posted]:
+            if any(entry.kind is Kind.RESERVE for entry in entries):
+                fences.barriers = replace(fence(), rules={}, served=False)
+            return await super().post_all(entries, epoch=epoch, shares=shares)
+
+    cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
+    desk, fences = a_desk(cluster, Slow()), memory.Fences(fence())
+    desk.ports = replace(desk.ports, fences=fences)
+
+    result = await cycle.run(desk, NOON)
+
+    assert not cluster.calls
+    (told,) = result.gangs
+    assert told.hold is not None
+    assert told.hold.message.startswith("its devices are not safe from kube-scheduler any more: driver gpu.example.com")
+    await cycle.run(desk, NOON + timedelta(seconds=1))
+    assert cluster.calls == ["open one-0"], "it is pinned, since kube-scheduler comes to the same devices"
+
+
+async def test_a_pinned_pod_is_waited_for_under_coverage_from_the_moment_its_gate_is_opened() -> None:
+    class Late(Cluster):
+        """Its view shows every pod as it was at first."""
+
+        def snapshot(self) -> Snapshot:
+            return replace(super().snapshot(), pods=before)
+
+    spec: dict[str, Any] = {"default": True, "namespaceSelector": {}}
+    builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, placement="Pin", **spec).job("one", queue="q")
+    before = builder.snapshot().pods
+    cluster = Late(builder)
+    long_ago = NOON - timedelta(hours=1)
+    covered = Barriers(webhooks=Webhooks(since=long_ago, spared=("kube-system",), kept_out=long_ago))
+    desk = a_desk(cluster, memory.Ledger(), barriers=covered)
+
+    await cycle.run(desk, NOON)
+    at_first = desk.protection.rest
+    assert cluster.calls == ["open one-0"]
+    await cycle.run(desk, NOON + timedelta(seconds=1))
+
+    assert at_first.by is Means.COVERAGE
+    assert desk.protection.rest.by is None
+    assert "which is pinned" in desk.protection.rest.why
 
 
 async def test_a_gang_that_asked_for_more_is_told_why_it_is_pinned() -> None:
