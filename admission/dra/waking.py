@@ -53,7 +53,7 @@ def may_help(
     seen = {world.profile: world, world.profile.with_quirks(releases.AS_OF_1_37): world}
     views = [known if known.profile == profile else replace(known, profile=profile) for profile, known in seen.items()]
     return any(
-        not own or not _is_turned_away(own, node, view, selectors)
+        not own or _is_for_administration(own) or not _is_turned_away(own, node, view, selectors)
         for own in asked.values()
         for node in nodes
         for view in views
@@ -68,6 +68,12 @@ def _shared(pods: Sequence[PodDemand]) -> set[str]:
         for uid in {claim.meta.uid for claim in one.claims}:
             (found if uid in seen else seen).add(uid)
     return found
+
+
+def _is_for_administration(claims: Sequence[Claim]) -> bool:
+    """Return whether some request takes nothing from others: chosen freely it needs nothing to be left for it."""
+    requests = (request for claim in claims for request in claim.spec.requests)
+    return any(option.admin_access for request in requests for option in request.alternatives)
 
 
 def _is_turned_away(claims: Sequence[Claim], node: NodeName, world: World, selectors: Selectors) -> bool:

@@ -1,0 +1,61 @@
+"""Which changes let a gang that found no place be planned again: none that may help is ever passed over."""
+
+import pytest
+
+from admission.api.names import NodeName
+from admission.dra import planning, waking
+from admission.dra.plans import Choice, NoPlan, Plan, PodDemand
+from admission.dra.selecting import Selectors
+from admission.dra.worlds import World
+from tests.unit.dra.clusters import DRIVER, STEPS, Json, WorldBuilder, a_pod, a_request, a_world
+
+KIND = f"device.attributes['{DRIVER}'].kind"
+SETS = [{"name": "card", "counters": {"slices": {"value": "3"}}}]
+
+
+def of_kind(kind: str) -> Json:
+    return {"attributes": {"kind": {"string": kind}}}
+
+
+PART = {**of_kind("part"), "consumesCounters": [{"counterSet": "card", "counters": {"slices": {"value": "3"}}}]}
+
+
+def node() -> WorldBuilder:
+    """Two partitions of a card that has room for one of them, and a whole device beside."""
+    builder = a_world().node("a").slice("a", [PART, PART, of_kind("whole")], count=2, nodeName="a")
+    return builder.slice("a-sets", [], pool="a", count=2, nodeName="a", sharedCounters=SETS)
+
+
+def whole() -> Json:
+    return a_request("whole", 1, f"{KIND} == 'whole'")
+
+
+ONE = a_pod("p", whole())
+WATCHED = a_pod("p", whole(), a_request("parts", 2, f"{KIND} == 'part'", adminAccess=True))
+BOTH = a_pod("p", whole(), a_request("parts", 2, f"{KIND} == 'part'"))
+
+
+def may_help(pod: PodDemand, world: World) -> bool:
+    return waking.may_help([pod], {NodeName("a")}, world, selectors=Selectors())
+
+
+def plan(pod: PodDemand, world: World) -> Plan | NoPlan:
+    return planning.plan([pod], world, selectors=Selectors(), steps=STEPS, choice=Choice.FREE)
+
+
+def test_a_device_that_is_free_again_helps_who_lacked_it() -> None:
+    assert may_help(ONE, node().world())
+    assert not may_help(ONE, node().taken("a", 2).world())
+
+
+def test_a_device_does_not_help_who_lacks_others_beside_it() -> None:
+    assert not may_help(BOTH, node().world())
+
+
+@pytest.mark.parametrize("free", [False, True])
+def test_who_needs_nothing_but_to_look_at_devices_is_planned_again(*, free: bool) -> None:
+    """Chosen freely, no counters need to be left for administrators, whatever kube-scheduler says of them."""
+    world = (node().taken("a", 0) if free else node().taken("a", 0, 2)).world()
+
+    assert isinstance(plan(WATCHED, world), Plan) is free
+    assert may_help(WATCHED, world)
