@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -37,6 +38,8 @@ class Outbox:
         self._forget_at = 0.0
         self._handed: dict[Key, Any] = {}
         self._pending: dict[Key, Write] = {}
+        self._writing: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
+        """Of each object that is being written: what was handed in first is there first."""
         self._notices: deque[Notice] = deque(maxlen=MOST_NOTICES)
         self._news = asyncio.Event()
 
@@ -89,7 +92,7 @@ class Outbox:
 
     async def _write(self, key: Key, write: Write) -> None:
         """Write one report. One that fails is handed in again by the next cycle; what was decided stands."""
-        async with self._limit:
+        async with self._writing.setdefault(key, asyncio.Lock()), self._limit:
             try:
                 await write()
             except (RetryError, MendError, GoneError) as error:

@@ -116,3 +116,28 @@ def _notice(name: str) -> Notice:
         reason="Admitted",
         message="it may start",
     )
+
+
+async def test_a_report_that_is_still_being_written_does_not_come_after_a_later_one() -> None:
+    """What is remembered of an eviction is written at once, while the reports of the last cycle are on their way."""
+
+    class Slow(Cluster):
+        async def gang(self, report: GangReport) -> None:
+            if report.phase is Phase.RESERVED:
+                await answered.wait()
+            await super().gang(report)
+
+    answered = asyncio.Event()
+    cluster = Slow()
+    outbox = Outbox(cluster)
+    await outbox.gang(a_report(phase=Phase.RESERVED))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(outbox.flush())
+        await asyncio.sleep(0)
+        await outbox.gang(a_report(phase=Phase.EVICTED))
+        tasks.create_task(outbox.flush())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        answered.set()
+
+    assert [phase for _, phase in cluster.written] == [Phase.RESERVED, Phase.EVICTED]
