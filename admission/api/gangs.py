@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from admission.api import durations, meta, names
+from admission.api import durations, meta, names, quantities
 from admission.api.entries import RequestDevice
 from admission.api.meta import Meta, Owner
 from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
@@ -89,6 +89,8 @@ class Gang:
     phase: Phase = Phase.PENDING
     placed: str = ""
     placed_because: str = ""
+    charges: Charge = field(default_factory=dict)
+    """What it was charged when its status was written."""
     evictions: int = 0
     queued_since: datetime | None = None
     next_try: datetime | None = None
@@ -149,6 +151,10 @@ def decode(obj: Json) -> Gang:
         phase=Phase(phase) if phase in set(Phase) else Phase.PENDING,
         placed=status.text("placement"),
         placed_because=status.text("placementReason"),
+        charges={
+            MeterName(meter): status.child("charges").parsed(meter, quantities.parse_amount, 0)
+            for meter in status.keys("charges")
+        },
         evictions=status.integer("evictions"),
         queued_since=status.time("queuedSince"),
         next_try=status.time("nextTry"),

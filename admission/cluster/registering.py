@@ -229,6 +229,7 @@ def validating(registration: Registration) -> dict[str, Any]:
     authored = claims | {"matchConditions": [NOT_ALLOCATED_AT_ONCE, NOT_FROM_TEMPLATE]}
     configuration["webhooks"] += _of_claims(registration, "/validate", queued, authored)
     configuration["webhooks"] += _of_pods_with_claims(registration)
+    configuration["webhooks"].append(_of_own(registration))
     return configuration
 
 
@@ -245,6 +246,18 @@ def _of_pods_with_claims(registration: Registration) -> Iterator[dict[str, Any]]
             both = LabelSelector(requirements=(*selector.requirements, *elsewhere.requirements))
             where = _which(f"selected-{digest(selector)}", both, registration.namespace)
             yield {**_common(registration, "/validate"), **where, **entry}
+
+
+def _of_own(registration: Registration) -> dict[str, Any]:
+    """Return what shows Muster's own objects. Nobody is kept from mending them while Muster is down: Ignore.
+
+    What a cluster holds that was never judged says in its status what is wrong with it.
+    """
+    others = f"request.userInfo.username != {_quoted(registration.controller)}"
+    conditions = [{"name": "not-by-muster", "expression": others}, {"name": "new-spec", "expression": NEW_SETTINGS}]
+    common = _common(registration, "/validate")
+    anywhere = _which("written", LabelSelector(), registration.namespace, "objects")
+    return common | anywhere | {"rules": _own(), "matchConditions": conditions, "failurePolicy": "Ignore"}
 
 
 def digest(selector: LabelSelector) -> str:
@@ -375,6 +388,14 @@ def _jobs(*operations: str) -> dict[str, Any]:
     }
 
 
+def _own() -> list[dict[str, Any]]:
+    """Return the rules for Muster's own objects."""
+    common = {"apiGroups": [names.GROUP], "apiVersions": [names.VERSION]}
+    cluster = {"resources": ["queues", "meters", "claimpolicies"], "operations": ["CREATE", "UPDATE", "DELETE"]}
+    namespaced = {"resources": ["gangs"], "operations": ["CREATE", "UPDATE"]}
+    return [common | cluster | {"scope": "Cluster"}, common | namespaced | {"scope": "Namespaced"}]
+
+
 def _service(text: str) -> dict[str, Any]:
     namespace, slash, rest = text.partition("/")
     name, colon, port = rest.partition(":")
@@ -416,6 +437,9 @@ NEW_SPEC = "request.operation == 'CREATE' || object.spec != oldObject.spec"
 """CEL: a claim whose spec is written. It may not change, so whoever applies the same manifest again must be given the
 same defaults again; finalizers and owners change often, and are nothing to Muster."""
 
+NEW_SETTINGS = "request.operation != 'UPDATE' || object.spec != oldObject.spec"
+"""CEL: one of Muster's own objects that is created, deleted, or changed in what it says; labels may be changed."""
+
 WITH_CLAIMS = "object.spec.?resourceClaims.orValue([]).size() > 0"
 """CEL: a pod that uses claims."""
 
@@ -436,7 +460,12 @@ Rules of a ClaimPolicy are asked about those as well."""
 
 def _not_by(user: str) -> str:
     """Return CEL that is false for what a user changes. What Muster changes it need not be asked about."""
-    return f"request.operation != 'UPDATE' || request.userInfo.username != {json.dumps(user, ensure_ascii=False)}"
+    return f"request.operation != 'UPDATE' || request.userInfo.username != {_quoted(user)}"
+
+
+def _quoted(text: str) -> str:
+    """Write a text as CEL."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _maker(which: str) -> str:

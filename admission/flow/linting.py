@@ -5,17 +5,18 @@ else. What is not in the input is not judged by: without slices nothing is said 
 policies that select by label are for none.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from admission.api import claims, meta
+from admission.api.names import MeterName, QueueName
 from admission.api.reading import Json, Reader
 from admission.api.reasons import DenyReason
 from admission.api.rules import Action
 from admission.api.snapshot import Snapshot
-from admission.dra import fitting, metering
+from admission.dra import fitting
 from admission.dra.cel import traps
 from admission.dra.cel.traps import Name, Trap, TrapKind, Types
 from admission.dra.releases import Profile
@@ -27,7 +28,13 @@ from admission.policy.claims.defaulting import Asker
 from admission.policy.claims.doors import ClaimArrival, Knowledge
 from admission.policy.claims.ruling import Finding
 from admission.policy.claims.subjects import Subject, User
+from admission.policy.configuring import gangs as own_gangs
+from admission.policy.configuring import meters as own_meters
+from admission.policy.configuring import policies as own_policies
+from admission.policy.configuring import queues as own_queues
+from admission.policy.configuring.concerns import Concern
 from admission.policy.remembering import Memory
+from admission.quota.tree import Inactive
 
 
 class Severity(StrEnum):
@@ -129,7 +136,6 @@ class _Linter:
 
     def remarks(self) -> Iterator[Remark]:
         """Yield what is wrong with one object after the other."""
-        meters = metering.compile_meters(self._snapshot.meters.values())
         for index, obj in self._whole:
             reader = Reader(claims.upgraded(obj))
             match obj["kind"]:
@@ -142,16 +148,23 @@ class _Linter:
                 case "ClaimPolicy":
                     yield from self._policy(index, reader)
                 case "Meter":
-                    for flaw in meters.flaws.get(self._snapshot_meter(obj), ()):
-                        yield _error(index, Code.REFUSED, flaw.field, flaw.message)
+                    meter = self._snapshot.meters[MeterName(meta.name_in(obj))]
+                    yield from _concerned(index, own_meters.unusable(meter))
                     for source in reader.child("spec").children("sources"):
                         yield from self._text(index, source, "selector", (), unguarded=False)
+                case "Queue":
+                    queue = self._snapshot.queues[QueueName(meta.name_in(obj))]
+                    yield from _concerned(index, own_queues.written(queue, self._snapshot))
+                case "Gang":
+                    yield from self._gang(index, obj)
                 case _:
                     pass
         yield from self._refusals()
 
-    def _snapshot_meter(self, obj: Json) -> Any:
-        return meta.name_in(obj)
+    def _gang(self, index: int, obj: Json) -> Iterator[Remark]:
+        gang = self._snapshot.gangs[self._key(obj)]
+        if gang.written_by_user and gang.meta.namespace in self._snapshot.namespaces:
+            yield from _concerned(index, own_gangs.written(gang, self._snapshot, gang.meta.namespace))
 
     # CEL.
 
@@ -241,10 +254,8 @@ class _Linter:
     def _policy(self, index: int, reader: Reader) -> Iterator[Remark]:
         policy = self._snapshot.policies[str(reader.child("metadata").raw("name"))]
         compiled = selecting.compile_policy(policy)
-        for flaw in compiled.flaws:
-            yield _error(index, Code.REFUSED, flaw.field, flaw.message)
-        for doubt in compiled.rules.doubts:
-            yield _warning(index, Code.DOUBTFUL, doubt.field, doubt.message)
+        yield from _concerned(index, own_policies.understood(compiled), Code.DOUBTFUL)
+        yield from _concerned(index, own_policies.strangers(policy, self._snapshot))
         spec = reader.child("spec")
         for template in spec.children("templates"):
             yield from self._template(index, template)
@@ -296,7 +307,8 @@ class _Linter:
 
 
 _NAMESPACED = frozenset({"Pod", "Job", "ResourceClaim", "ResourceClaimTemplate", "Gang"})
-_TOLD_ELSEWHERE = frozenset({"Malformed"})
+_TOLD_ELSEWHERE = frozenset({"Malformed", "MeterMissing", *(set(Inactive) - {Inactive.TERMINATING})})
+"""Reasons of conditions that are told with the object's field."""
 
 
 def _types(snapshot: Snapshot) -> Types:
@@ -331,6 +343,16 @@ def _found(index: int, finding: Finding, field: str) -> Iterator[Remark]:
             yield _warning(index, Code.POLICY_WARNING, field, str(finding))
         case Action.AUDIT:
             pass
+
+
+def _concerned(index: int, found: Iterable[Concern], code: Code = Code.NOT_IN_ORDER) -> Iterator[Remark]:
+    """Yield what the door would say of one of Muster's own objects. code: that of its warnings."""
+    for concern in found:
+        remark = _warning(index, code, concern.field, concern.message)
+        if concern.denied is not None:
+            malformed = concern.denied is DenyReason.MALFORMED_REQUEST
+            remark = _error(index, Code.REFUSED if malformed else Code.DENIED, concern.field, concern.message)
+        yield replace(remark, instead=concern.instead)
 
 
 def _error(index: int, code: Code, field: str, message: str) -> Remark:

@@ -1,4 +1,4 @@
-"""One admission review: read the pod or the claim, look at what is known in memory, answer.
+"""One admission review: read the pod, claim or object of Muster, look at what is known in memory, answer.
 
 The webhook calls `mutate` and `validate`. They write nothing, wait for nothing and have no side effects, so a dry run
 needs no case of its own. RetryError leaves them when nothing can be said yet; the webhook then answers 503 and the
@@ -7,7 +7,7 @@ configuration's failurePolicy decides. Both are given the same `Memory`, which m
 
 from collections.abc import Callable
 
-from admission.api import reviews
+from admission.api import names, reviews
 from admission.api.reasons import Denial, DenyReason
 from admission.api.reviews import ALLOWED, Review, Verdict
 from admission.api.snapshot import Snapshot
@@ -18,6 +18,8 @@ from admission.policy.arrivals import Arrival
 from admission.policy.claims import doors as claim_doors
 from admission.policy.claims.doors import ClaimArrival, Knowledge
 from admission.policy.claims.subjects import User
+from admission.policy.configuring import doors as own_doors
+from admission.policy.configuring.doors import ObjectArrival
 from admission.policy.doors import Rules
 from admission.policy.remembering import Memory
 
@@ -64,8 +66,14 @@ def validate(review: Review, view: View, *, rules: Rules, memory: Memory) -> Ver
     if _is_claim(review):
         # No change of a claim's spec gets past the API server.
         return _of_claim(claim_doors.judge, review, view, memory) if review.operation == "CREATE" else ALLOWED
+    if _is_own(review):
+        return _of_own(review, view, memory)
     if not _is_pod(review) or review.operation not in ("CREATE", "UPDATE"):
         return _misdirected(review, "CREATE and UPDATE")
+    return _of_pod(review, view, rules, memory)
+
+
+def _of_pod(review: Review, view: View, rules: Rules, memory: Memory) -> Verdict:
     try:
         if review.operation == "CREATE":
             snapshot = view.snapshot()
@@ -145,6 +153,28 @@ def _known(view: View, memory: Memory) -> Knowledge:
         limits=memory.limits(snapshot),
         policies=memory.policies(snapshot),
     )
+
+
+def _is_own(review: Review) -> bool:
+    """Whether this writes or deletes one of Muster's own objects."""
+    kind = (review.group, review.version, review.subresource)
+    known = review.resource in own_doors.WRITTEN and review.operation in ("CREATE", "UPDATE", "DELETE")
+    return known and kind == (names.GROUP, names.VERSION, "")
+
+
+def _of_own(review: Review, view: View, memory: Memory) -> Verdict:
+    snapshot = view.snapshot()
+    deleted = review.operation == "DELETE"
+    arrival = ObjectArrival(
+        plural=review.resource,
+        namespace=review.namespace,
+        obj=None if deleted else review.obj or {},
+        old=None if review.operation == "CREATE" else review.old or {},
+    )
+    try:
+        return own_doors.judge(arrival, own_doors.Knowledge(snapshot=snapshot, policies=memory.policies(snapshot)))
+    except MalformedObjectError as error:
+        return reviews.refuse_malformed(error)
 
 
 def _is_job(review: Review) -> bool:

@@ -22,6 +22,9 @@ VISION = LabelSelector(requirements=(Requirement(key="team", operator="In", valu
 SPEECH = LabelSelector(requirements=(Requirement(key="team", operator="Exists"),))
 
 
+OWN = "written.objects.muster.dev"
+
+
 def a_registration(*selectors: LabelSelector, client: Client = CLIENT) -> Registration:
     return Registration(client=client, selectors=selectors, namespace="muster-system", controller=MUSTER)
 
@@ -105,7 +108,7 @@ def test_a_user_whose_name_would_end_the_text_of_a_condition_does_not() -> None:
     client = Client(authority=b"", url="https://muster")
     odd = Registration(client=client, selectors=(), namespace="muster", controller='a"\\ || "é')
 
-    [webhook] = registering.validating(odd)["webhooks"]
+    webhook = registering.validating(odd)["webhooks"][0]
 
     expression = webhook["matchConditions"][0]["expression"]
     assert expression == 'request.operation != \'UPDATE\' || request.userInfo.username != "a\\"\\\\ || \\"é"'
@@ -113,7 +116,7 @@ def test_a_user_whose_name_would_end_the_text_of_a_condition_does_not() -> None:
 
 def test_both_configurations_ask_as_they_should() -> None:
     [_, mutating] = registering.mutating(a_registration())["webhooks"]
-    [validating] = registering.validating(a_registration())["webhooks"]
+    [validating, _] = registering.validating(a_registration())["webhooks"]
 
     for webhook in (mutating, validating):
         assert webhook["sideEffects"] == "None"
@@ -131,6 +134,21 @@ def test_both_configurations_ask_as_they_should() -> None:
     assert validating["clientConfig"]["url"] == "https://muster:8443/validate"
     assert [condition["name"] for condition in mutating["matchConditions"]] == ["no-mirror"]
     assert [condition["name"] for condition in validating["matchConditions"]] == ["not-by-muster", "what-matters"]
+
+
+def test_musters_own_objects_are_shown_and_can_be_mended_while_muster_is_down() -> None:
+    own = by_name(registering.validating(a_registration(VISION)))[OWN]
+
+    assert own["failurePolicy"] == "Ignore"
+    shown = [(rule["scope"], rule["resources"], rule["operations"]) for rule in own["rules"]]
+    assert shown == [
+        ("Cluster", ["queues", "meters", "claimpolicies"], ["CREATE", "UPDATE", "DELETE"]),
+        ("Namespaced", ["gangs"], ["CREATE", "UPDATE"]),
+    ]
+    assert [condition["expression"] for condition in own["matchConditions"]] == [
+        f'request.userInfo.username != "{MUSTER}"',
+        "request.operation != 'UPDATE' || object.spec != oldObject.spec",
+    ]
 
 
 def test_a_service_is_called_by_its_reference() -> None:
@@ -160,7 +178,7 @@ def test_a_selector_is_one_entry_however_it_is_written() -> None:
     one = LabelSelector(requirements=(*VISION.requirements, *SPEECH.requirements))
     other = LabelSelector(requirements=(*SPEECH.requirements, *VISION.requirements))
 
-    assert len(registering.validating(a_registration(one, other))["webhooks"]) == 3
+    assert len(registering.validating(a_registration(one, other))["webhooks"]) == 4
     assert len(registering.mutating(a_registration(one, other))["webhooks"]) == 4
 
 
@@ -283,12 +301,19 @@ def selects(team: str) -> dict[str, Any]:
     return {"namespaceSelector": {"matchLabels": {"team": team}}}
 
 
+def _of_others(api: FakeApi) -> list[dict[str, Any]]:
+    """Return the entries but that of Muster's own objects, which is always there."""
+    webhooks: list[dict[str, Any]]
+    *webhooks, own = api.last("PATCH", VALIDATING).body["webhooks"]
+    assert own["name"] == OWN
+    return webhooks
+
+
 async def entries(api: FakeApi, wanted: int) -> set[str]:
     """Wait for a configuration of so many entries; return the teams that it closes."""
     async with asyncio.timeout(5):
-        while not api.count("PATCH", VALIDATING) or len(api.last("PATCH", VALIDATING).body["webhooks"]) != wanted:
+        while not api.count("PATCH", VALIDATING) or len(webhooks := _of_others(api)) != wanted:
             await api.next_request()
-    webhooks = api.last("PATCH", VALIDATING).body["webhooks"]
     found = (webhook["namespaceSelector"]["matchExpressions"][0] for webhook in webhooks)
     return {value for expression in found if expression["key"] == "team" for value in expression["values"]}
 

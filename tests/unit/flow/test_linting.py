@@ -179,7 +179,7 @@ FOUND: dict[str, tuple[Sequence[Any], list[tuple[str, str, str]]]] = {
     ),
     "a queue whose parent is not there": (
         [own("Queue", "q", parent="none")],
-        [("warning", "NotInOrder", "spec")],
+        [("warning", "NotInOrder", "spec.parent")],
     ),
 }
 

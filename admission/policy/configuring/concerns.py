@@ -1,0 +1,65 @@
+"""What is wrong with one of Muster's own objects, in the words of the door and of `muster lint`."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from admission.api.reasons import DenyReason
+from admission.dra.cel import traps
+from admission.dra.cel.environments import Profile
+from admission.dra.cel.traps import Trap
+from admission.errors import Flaw
+
+MOST_NAMED = 3
+"""How many objects of one kind a message names."""
+
+COMPILER = Profile(release=37)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Concern:
+    """field: its path. denied: the reason for which the object is refused; None: its author is warned.
+
+    instead: what to write there, where it is known.
+    """
+
+    field: str
+    message: str
+    denied: DenyReason | None = None
+    instead: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}{f'; write: {self.instead}' if self.instead else ''}"
+
+
+def refusals(flaws: Iterable[Flaw]) -> list[Concern]:
+    """Return flaws as reasons to refuse the object."""
+    return [Concern(field=flaw.field, message=flaw.message, denied=DenyReason.MALFORMED_REQUEST) for flaw in flaws]
+
+
+def doubts(flaws: Iterable[Flaw]) -> list[Concern]:
+    """Return flaws as warnings."""
+    return [Concern(field=flaw.field, message=flaw.message) for flaw in flaws]
+
+
+def trapped(field: str, text: str, trap: Trap) -> Concern:
+    """Return a trap of an expression, with its place in the text."""
+    place = f"column {trap.column}" if "\n" not in text else f"line {trap.line}, column {trap.column}"
+    return Concern(field=field, message=f"{place}: {trap.message}", instead=trap.instead)
+
+
+@lru_cache(maxsize=1024)
+def traps_of(text: str, before: tuple[str, ...] = ()) -> tuple[Trap, ...]:
+    """Find the traps of a selector for devices of which nothing is known."""
+    return traps.find(text, before=before, profile=COMPILER)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Name a few of them, and say how many more there are."""
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def counted(number: int, noun: str) -> str:
+    """Return `1 gang` or `3 gangs`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
