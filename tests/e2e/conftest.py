@@ -37,8 +37,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     ours = [item for item in items if item.path.is_relative_to(HERE)]
     for item in ours:
         item.add_marker(pytest.mark.e2e)
-        # One after the other in their order, also where the other tests are spread over several processes.
-        item.add_marker(pytest.mark.xdist_group("e2e"))
         # The first test would otherwise pay for the build of the control plane.
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SECONDS_PER_TEST, func_only=True))
