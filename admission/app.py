@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import structlog
 
@@ -30,6 +31,7 @@ from admission.cluster.patching import PodWriter
 from admission.cluster.reporting import Reporter
 from admission.cluster.requeuing import JobWriter
 from admission.cluster.store import Store, Subscription
+from admission.cluster.templates import TemplateKeeper
 from admission.cluster.versions import Versions
 from admission.control import admitting, leading
 from admission.control.outbox import Outbox
@@ -152,12 +154,14 @@ async def _controller(parts: Parts) -> None:
             await watching.caught_up(parts.connection, parts.store, (kinds.PODS, kinds.CLAIMS, kinds.QUEUES))
             outbox = Outbox(Reporter(parts.connection, parts.store))
             fencer = Fencer(parts.connection, _wish(parts))
-            desk = _desk(parts, ledger, outbox, fencer, epoch)
+            templates = TemplateKeeper(parts.connection, parts.store, spared=_wish(parts).spared)
+            desk = _desk(parts, ledger, _Kept(outbox, fencer, templates), epoch)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(outbox.run(), name="write reports")
                 tasks.create_task(fencer.run(), name="keep the fences")
                 with parts.store.subscribe() as subscription:
                     tasks.create_task(_pass_on(fencer.store, subscription), name="watch the fences")
+                    tasks.create_task(templates.run(wake=subscription.wake), name="keep claim templates")
                     await admitting.admit(
                         desk, _Changes(subscription), pace=_pace(settings), clock=_now, observe=_observer(parts.metrics)
                     )
@@ -165,18 +169,27 @@ async def _controller(parts: Parts) -> None:
         await leading.lead(_election(parts), work, leads=lambda now: parts.metrics.leads(leading=now))
 
 
-def _desk(parts: Parts, ledger: SqlLedger, outbox: Outbox, fencer: Fencer, epoch: int) -> Desk:
+class _Kept(NamedTuple):
+    """What is written beside the cycles, as long as this process leads."""
+
+    outbox: Outbox
+    fencer: Fencer
+    templates: TemplateKeeper
+
+
+def _desk(parts: Parts, ledger: SqlLedger, kept: _Kept, epoch: int) -> Desk:
     settings = parts.settings.controller
     ports = Ports(
         view=parts.store,
         pods=PodWriter(parts.connection),
         claims=ClaimWriter(parts.connection),
         workloads=JobWriter(parts.connection),
-        reports=outbox,
+        reports=kept.outbox,
         ledger=ledger,
         scheduler=parts.versions,
-        fences=fencer,
+        fences=kept.fencer,
         queues=QueueKeeper(parts.connection),
+        templates=kept.templates,
     )
     actor = f"{parts.user}@{socket.gethostname()}/{os.getpid()}"
     return Desk(ports=ports, actor=actor, epoch=epoch, steps=settings.steps, writes=settings.writes)

@@ -29,6 +29,15 @@ REQUEUED = "muster.dev/requeued"
 PLACEMENT = "muster.dev/placement"
 """Annotation of a claim that Muster has given devices, or has taken them back from: which, and when."""
 
+POLICY = "muster.dev/policy"
+"""Label of a ResourceClaimTemplate that Muster keeps for a ClaimPolicy: the policy's name."""
+
+TEMPLATE = "muster.dev/template"
+"""Annotation of such a template: a proof that it was made for this policy and place, and a digest of its spec."""
+
+CONVERTED = "muster.dev/converted"
+"""Annotation of a pod, and of a template that Muster makes for such pods: which extended resources became claims."""
+
 IN_USE = "muster.dev/in-use"
 """Finalizer of a Queue: it stays while its gangs, or those of a queue below it, have anything."""
 

@@ -36,3 +36,38 @@ def set_pairs(path: str, existing: Mapping[str, str] | None, pairs: Mapping[str,
         return
     for key, value in wanted.items():
         yield add(f"{path}{pointer(key)}", value)
+
+
+def apply(obj: Any, patch: Iterable[Operation]) -> Any:
+    """Return an object with a patch applied; what was given is not changed. Raises ValueError where a step is none.
+
+    Of the operations, those that Muster writes: `add` and `remove`.
+    """
+    for step in patch:
+        way = [part.replace("~1", "/").replace("~0", "~") for part in step["path"].split("/")[1:]]
+        obj = _changed(obj, way, step)
+    return obj
+
+
+def _changed(obj: Any, way: list[str], step: Operation) -> Any:
+    """Return a value with one step applied at the end of the way; what is on the way is copied, the rest is shared."""
+    if not way:
+        return step.get("value")
+    if isinstance(obj, list):
+        return _changed_list(obj, way, step)
+    if not isinstance(obj, Mapping) or (way[0] not in obj and (len(way) > 1 or step["op"] != "add")):
+        raise ValueError(f"{step['op']} {step['path']}: there is no such place")
+    if len(way) > 1:
+        return {**obj, way[0]: _changed(obj[way[0]], way[1:], step)}
+    if step["op"] == "remove":
+        return {key: value for key, value in obj.items() if key != way[0]}
+    return {**obj, way[0]: step.get("value")}
+
+
+def _changed_list(found: list[Any], way: list[str], step: Operation) -> list[Any]:
+    index = len(found) if way[0] == "-" else int(way[0])
+    if len(way) > 1:
+        return [*found[:index], _changed(found[index], way[1:], step), *found[index + 1 :]]
+    if step["op"] == "remove":
+        return [*found[:index], *found[index + 1 :]]
+    return [*found[:index], step.get("value"), *found[index:]]

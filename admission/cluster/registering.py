@@ -19,12 +19,10 @@ from admission.api import names
 from admission.api.policies import ClaimPolicy
 from admission.api.reading import Json
 from admission.api.selectors import LabelSelector, Requirement
-from admission.cluster import kinds, pauses
+from admission.cluster import kinds, meeting, pauses
 from admission.cluster.connecting import Connection
 from admission.cluster.store import Store, Subscription
 from admission.errors import GoneError, MendError, MusterError
-from admission.policy.arrivals import MIRROR
-from admission.policy.claims.doors import POD_CLAIM, SCHEDULER
 
 log = structlog.get_logger(__name__)
 
@@ -35,9 +33,6 @@ KINDS = {"MutatingWebhookConfiguration": "mutatingwebhookconfigurations"} | {
 }
 
 _OPPOSITE = {"NotIn": "In", "Exists": "DoesNotExist", "DoesNotExist": "Exists"}
-
-CLAIM_CONTROLLERS = ("system:serviceaccount:kube-system:resource-claim-controller", "system:kube-controller-manager")
-"""Who makes claims from templates: the controller, with an account of its own or with that of its program."""
 
 NEVER = ("kube-system", "kube-node-lease", "kube-public")
 """Namespaces that Muster never stands in the way of."""
@@ -73,7 +68,8 @@ class Registration:
     """What is registered. selectors: the namespaces of each queue; namespace: Muster's own.
 
     controller: the name that the API server knows Muster by, whose changes it need not be asked about.
-    policies: the namespaces of each ClaimPolicy that has defaults or rules; of_pods: of those whose rules read the pod.
+    policies: the namespaces of each ClaimPolicy that has defaults or rules; of_pods: of those whose rules read the pod;
+    rewriting: of those that have templates or conversions. resources: the extended resources that become claims.
     """
 
     client: Client
@@ -82,6 +78,8 @@ class Registration:
     controller: str
     policies: tuple[LabelSelector, ...] = ()
     of_pods: tuple[LabelSelector, ...] = ()
+    rewriting: tuple[LabelSelector, ...] = ()
+    resources: tuple[str, ...] = ()
 
 
 async def register(connection: Connection, registration: Registration) -> None:
@@ -112,6 +110,8 @@ async def keep(connection: Connection, store: Store, client: Client, *, namespac
                 controller=controller,
                 policies=_policies(store, _says_something, written.policies if written else ()),
                 of_pods=_policies(store, _reads_pods, written.of_pods if written else ()),
+                rewriting=_policies(store, _rewrites_pods, written.rewriting if written else ()),
+                resources=_resources(store, written.resources if written else ()),
             )
             if stale or wanted != written:
                 try:
@@ -167,6 +167,18 @@ def _reads_pods(policy: ClaimPolicy) -> bool:
     return bool(policy.rules) and any("pod" in text for text in texts)
 
 
+def _rewrites_pods(policy: ClaimPolicy) -> bool:
+    return bool(policy.templates or policy.conversions)
+
+
+def _resources(store: Store, written: Iterable[str]) -> tuple[str, ...]:
+    """Return the extended resources that policies turn into claims. written: those of before."""
+    snapshot = store.snapshot()
+    found = {conversion.resource for policy in snapshot.policies.values() for conversion in policy.conversions}
+    unreadable = any(kind == kinds.POLICIES.name for kind, _ in snapshot.malformed)
+    return tuple(sorted(found.union(written) if unreadable else found))
+
+
 def _distinct(selectors: Iterable[LabelSelector]) -> tuple[LabelSelector, ...]:
     by_digest = {digest(selector): selector for selector in selectors}
     return tuple(by_digest[key] for key in sorted(by_digest))
@@ -178,16 +190,20 @@ def mutating(registration: Registration) -> dict[str, Any]:
     Jobs come first and are never hindered, save those that name somebody themselves: while Muster is down nobody could
     take that back, and it would be believed of their pods.
     """
-    conditions = [{"name": "no-mirror", "expression": NO_MIRROR}]
+    conditions = [meeting.NO_MIRROR_CONDITION]
     entry = {"rules": [_pods("CREATE")], "reinvocationPolicy": "IfNeeded", "matchConditions": conditions}
     configuration = _configuration("MutatingWebhookConfiguration", registration, "/mutate", entry)
     claims = {
         "rules": [_claims("CREATE", "UPDATE")],
         "reinvocationPolicy": "IfNeeded",
-        "matchConditions": [NOT_ALLOCATED_AT_ONCE, {"name": "new-spec", "expression": NEW_SPEC}],
+        "matchConditions": [meeting.NOT_ALLOCATED_AT_ONCE, {"name": "new-spec", "expression": meeting.NEW_SPEC}],
     }
     of_claims = _of_claims(registration, "/mutate", registration.policies, claims)
-    configuration["webhooks"] = [*_of_jobs(registration), *configuration["webhooks"], *of_claims]
+    rewritten = {"name": "asks-for-devices", "expression": meeting.asks_for_devices(registration.resources)}
+    of_pods = _of_other_pods(registration, "/mutate", registration.rewriting, meeting.NO_MIRROR_CONDITION, rewritten)
+    webhooks = [*_of_jobs(registration), *configuration["webhooks"]]
+    again = {"reinvocationPolicy": "IfNeeded"}
+    configuration["webhooks"] = [*webhooks, *(webhook | again for webhook in of_pods), *of_claims]
     return configuration
 
 
@@ -202,7 +218,7 @@ def _of_claims(
 
 def _of_jobs(registration: Registration) -> Iterator[dict[str, Any]]:
     common = _common(registration, "/mutate")
-    named = {"rules": [_jobs("CREATE", "UPDATE")], "matchConditions": [{"name": "named", "expression": NAMED}]}
+    named = {"rules": [_jobs("CREATE", "UPDATE")], "matchConditions": [{"name": "named", "expression": meeting.NAMED}]}
     anywhere = _which("named", LabelSelector(), registration.namespace, "jobs")
     yield common | anywhere | named | {"failurePolicy": "Fail"}
     for selector in _distinct(registration.selectors):
@@ -218,34 +234,36 @@ def validating(registration: Registration) -> dict[str, Any]:
     """
     rules = [_pods("CREATE", "UPDATE"), _pods("UPDATE", resource="pods/status")]
     conditions = [
-        {"name": "not-by-muster", "expression": _not_by(registration.controller)},
-        {"name": "what-matters", "expression": MATTERS},
+        {"name": "not-by-muster", "expression": meeting.not_by(registration.controller)},
+        {"name": "what-matters", "expression": meeting.MATTERS},
     ]
     entry = {"rules": rules, "matchConditions": conditions}
     configuration = _configuration("ValidatingWebhookConfiguration", registration, "/validate", entry)
-    claims = {"rules": [_claims("CREATE")], "matchConditions": [NOT_ALLOCATED_AT_ONCE]}
+    claims = {"rules": [_claims("CREATE")], "matchConditions": [meeting.NOT_ALLOCATED_AT_ONCE]}
     configuration["webhooks"] += _of_claims(registration, "/validate", registration.policies, claims)
     queued = [selector for selector in registration.selectors if selector not in registration.policies]
-    authored = claims | {"matchConditions": [NOT_ALLOCATED_AT_ONCE, NOT_FROM_TEMPLATE]}
+    authored = claims | {"matchConditions": [meeting.NOT_ALLOCATED_AT_ONCE, meeting.NOT_FROM_TEMPLATE]}
     configuration["webhooks"] += _of_claims(registration, "/validate", queued, authored)
-    configuration["webhooks"] += _of_pods_with_claims(registration)
+    with_claims = {"name": "with-claims", "expression": meeting.WITH_CLAIMS}
+    configuration["webhooks"] += _of_other_pods(registration, "/validate", registration.of_pods, with_claims)
     configuration["webhooks"].append(_of_own(registration))
     return configuration
 
 
-def _of_pods_with_claims(registration: Registration) -> Iterator[dict[str, Any]]:
-    """Yield what shows new pods that use claims, for rules that read them, where no queue shows all pods anyway."""
+def _of_other_pods(
+    registration: Registration, path: str, selectors: Iterable[LabelSelector], *conditions: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
+    """Yield what shows the new pods that meet conditions, of some namespaces, where no queue shows all pods anyway."""
     queued = _distinct(registration.selectors)
     elsewhere, shown = _elsewhere(queued), set(map(digest, queued))
     if elsewhere is None:
         return
-    conditions = [{"name": "with-claims", "expression": WITH_CLAIMS}]
-    entry = {"rules": [_pods("CREATE")], "matchConditions": conditions, "failurePolicy": "Fail"}
-    for selector in _distinct(registration.of_pods):
+    entry = {"rules": [_pods("CREATE")], "matchConditions": list(conditions), "failurePolicy": "Fail"}
+    for selector in _distinct(selectors):
         if digest(selector) not in shown:
             both = LabelSelector(requirements=(*selector.requirements, *elsewhere.requirements))
             where = _which(f"selected-{digest(selector)}", both, registration.namespace)
-            yield {**_common(registration, "/validate"), **where, **entry}
+            yield {**_common(registration, path), **where, **entry}
 
 
 def _of_own(registration: Registration) -> dict[str, Any]:
@@ -253,8 +271,11 @@ def _of_own(registration: Registration) -> dict[str, Any]:
 
     What a cluster holds that was never judged says in its status what is wrong with it.
     """
-    others = f"request.userInfo.username != {_quoted(registration.controller)}"
-    conditions = [{"name": "not-by-muster", "expression": others}, {"name": "new-spec", "expression": NEW_SETTINGS}]
+    others = f"request.userInfo.username != {meeting.quoted(registration.controller)}"
+    conditions = [
+        {"name": "not-by-muster", "expression": others},
+        {"name": "new-spec", "expression": meeting.NEW_SETTINGS},
+    ]
     common = _common(registration, "/validate")
     anywhere = _which("written", LabelSelector(), registration.namespace, "objects")
     return common | anywhere | {"rules": _own(), "matchConditions": conditions, "failurePolicy": "Ignore"}
@@ -402,78 +423,6 @@ def _service(text: str) -> dict[str, Any]:
     if not (namespace and slash and name) or (colon and not port.isdecimal()):
         raise MendError(f"{text!r} is not a Service: write namespace/name or namespace/name:port")
     return {"namespace": namespace, "name": name, "port": int(port) if port else 443}
-
-
-def _differs(field: str) -> str:
-    """Return CEL that is true when labels or annotations with Muster's prefix differ between old and new."""
-    new, old = f"object.metadata.?{field}.orValue({{}})", f"oldObject.metadata.?{field}.orValue({{}})"
-    return " || ".join(
-        f"{these}.exists(k, k.startsWith('{names.GROUP}/') && !(k in {those} && {those}[k] == {these}[k]))"
-        for these, those in ((new, old), (old, new))
-    )
-
-
-def _has(field: str, key: str) -> str:
-    """Return CEL that is true when the object has a label or annotation, and no error when it has none at all."""
-    return f"'{key}' in object.metadata.?{field}.orValue({{}})"
-
-
-def _gates(which: str) -> str:
-    return f"{which}.spec.?schedulingGates.orValue([]).map(g, g.name)"
-
-
-NO_MIRROR = f"!({_has('annotations', MIRROR)} && object.spec.?nodeName.orValue('') != '')"
-"""CEL: not the mirror of a static pod, as `arrivals` knows it. A kubelet must be able to show its static pods, those of
-the control plane among them, while Muster is down; Muster would let them in untouched anyway."""
-
-CHANGED = " || ".join((f"{_gates('object')} != {_gates('oldObject')}", _differs("labels"), _differs("annotations")))
-
-MATTERS = f"request.operation == 'UPDATE' ? ({CHANGED}) : {NO_MIRROR}"
-"""CEL: a new pod that is no mirror, or a change of a pod's gates or of labels and annotations that are Muster's. A
-running pod is updated many times by many controllers, and none of that is Muster's business."""
-
-
-NEW_SPEC = "request.operation == 'CREATE' || object.spec != oldObject.spec"
-"""CEL: a claim whose spec is written. It may not change, so whoever applies the same manifest again must be given the
-same defaults again; finalizers and owners change often, and are nothing to Muster."""
-
-NEW_SETTINGS = "request.operation != 'UPDATE' || object.spec != oldObject.spec"
-"""CEL: one of Muster's own objects that is created, deleted, or changed in what it says; labels may be changed."""
-
-WITH_CLAIMS = "object.spec.?resourceClaims.orValue([]).size() > 0"
-"""CEL: a pod that uses claims."""
-
-NOT_ALLOCATED_AT_ONCE = {
-    "name": "not-of-kube-scheduler",
-    "expression": f"request.userInfo.username != '{SCHEDULER}'",
-}
-"""kube-scheduler makes claims for extended resources while it binds their pods, and knows already what is in them."""
-
-
-NOT_FROM_TEMPLATE = {
-    "name": "not-from-template",
-    "expression": (f"!(request.userInfo.username in {list(CLAIM_CONTROLLERS)} && {_has('annotations', POD_CLAIM)})"),
-}
-"""What Kubernetes makes for a pod that was judged already, together with the template: four calls for a gang of four.
-Rules of a ClaimPolicy are asked about those as well."""
-
-
-def _not_by(user: str) -> str:
-    """Return CEL that is false for what a user changes. What Muster changes it need not be asked about."""
-    return f"request.operation != 'UPDATE' || request.userInfo.username != {_quoted(user)}"
-
-
-def _quoted(text: str) -> str:
-    """Write a text as CEL."""
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _maker(which: str) -> str:
-    return f"{which}.spec.template.?metadata.?annotations[?'{names.USER}'].orValue('')"
-
-
-NAMED = f"{_maker('object')} != (request.operation == 'UPDATE' ? {_maker('oldObject')} : '')"
-"""CEL: a new Job whose template names somebody as its maker, or one that is changed to name somebody else."""
 
 
 def _path(kind: str) -> str:

@@ -1,6 +1,7 @@
 """Claims and templates of manifests as the webhook would have them stored: with their defaults, by ClaimPolicies.
 
-For `muster simulate`. Nobody is known who creates them, so rules that ask who does are not asked.
+For `muster simulate`, with the templates that policies provide. Nobody is known who creates them, so rules that ask who
+does are not asked.
 """
 
 import json
@@ -13,9 +14,10 @@ from admission.api import claims, meta
 from admission.api.patches import Operation
 from admission.api.reading import Json
 from admission.api.reviews import Verdict
+from admission.api.snapshot import Snapshot
 from admission.flow import completing
 from admission.flow.completing import Store
-from admission.policy.claims import doors, ruling
+from admission.policy.claims import doors, promising, ruling, templating
 from admission.policy.claims.doors import ClaimArrival, Knowledge
 from admission.policy.claims.subjects import User
 from admission.policy.remembering import Memory
@@ -47,13 +49,7 @@ def completed(objects: Sequence[Json], store: Store) -> tuple[list[Json], list[E
 
     store: what the objects amount to. Objects with a UID exist already, and nothing is added to them.
     """
-    snapshot, memory = completing.snapshot(store), Memory()
-    known = Knowledge(
-        snapshot=snapshot,
-        defaults=memory.defaults(snapshot),
-        limits=memory.limits(snapshot),
-        policies=memory.policies(snapshot),
-    )
+    known = _known(completing.snapshot(store))
     flawed = {index for index, _ in store.flaws}
     found: list[Json] = []
     effects: list[Effect] = []
@@ -72,6 +68,36 @@ def completed(objects: Sequence[Json], store: Store) -> tuple[list[Json], list[E
         verdict = replace(judged, warnings=(*done.warnings, *judged.warnings))
         effects += _effects(f"{obj['kind']} {namespace}/{meta.name_in(obj).rpartition('/')[2]}", done.patch, verdict)
     return found, effects
+
+
+def provided(snapshot: Snapshot) -> Snapshot:
+    """Return the cluster with the templates that Muster would make in it for ClaimPolicies."""
+    if not snapshot.policies:
+        return snapshot
+    known = _known(snapshot)
+    plan = templating.plan(known.policies, snapshot)
+    wanted = (*plan.missing, *(one for one, _ in plan.outdated))
+    made = {one.key: template for one in wanted if (template := promising.made(one, known)) is not None}
+    return replace(snapshot, templates={**snapshot.templates, **made}) if made else snapshot
+
+
+def differing(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return which templates are not as ClaimPolicies want them, and why."""
+    if not snapshot.policies:
+        return ()
+    plan = templating.plan(_known(snapshot).policies, snapshot)
+    told = templating.troubles(plan, ())
+    return tuple(f"ClaimPolicy {policy}: {said}" for policy in sorted(told) for said in told[policy])
+
+
+def _known(snapshot: Snapshot) -> Knowledge:
+    memory = Memory()
+    return Knowledge(
+        snapshot=snapshot,
+        defaults=memory.defaults(snapshot),
+        limits=memory.limits(snapshot),
+        policies=memory.policies(snapshot),
+    )
 
 
 def _effects(source: str, patch: Iterable[Operation], verdict: Verdict) -> Iterator[Effect]:

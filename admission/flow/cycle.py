@@ -236,6 +236,7 @@ def _statuses(desk: Desk, facts: Facts) -> tuple[list[GangReport], list[QueueRep
         refused={name: refusal.message for name, refusal in desk.refused.items()},
         protections=desk.protection,
         policies=desk.remembered.policies(facts.snapshot),
+        templates=desk.ports.templates.troubles(),
     )
     desk.reported = {group.uid: known for group in facts.groups if (known := desk.reported.get(group.uid)) is not None}
     told = (_gang(desk, group, basis) for group in facts.groups)

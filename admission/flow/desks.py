@@ -20,7 +20,7 @@ from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
 from admission.flow import choosing, memory, notices
 from admission.flow.assuming import Assumed
-from admission.flow.ports import Claims, Fences, Ledger, Pods, Queues, Reports, Scheduler, View, Workloads
+from admission.flow.ports import Claims, Fences, Ledger, Pods, Queues, Reports, Scheduler, Templates, View, Workloads
 from admission.policy import protection
 from admission.policy.backoffs import Backoff
 from admission.policy.breaching import Watch
@@ -56,6 +56,7 @@ class Ports:
     scheduler: Scheduler = memory.NEWEST
     fences: Fences = field(default_factory=memory.Fences)
     queues: Queues = memory.UNKEPT
+    templates: Templates = field(default_factory=memory.Templates)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -1,20 +1,19 @@
 """From manifests to a snapshot: what the API server and the other controllers would have made of them.
 
-For `muster simulate`. Jobs become their pods, the webhook's rules are asked about every pod that is not bound, and pods
-get their claims from templates. What the input already shows (a Job's pods, a pod's claims, an allocation) is taken as
-it is.
+For `muster simulate`. Jobs become their pods, the webhook is asked about every pod that is not bound, the templates of
+ClaimPolicies are made, and pods get their claims from templates. What the input already shows (a Job's pods, a pod's
+claims, an allocation) is taken as it is.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from admission.api import meta, names, pods
+from admission.api import meta, names, patches, pods
 from admission.api.claims import Claim, ClaimTemplate
 from admission.api.meta import Meta, Owner
 from admission.api.names import GangUid, QueueName
-from admission.api.patches import Operation
 from admission.api.pods import Pod
 from admission.api.reading import Json, Reader
 from admission.api.reasons import Denial
@@ -78,7 +77,7 @@ def expand(
     if store.of("ClaimPolicy"):
         objects, effects = claiming.completed(objects, store)
         store = completing.read(objects, now=now, namespace=namespace, profile=profile)
-    bare = completing.snapshot(store)
+    bare = claiming.provided(completing.snapshot(store))
 
     candidates = [*store.pods, *(pod for job in bare.jobs.values() for pod in _pods_of(job, store))]
     door = _Door(bare)
@@ -86,13 +85,14 @@ def expand(
 
     classes = store.of("PriorityClass")
     found = [_prioritized(pods.decode(pod.body), pod.body, classes) for pod in entered]
+    filled = claiming.provided(replace(bare, pods={pod.meta.uid: pod for pod in found}))
     return Expanded(
-        snapshot=_with_claims(replace(bare, pods={pod.meta.uid: pod for pod in found})),
+        snapshot=_with_claims(filled),
         now=store.now,
         profile=profile,
         refusals=door.refusals,
         invented=frozenset(store.invented),
-        notes=(*store.notes, *dict.fromkeys(door.warnings)),
+        notes=(*store.notes, *dict.fromkeys(door.warnings), *claiming.differing(filled)),
         flaws=tuple(store.flaws),
         effects=tuple(effects),
     )
@@ -180,8 +180,10 @@ class _Door:
         """Complete a pod and judge it; pods that run, have ended or were gated by a webhook are in already."""
         if _is_in(pod):
             return True
-        pod.body = _patched(pod.body, reviewing.mutate(_review(pod.body), self._view, memory=self._memory).patch)
-        verdict = reviewing.validate(_review(pod.body), self._view, rules=RULES, memory=self._memory)
+        verdict = reviewing.mutate(_review(pod.body), self._view, memory=self._memory)
+        if verdict.denial is None:
+            pod.body = patches.apply(pod.body, verdict.patch)
+            verdict = reviewing.validate(_review(pod.body), self._view, rules=RULES, memory=self._memory)
         source = f"Job {pod.job.meta.key}" if pod.job else f"Pod {meta.name_in(pod.body)}"
         self.warnings += [f"{source}: {text.removeprefix('muster: ')}" for text in verdict.warnings]
         if verdict.denial is not None:
@@ -217,22 +219,6 @@ def _review(body: Json) -> Review:
         name=data["name"],
         obj=body,
     )
-
-
-def _patched(body: dict[str, Any], patch: Iterable[Operation]) -> dict[str, Any]:
-    """Apply a patch of additions, the only ones that the mutating half makes."""
-    for step in patch:
-        *way, last = (part.replace("~1", "/").replace("~0", "~") for part in step["path"].split("/")[1:])
-        body = _added(body, way, last, step["value"])
-    return body
-
-
-def _added(body: Any, way: list[str], last: str, value: Any) -> Any:
-    if way:
-        return {**body, way[0]: _added(body.get(way[0]), way[1:], last, value)}
-    if isinstance(body, list):
-        return [*body, value]
-    return {**(body or {}), last: value}
 
 
 # Priority.

@@ -99,6 +99,16 @@ class Unkept:
 UNKEPT = Unkept()
 
 
+class Templates:
+    """The port Templates where all are as they should be, or as was said at the beginning."""
+
+    def __init__(self, troubles: Mapping[str, tuple[str, ...]] | None = None) -> None:
+        self._troubles = troubles or {}
+
+    def troubles(self) -> Mapping[str, tuple[str, ...]]:
+        return self._troubles
+
+
 class Cluster:
     """A cluster in memory: the ports View, Pods, Claims, Workloads, Queues and Reports of one cycle after the other."""
 

@@ -113,6 +113,14 @@ class Workloads(Protocol):
         ...
 
 
+class Templates(Protocol):
+    """The ResourceClaimTemplates that ClaimPolicies provide, as far as they are kept."""
+
+    def troubles(self) -> Mapping[str, tuple[str, ...]]:
+        """Return which templates are not as the policies want them, and why, by the name of the policy."""
+        ...
+
+
 class Queues(Protocol):
     """The finalizer `muster.dev/in-use`, which keeps a Queue that is deleted until its gangs have ended."""
 

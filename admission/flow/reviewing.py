@@ -5,18 +5,21 @@ needs no case of its own. RetryError leaves them when nothing can be said yet; t
 configuration's failurePolicy decides. Both are given the same `Memory`, which makes them fast and changes no answer.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from admission.api import names, reviews
+from admission.api import names, patches, reviews
 from admission.api.reasons import Denial, DenyReason
 from admission.api.reviews import ALLOWED, Review, Verdict
 from admission.api.snapshot import Snapshot
 from admission.errors import MalformedObjectError, RetryError
 from admission.flow.ports import View
-from admission.policy import arrivals, doors
+from admission.policy import arrivals, doors, entering
 from admission.policy.arrivals import Arrival
+from admission.policy.claims import attaching, converting, promising
 from admission.policy.claims import doors as claim_doors
 from admission.policy.claims.doors import ClaimArrival, Knowledge
+from admission.policy.claims.drafts import Draft
+from admission.policy.claims.selecting import Owned
 from admission.policy.claims.subjects import User
 from admission.policy.configuring import doors as own_doors
 from admission.policy.configuring.doors import ObjectArrival
@@ -26,6 +29,8 @@ from admission.policy.remembering import Memory
 
 def mutate(review: Review, view: View, *, memory: Memory) -> Verdict:
     """Answer the mutating webhook: what a new pod lacks, and who made a Job. Raises RetryError while not synced.
+
+    Of what a pod asks in Muster's own words, the claims of its annotation, the mistakes are refused here.
 
     A Job's answer does not depend on what is in the cluster.
     """
@@ -42,9 +47,32 @@ def mutate(review: Review, view: View, *, memory: Memory) -> Verdict:
         arrival = arrivals.decode(review.obj, review.namespace)
     except MalformedObjectError as error:
         return reviews.refuse_malformed(error)
-    snapshot = view.snapshot()
+    return _completed(arrival, review, view.snapshot(), memory)
+
+
+def _completed(arrival: Arrival, review: Review, snapshot: Snapshot, memory: Memory) -> Verdict:
+    """Return what a new pod lacks, and the claims of its annotation and instead of its extended resources."""
     patch = doors.additions(arrival, snapshot, memory.defaults(snapshot), username=review.username)
-    return Verdict(patch=patch) if patch else ALLOWED
+    text, conversions = arrival.annotations.get(names.CLAIMS), _conversions(arrival, snapshot, memory)
+    if arrival.node or not (text or conversions):
+        return Verdict(patch=patch) if patch else ALLOWED
+    draft = Draft(patches.apply(review.whole(), patch))
+    denial = attaching.attach(draft, text) if text else None
+    denial = denial or converting.convert(draft, conversions)
+    return Verdict(denial=denial) if denial is not None else Verdict(patch=(*patch, *draft.patch))
+
+
+def _conversions(arrival: Arrival, snapshot: Snapshot, memory: Memory) -> Mapping[str, Owned]:
+    """Return which of the pod's extended resources become claims. Most pods ask for none, and pay nothing for it."""
+    if not arrival.containers or not snapshot.policies:
+        return {}
+    policies = memory.policies(snapshot)
+    if not policies.convert:
+        return {}
+    queue = entering.entrance(arrival, snapshot, memory.defaults(snapshot)).queue
+    known = policies.choose(arrival.namespace, queue.name if queue is not None else "").conversions
+    asked = {resource for container in arrival.containers for resource, _ in container.requests}
+    return {resource: known[resource] for resource in asked if resource in known}
 
 
 def _stamped(review: Review) -> Verdict:
@@ -76,8 +104,8 @@ def validate(review: Review, view: View, *, rules: Rules, memory: Memory) -> Ver
 def _of_pod(review: Review, view: View, rules: Rules, memory: Memory) -> Verdict:
     try:
         if review.operation == "CREATE":
-            snapshot = view.snapshot()
             arrival = arrivals.decode(review.obj, review.namespace)
+            snapshot = _fulfilled(arrival, view, memory)
             defaults, limits = memory.defaults(snapshot), memory.limits(snapshot)
             verdict = doors.judge_creation(
                 arrival, snapshot, rules=rules, defaults=defaults, limits=limits, username=review.username
@@ -103,6 +131,14 @@ def _ruled(verdict: Verdict, arrival: Arrival, review: Review, snapshot: Snapsho
         warnings=(*verdict.warnings, *ruled.warnings),
         annotations={**verdict.annotations, **ruled.annotations},
     )
+
+
+def _fulfilled(arrival: Arrival, view: View, memory: Memory) -> Snapshot:
+    """Return what is known, with the templates that policies are about to provide for the pod."""
+    snapshot = view.snapshot()
+    if not arrival.claims or not snapshot.policies:
+        return snapshot
+    return promising.fulfilled(arrival, _known(view, memory))
 
 
 def _ensure_synced(view: View) -> None:

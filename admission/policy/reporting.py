@@ -60,6 +60,8 @@ class Facts:
     protections: Protections = NOTHING
     policies: Policies = field(default_factory=lambda: Policies({}, {}))
     """The ClaimPolicies, compiled."""
+    templates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Which of the templates that they provide are not as they should be, by the name of the policy."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Why queues that are being deleted cannot lose Muster's finalizer."""
     stuck: Mapping[GangUid, Hold] = field(default_factory=dict)
@@ -141,7 +143,7 @@ def conditions(facts: Facts) -> list[ConditionReport]:
         for (kind, name), error in sorted(facts.snapshot.malformed.items())
         if kind == "Meter"
     ]
-    return [*meters, *policy_reporting.conditions(facts.policies, facts.snapshot)]
+    return [*meters, *policy_reporting.conditions(facts.policies, facts.snapshot, facts.templates)]
 
 
 def condition(kind: str, reason: str, message: str, *, holds: bool) -> Condition:

@@ -93,3 +93,50 @@ def test_a_policy_that_cannot_be_read_is_bad_input() -> None:
     (flaw,) = expanding.expand(policy(defaults=[{}])).flaws
 
     assert str(flaw[1]).startswith("ClaimPolicy p: spec.defaults[0]: gives nothing; write at least one of")
+
+
+def alike(found: list[Json], **pod: Json) -> list[Json]:
+    """Return the Job of a gang without its template; pod: what is changed of its pods."""
+    (made,) = [one for one in found if one["kind"] == "Job"]
+    template = made["spec"]["template"]
+    template["spec"].pop("resourceClaims", None)
+    for container in template["spec"]["containers"]:
+        container["resources"] = pod.get("resources", {})
+    template["metadata"] = {**template.get("metadata", {}), "annotations": pod.get("annotations", {})}
+    return [made]
+
+
+def test_templates_of_policies_are_there_for_pods_that_say_so() -> None:
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu", "count": 1}}]}}
+    found = (teams(), node("a", 2), alike(job("train"), annotations={"muster.dev/claims": "gpu=one"}))
+
+    assert fates(simulate(*found)) == {"train": "WaitingForClaims"}
+    assert fates(simulate(*found, policy(templates=[{"name": "one", "spec": spec}]))) == {"train": "Admitted"}
+
+
+def test_extended_resources_are_converted() -> None:
+    resources: Json = {"limits": {"nvidia.com/gpu": 2}}
+    entry = {"extendedResource": "nvidia.com/gpu", "deviceClassName": "gpu"}
+
+    fits, not_ever = (
+        simulate(
+            teams(), node("a", 2), alike(job("train", pods=count), resources=resources), policy(conversions=[entry])
+        )
+        for count in (1, 2)
+    )
+
+    assert fates(fits) == {"train": "Admitted"}
+    (gang,) = fits.gangs
+    assert [len(claim.devices) for pod in gang.plan for claim in pod.claims] == [2]
+    assert fates(not_ever) != {"train": "Admitted"}
+
+
+def test_templates_that_give_way_are_noted() -> None:
+    spec: Json = {"devices": {"requests": []}}
+    listed = [{"name": "one", "spec": spec}]
+
+    world = expand(job("train"), policy("a", templates=listed), policy("b", templates=listed))
+
+    assert world.notes == (
+        "ClaimPolicy b: in namespace default, template one is that of ClaimPolicy a, which comes first",
+    )

@@ -36,6 +36,13 @@ class Draft:
         self._steps.append(patches.add(patches.pointer(*way[: there + 1]), value))
         self.obj = _with(self.obj, way[: there + 1], value)
 
+    def drop(self, way: Way) -> None:
+        """Take the value at the end of a way out of its object."""
+        self._steps.append(patches.remove(patches.pointer(*way)))
+        *before, last = way
+        holder = {key: value for key, value in self.get(*before).items() if key != last}
+        self.obj = _with(self.obj, tuple(before), holder)
+
     def _depth(self, way: Way) -> int:
         """Return the place in the way of the first part that is to be made."""
         value = self.obj

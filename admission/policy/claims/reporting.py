@@ -1,6 +1,7 @@
 """What the status of a ClaimPolicy says: whether it is applied, why not, and where it gives way to an earlier one."""
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from admission.api.meta import Condition, ConditionStatus
 from admission.api.nodes import Namespace
@@ -14,16 +15,20 @@ PLURAL = "claimpolicies"
 MOST_TOLD = 5
 """How many things of one kind a message names."""
 
+NO_TROUBLES: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
-def conditions(policies: Policies, snapshot: Snapshot) -> list[ConditionReport]:
-    """Return the condition Ready of every policy."""
+
+def conditions(
+    policies: Policies, snapshot: Snapshot, templates: Mapping[str, tuple[str, ...]] = NO_TROUBLES
+) -> list[ConditionReport]:
+    """Return the condition Ready of every policy. templates: which are not as the policy wants them, by its name."""
     giving_way = conflicts(policies, snapshot.namespaces)
     reports = [
         ConditionReport(
             plural=PLURAL,
             name=name,
             generation=compiled.policy.meta.generation,
-            conditions=(_ready(compiled, giving_way.get(name, ()), snapshot.namespaces),),
+            conditions=(_ready(compiled, giving_way.get(name, ()), templates.get(name, ()), snapshot.namespaces),),
         )
         for name, compiled in sorted(policies.compiled.items())
     ]
@@ -55,12 +60,15 @@ def conflicts(policies: Policies, namespaces: Mapping[str, Namespace]) -> Mappin
     return found
 
 
-def _ready(compiled: Compiled, giving_way: tuple[str, ...], namespaces: Mapping[str, Namespace]) -> Condition:
+def _ready(
+    compiled: Compiled, giving_way: tuple[str, ...], templates: tuple[str, ...], namespaces: Mapping[str, Namespace]
+) -> Condition:
     policy = compiled.policy
     if compiled.flaws:
         return _refused(f"nothing of the policy is applied: {_listed(list(map(str, compiled.flaws)))}")
-    if giving_way:
-        return _condition("GivesWay", f"is applied, but for this: {_listed(giving_way)}")
+    if giving_way or templates:
+        reason = "GivesWay" if giving_way else "TemplatesDiffer"
+        return _condition(reason, f"is applied, but for this: {_listed((*giving_way, *templates))}")
     if compiled.doubts:
         return _condition("Doubtful", f"is applied as it is written: {_listed(list(map(str, compiled.doubts)))}")
     count = len(_places(policy, namespaces))
@@ -104,6 +112,10 @@ def _differences(earlier: ClaimPolicy, later: ClaimPolicy) -> Iterator[str]:
         for field, value in _given(default).items():
             if field in before and before[field] != value:
                 yield f"ClaimPolicy {earlier.name} comes first and decides spec.defaults[{index}].{field}"
+    converted = {conversion.resource: conversion for conversion in earlier.conversions}
+    for index, conversion in enumerate(later.conversions):
+        if converted.get(conversion.resource, conversion) != conversion:
+            yield f"ClaimPolicy {earlier.name} comes first and decides spec.conversions[{index}]"
 
 
 def _share_classes(one: Default, other: Default) -> bool:

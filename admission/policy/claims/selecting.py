@@ -6,11 +6,11 @@ once for each version of it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
 
 from admission.api.nodes import Namespace
-from admission.api.policies import ClaimPolicy
+from admission.api.policies import ClaimPolicy, Conversion
 from admission.errors import Flaw, RetryError
 from admission.policy.claims import defaulting, ruling
 from admission.policy.claims.defaulting import Entry
@@ -30,14 +30,26 @@ class Compiled:
     flaws: tuple[Flaw, ...]
     doubts: tuple[Flaw, ...]
 
+    @property
+    def applied(self) -> bool:
+        return not self.flaws and self.policy.meta.deleted is None
+
+
+class Owned(NamedTuple):
+    """A conversion, and the name of the policy that it stands in."""
+
+    policy: str
+    conversion: Conversion
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """The policies that apply somewhere, in their order, and what they hold."""
+    """The policies that apply somewhere, in their order, and what they hold. conversions: by extended resource."""
 
     policies: tuple[ClaimPolicy, ...] = ()
     defaults: tuple[Entry, ...] = ()
     rules: tuple[Rulebook, ...] = ()
+    conversions: Mapping[str, Owned] = field(default_factory=dict)
 
 
 NONE = Chosen()
@@ -50,10 +62,14 @@ class Policies:
         self.compiled = compiled
         self._namespaces = namespaces
         self.whole: Sequence[Compiled] = sorted(
-            (one for one in compiled.values() if not one.flaws and one.policy.meta.deleted is None),
+            (one for one in compiled.values() if one.applied),
             key=lambda one: one.policy.place,
         )
         """Those that are applied, the first in order first."""
+        self.convert = any(one.policy.conversions for one in self.whole)
+        """Whether any policy turns extended resources into claims."""
+        self.provide = self.convert or any(one.policy.templates for one in self.whole)
+        """Whether any policy has templates made."""
         self._chosen: dict[tuple[str, str], Chosen] = {}
 
     @classmethod
@@ -86,6 +102,11 @@ class Policies:
             policies=tuple(one.policy for one in found),
             defaults=tuple(entry for one in found for entry in one.defaults),
             rules=tuple(one.rules for one in found if one.rules.rules),
+            conversions={
+                conversion.resource: Owned(one.policy.name, conversion)
+                for one in reversed(found)
+                for conversion in one.policy.conversions
+            },
         )
 
 

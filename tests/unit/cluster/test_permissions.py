@@ -23,6 +23,8 @@ CALLS: dict[str, tuple[str, str]] = {
     "a claim is protected": ("PATCH", "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims/gpu"),
     "a claim is allocated": ("PATCH", "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims/gpu/status"),
     "an allocation is a binding": ("PATCH", "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims/gpu/binding"),
+    "a claim template is made": ("POST", "/apis/resource.k8s.io/v1/namespaces/team/resourceclaimtemplates"),
+    "a claim template is removed": ("DELETE", "/apis/resource.k8s.io/v1/namespaces/team/resourceclaimtemplates/h100x8"),
     "a fence is put up": ("POST", "/apis/resource.k8s.io/v1/devicetaintrules"),
     "a fence is mended": ("PUT", "/apis/resource.k8s.io/v1/devicetaintrules/muster-fence-gpu.example.com"),
     "a fence is taken away": ("DELETE", "/apis/resource.k8s.io/v1/devicetaintrules/muster-fence-gpu.example.com"),

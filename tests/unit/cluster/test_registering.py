@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from admission.api.selectors import LabelSelector, Requirement
-from admission.cluster import installing, kinds, registering
+from admission.cluster import installing, kinds, meeting, registering
 from admission.cluster.connecting import Connection
 from admission.cluster.registering import Client, Registration
 from admission.cluster.store import Store
@@ -234,12 +234,29 @@ def test_pods_with_claims_are_shown_where_a_rule_reads_them_and_no_queue_shows_t
     assert shown == [f"selected-{registering.digest(SPEECH)}.pods.muster.dev"]
     (name,) = shown
     assert webhooks[name]["failurePolicy"] == "Fail"
-    assert webhooks[name]["matchConditions"][0]["expression"] == registering.WITH_CLAIMS
+    assert webhooks[name]["matchConditions"][0]["expression"] == meeting.WITH_CLAIMS
     assert [rule["operations"] for rule in webhooks[name]["rules"]] == [["CREATE"]]
     expressions = webhooks[name]["namespaceSelector"]["matchExpressions"]
     assert {"key": "team", "operator": "NotIn", "values": ["vision"]} in expressions
     everywhere = replace(registration, selectors=(LabelSelector(),))
     assert name not in by_name(registering.validating(everywhere))
+
+
+def test_pods_that_ask_for_devices_in_our_words_are_shown_where_no_queue_shows_them_anyway() -> None:
+    registration = replace(a_registration(VISION), rewriting=(VISION, SPEECH), resources=("a.example/x", "b.example/y"))
+
+    webhooks = by_name(registering.mutating(registration))
+
+    shown = [name for name in webhooks if name.startswith("selected-")]
+    assert shown == [f"selected-{registering.digest(SPEECH)}.pods.muster.dev"]
+    webhook = webhooks[shown[0]]
+    assert (webhook["failurePolicy"], webhook["reinvocationPolicy"]) == ("Fail", "IfNeeded")
+    mirror, asking = webhook["matchConditions"]
+    assert mirror["expression"] == meeting.NO_MIRROR
+    assert asking["expression"].startswith("'muster.dev/claims' in object.metadata.?annotations.orValue({}) || ")
+    assert '["a.example/x", "b.example/y"].exists(r, r in c.?resources.?limits' in asking["expression"]
+    unconverted = by_name(registering.mutating(replace(registration, resources=())))[shown[0]]
+    assert "resources" not in unconverted["matchConditions"][1]["expression"]
 
 
 RULE = {"message": "m"}

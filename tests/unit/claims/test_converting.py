@@ -1,0 +1,157 @@
+"""Extended resources that become claims: who gets which devices, what is left of the pod, and the template's name."""
+
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from admission.api import names
+from admission.api.pods import Stage
+from admission.api.policies import Conversion
+from admission.api.reasons import DenyReason
+from admission.api.validation import formats
+from admission.policy.claims import converting
+from admission.policy.claims.converting import Recipe, Shares
+from admission.policy.claims.drafts import Draft
+from admission.policy.claims.selecting import Owned
+
+GPU = "nvidia.com/gpu"
+NIC = "example.com/nic"
+KNOWN = {
+    GPU: Owned("plugins", Conversion(resource=GPU, device_class="gpu.example.com")),
+    NIC: Owned("nics", Conversion(resource=NIC, device_class="nic.example.com")),
+}
+
+INIT, SIDECAR, MAIN = Stage.INIT, Stage.SIDECAR, Stage.MAIN
+
+SHARES: dict[str, tuple[list[tuple[Stage, int]], Shares]] = {
+    "one container": ([(MAIN, 8)], Shares(counts=(8,), of_containers=((0,),))),
+    "each container has its own": ([(MAIN, 2), (MAIN, 3)], Shares(counts=(2, 3), of_containers=((0,), (1,)))),
+    "none at all": ([(MAIN, 0)], Shares(counts=(), of_containers=((),))),
+    "an init container uses what comes later": (
+        [(INIT, 2), (MAIN, 8), (MAIN, 2)],
+        Shares(counts=(8, 2), of_containers=((1,), (0,), (1,))),
+    ),
+    "it uses all that come later where none has enough": (
+        [(INIT, 4), (MAIN, 2), (MAIN, 2)],
+        Shares(counts=(2, 2), of_containers=((0, 1), (0,), (1,))),
+    ),
+    "and has more where all have not enough": (
+        [(INIT, 5), (INIT, 6), (MAIN, 2), (MAIN, 2)],
+        Shares(counts=(2, 2, 2), of_containers=((0, 1, 2), (0, 1, 2), (0,), (1,))),
+    ),
+    "a sidecar before it keeps its own": (
+        [(SIDECAR, 4), (INIT, 2), (MAIN, 1)],
+        Shares(counts=(4, 1, 1), of_containers=((0,), (1, 2), (1,))),
+    ),
+    "only an init container": ([(INIT, 3), (MAIN, 0)], Shares(counts=(3,), of_containers=((0,), ()))),
+}
+
+
+@pytest.mark.parametrize(("needs", "shares"), SHARES.values(), ids=SHARES)
+def test_devices_are_shared_as_with_a_device_plugin(needs: list[tuple[Stage, int]], shares: Shares) -> None:
+    assert converting.split(needs) == shares
+
+
+def a_container(name: str, **amounts: Any) -> dict[str, Any]:
+    written = {resource.replace("__", "/").replace("_", "."): amount for resource, amount in amounts.items()}
+    return {"name": name, "resources": {"limits": dict(written), "requests": {"cpu": "1", **written}}}
+
+
+def a_pod(*containers: dict[str, Any], init: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    spec: dict[str, Any] = {"containers": list(containers)}
+    return {"metadata": {"name": "p"}, "spec": spec | ({"initContainers": init} if init else {})}
+
+
+def converted(pod: dict[str, Any]) -> dict[str, Any]:
+    draft = Draft(pod)
+    assert converting.convert(draft, KNOWN) is None
+    assert jsonpatch.apply_patch(pod, list(draft.patch)) == draft.obj
+    again = Draft(draft.obj)
+    assert converting.convert(again, KNOWN) is None
+    assert again.patch == ()
+    found: dict[str, Any] = draft.obj
+    return found
+
+
+def test_a_resource_becomes_a_claim() -> None:
+    pod = converted(a_pod(a_container("main", nvidia_com__gpu="8")))
+
+    (recipe,) = converting.recipes(pod["metadata"]["annotations"])
+    assert recipe == Recipe(policy="plugins", resource=GPU, counts=(8,))
+    assert pod["metadata"]["annotations"] == {names.CONVERTED: "plugins:nvidia.com/gpu=8"}
+    assert pod["spec"]["resourceClaims"] == [{"name": "nvidia-com-gpu", "resourceClaimTemplateName": recipe.template}]
+    assert pod["spec"]["containers"][0]["resources"] == {
+        "limits": {},
+        "requests": {"cpu": "1"},
+        "claims": [{"name": "nvidia-com-gpu", "request": "devices-0"}],
+    }
+
+
+def test_each_resource_has_a_claim_of_its_own() -> None:
+    init = [{**a_container("agent", example_com__nic=1), "restartPolicy": "Always"}]
+    pod = converted(a_pod(a_container("a", nvidia_com__gpu=2), a_container("b", nvidia_com__gpu=1), init=init))
+
+    assert [str(recipe) for recipe in converting.recipes(pod["metadata"]["annotations"])] == [
+        "nics:example.com/nic=1",
+        "plugins:nvidia.com/gpu=2+1",
+    ]
+    uses = [one["resources"].get("claims") for one in (*pod["spec"]["initContainers"], *pod["spec"]["containers"])]
+    assert uses == [
+        [{"name": "example-com-nic", "request": "devices-0"}],
+        [{"name": "nvidia-com-gpu", "request": "devices-0"}],
+        [{"name": "nvidia-com-gpu", "request": "devices-1"}],
+    ]
+
+
+def test_a_name_that_the_pod_uses_is_not_used_again() -> None:
+    pod = a_pod(a_container("main", nvidia_com__gpu=1))
+    pod["spec"]["resourceClaims"] = [{"name": "nvidia-com-gpu", "resourceClaimName": "shared"}]
+
+    assert [claim["name"] for claim in converted(pod)["spec"]["resourceClaims"]] == [
+        "nvidia-com-gpu",
+        "nvidia-com-gpu-2",
+    ]
+
+
+def test_none_of_a_resource_needs_no_claim() -> None:
+    pod = converted(a_pod(a_container("main", nvidia_com__gpu="0")))
+
+    assert "resourceClaims" not in pod["spec"]
+    assert pod["spec"]["containers"][0]["resources"] == {"limits": {}, "requests": {"cpu": "1"}}
+
+
+@pytest.mark.parametrize("amount", ["1.5", "many", -1, True])
+def test_what_is_no_number_of_devices_is_left_to_the_api_server(amount: Any) -> None:
+    pod = a_pod(a_container("main", nvidia_com__gpu=amount))
+
+    assert converted(pod) == pod
+
+
+def test_more_than_a_claim_can_hold_is_refused() -> None:
+    denial = converting.convert(Draft(a_pod(*(a_container(name, nvidia_com__gpu=16) for name in "abc"))), KNOWN)
+
+    assert denial is not None
+    assert denial.reason is DenyReason.CLAIM_TOO_LARGE
+    assert "asks for 48 nvidia.com/gpu, which ClaimPolicy plugins turns into one claim" in denial.message
+
+
+@pytest.mark.parametrize("resource", [GPU, "deviceclass.resource.kubernetes.io/gpu", "a.b/" + "X_" * 40, "a/---"])
+def test_the_name_of_the_template_is_short_and_legal(resource: str) -> None:
+    name = Recipe(policy="p", resource=resource, counts=(8,)).template
+
+    assert formats.label(name) is None
+    assert len(name) <= 41
+    assert name != Recipe(policy="p", resource=resource, counts=(4, 4)).template
+    assert name != Recipe(policy="q", resource=resource, counts=(8,)).template
+
+
+@pytest.mark.parametrize("text", ["", "x", "p:r", "p:r=0", "p:r=1+", "p:r=9999", "p:r=1=2"])
+def test_what_is_not_written_by_muster_says_nothing(text: str) -> None:
+    assert converting.recipes({names.CONVERTED: text}) == ()
+
+
+def test_a_recipe_is_read_as_it_is_written() -> None:
+    found = (Recipe(policy="p.q-r", resource=GPU, counts=(1, 32)), Recipe(policy="p", resource=NIC, counts=(2,)))
+
+    assert converting.recipes({names.CONVERTED: ",".join(map(str, found))}) == found

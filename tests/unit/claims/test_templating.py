@@ -1,0 +1,231 @@
+"""Which templates must exist for policies, what is done about those that differ, and whose are left alone."""
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+from admission.api import claims, names, nodes, pods, policies, queues
+from admission.api.claims import ClaimTemplate
+from admission.api.names import QueueName
+from admission.api.nodes import Namespace
+from admission.api.policies import ClaimPolicy
+from admission.api.snapshot import Snapshot
+from admission.errors import Flaw, MalformedObjectError
+from admission.policy.claims import templating
+from admission.policy.claims.converting import Recipe
+from admission.policy.claims.selecting import Policies
+from admission.policy.claims.templating import Plan, Wanted
+
+GPU = "nvidia.com/gpu"
+SPEC = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com", "count": 8}}]}}
+OTHER = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com", "count": 4}}]}}
+
+
+def a_policy(name: str = "p", *, uid: str = "", template: dict[str, Any] | None = None, **spec: Any) -> ClaimPolicy:
+    """Return a policy that provides h100x8 in the namespaces of team vision."""
+    spec.setdefault("namespaceSelector", {"matchLabels": {"team": "vision"}})
+    spec.setdefault("templates", [{"name": "h100x8", "spec": template or SPEC}])
+    return policies.decode({"metadata": {"name": name, "uid": uid or f"uid-{name}"}, "spec": spec})
+
+
+def a_namespace(name: str, team: str = "vision", **meta: Any) -> Namespace:
+    return nodes.decode_namespace({"metadata": {"name": name, "labels": {"team": team}, **meta}})
+
+
+def stored(wanted: Wanted, **meta: Any) -> ClaimTemplate:
+    """Return a template as it stands after it was written: whatever was added to its spec does not matter."""
+    body = copy.deepcopy(wanted.body())
+    body["spec"]["spec"]["devices"]["requests"][0]["exactly"]["allocationMode"] = "ExactCount"
+    body["metadata"] |= {"uid": f"uid-of-{wanted.key}", **meta}
+    return claims.decode_template(body)
+
+
+def foreign(namespace: str, name: str, **meta: Any) -> ClaimTemplate:
+    return claims.decode_template(
+        {"metadata": {"namespace": namespace, "name": name, "uid": "theirs", **meta}, "spec": {"spec": SPEC}}
+    )
+
+
+def a_cluster(*found: ClaimPolicy | ClaimTemplate | Namespace, **rest: Any) -> Snapshot:
+    return Snapshot(
+        policies={one.name: one for one in found if isinstance(one, ClaimPolicy)},
+        templates={one.meta.key: one for one in found if isinstance(one, ClaimTemplate)},
+        namespaces={one.meta.name: one for one in found if isinstance(one, Namespace)},
+        **rest,
+    )
+
+
+def planned(snapshot: Snapshot, **rest: Any) -> Plan:
+    return templating.plan(Policies.of(snapshot.policies, snapshot.namespaces), snapshot, **rest)
+
+
+def keys(found: tuple[Wanted, ...]) -> list[str]:
+    return sorted(one.key for one in found)
+
+
+def wanted(policy: ClaimPolicy, namespace: str = "a") -> Wanted:
+    (template,) = policy.templates
+    return Wanted(policy=policy, namespace=namespace, name=template.name, spec=template.spec)
+
+
+def told(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
+    return templating.troubles(planned(snapshot), ())
+
+
+def test_a_template_is_missing_in_every_namespace_that_is_selected() -> None:
+    going = a_namespace("going", deletionTimestamp="2026-11-21T12:00:00Z")
+    found = a_cluster(a_policy(), a_namespace("a"), a_namespace("b"), a_namespace("c", "speech"), going)
+
+    assert keys(planned(found).missing) == ["a/h100x8", "b/h100x8"]
+    assert keys(planned(found, spared=["b"]).missing) == ["a/h100x8"]
+
+
+def test_a_policy_of_queues_is_for_namespaces_to_which_one_of_them_is_open() -> None:
+    queue = queues.decode(
+        {"metadata": {"name": "q"}, "spec": {"namespaceSelector": {"matchLabels": {"team": "vision"}}}}
+    )
+    found = (a_policy(queues=["q"], namespaceSelector={}), a_namespace("a"), a_namespace("b", "speech"))
+
+    assert keys(planned(a_cluster(*found, queues={QueueName("q"): queue})).missing) == ["a/h100x8"]
+    assert planned(a_cluster(*found)).missing == ()
+
+
+def test_what_stands_as_it_was_written_stays() -> None:
+    policy = a_policy()
+
+    assert planned(a_cluster(policy, a_namespace("a"), stored(wanted(policy)))) == Plan()
+
+
+def test_another_spec_is_made_anew_in_the_place_of_the_old_one() -> None:
+    standing = stored(wanted(a_policy()))
+    changed = a_policy(template=OTHER)
+
+    plan = planned(a_cluster(changed, a_namespace("a"), standing))
+
+    assert plan == Plan(outdated=((wanted(changed), standing),))
+    going = replace(standing, meta=replace(standing.meta, deleted=standing.meta.created))
+    assert planned(a_cluster(changed, a_namespace("a"), going)) == Plan()
+
+
+def test_what_a_policy_does_not_list_any_more_is_surplus() -> None:
+    standing = stored(wanted(a_policy()))
+
+    for policy, namespace in ((a_policy(templates=[]), "vision"), (a_policy(), "speech")):
+        assert planned(a_cluster(policy, a_namespace("a", namespace), standing)) == Plan(surplus=(standing,))
+
+
+def test_a_policy_with_a_flaw_leaves_its_templates_as_they_are() -> None:
+    """Pods would wait for what was there a moment ago."""
+    standing = stored(wanted(a_policy()))
+    flawed = a_policy(templates=[], rules=[{"cel": "x.", "message": "no CEL"}])
+
+    assert planned(a_cluster(flawed, a_namespace("a"), standing)) == Plan()
+
+
+def test_templates_of_others_are_never_touched() -> None:
+    policy = a_policy()
+    made = wanted(policy).body()["metadata"]
+    labels, annotations = made["labels"], made["annotations"]
+    elsewhere = wanted(policy, "b").body()["metadata"]["annotations"]
+    gone = wanted(a_policy(uid="gone")).body()["metadata"]["annotations"]
+    of_others = {
+        "without any mark": {},
+        "with the label alone": {"labels": labels},
+        "with the annotation alone": {"annotations": annotations},
+        "copied from another namespace": {"labels": labels, "annotations": elsewhere},
+        "of a policy of the same name that is gone": {"labels": labels, "annotations": gone},
+    }
+    found = Snapshot()
+    for meta in of_others.values():
+        theirs = foreign("a", "h100x8", **meta)
+        found = a_cluster(policy, a_namespace("a"), theirs)
+        assert planned(found) == Plan(taken=(wanted(policy),))
+        assert planned(a_cluster(a_policy(templates=[]), a_namespace("a"), theirs)) == Plan()
+    assert told(found) == {
+        "p": ("in namespace a, template h100x8 is somebody else's and stays; rename one of the two, or delete it",)
+    }
+
+
+def test_one_that_cannot_be_read_is_somebody_elses() -> None:
+    error = MalformedObjectError("ResourceClaimTemplate", "a/h100x8", (Flaw(".", "is odd"),))
+    found = a_cluster(a_policy(), a_namespace("a"), malformed={("ResourceClaimTemplate", "a/h100x8"): error})
+
+    assert keys(planned(found).taken) == ["a/h100x8"]
+
+
+def test_the_first_policy_wins_and_the_other_is_told() -> None:
+    first, second = a_policy("first", order=1), a_policy("second", order=2, template=OTHER)
+    found = a_cluster(first, second, *map(a_namespace, "abcde"))
+
+    plan = planned(found)
+
+    assert {one.policy.name for one in plan.missing} == {"first"}
+    assert told(found) == {
+        "second": ("in namespaces a, b, c and 2 more, template h100x8 is that of ClaimPolicy first, which comes first",)
+    }
+    standing = stored(wanted(second))
+    assert (wanted(first), standing) in planned(a_cluster(first, second, a_namespace("a"), standing)).outdated
+
+
+def test_what_the_api_server_refuses_is_told() -> None:
+    policy = a_policy()
+
+    assert templating.troubles(Plan(), [(wanted(policy), "{no}")]) == {
+        "p": ("in namespace a, template h100x8 is not written: {no}",)
+    }
+
+
+CONVERTS: dict[str, Any] = {
+    "templates": [],
+    "conversions": [{"extendedResource": GPU, "deviceClassName": "gpu.example.com"}],
+}
+RECIPE = Recipe(policy="p", resource=GPU, counts=(8, 2))
+
+
+def a_converted_pod(*, template: str = "") -> dict[str, Any]:
+    """Return a pod that was converted, as a keyword for `a_cluster`."""
+    claim = {"name": "nvidia-com-gpu", "resourceClaimTemplateName": template or RECIPE.template}
+    metadata = {"name": "x", "namespace": "a", "uid": "x", "annotations": {names.CONVERTED: str(RECIPE)}}
+    pod = pods.decode({"metadata": metadata, "spec": {"containers": [], "resourceClaims": [claim]}})
+    return {"pods": {pod.meta.uid: pod}}
+
+
+def test_converted_pods_have_their_template_made() -> None:
+    policy = a_policy(**CONVERTS)
+
+    (one,) = planned(a_cluster(policy, a_namespace("a"), **a_converted_pod())).missing
+
+    assert (one.key, one.recipe) == (f"a/{RECIPE.template}", RECIPE)
+    counts = [request["exactly"]["count"] for request in one.spec["devices"]["requests"]]
+    assert counts == [8, 2]
+
+
+def test_a_recipe_counts_only_where_its_policy_says_so_and_the_pod_refers_to_its_template() -> None:
+    pod = a_converted_pod()
+
+    assert planned(a_cluster(a_policy(), a_namespace("a"), **pod)).missing[0].name == "h100x8"
+    assert planned(a_cluster(a_policy(**CONVERTS), a_namespace("a", "speech"), **pod)) == Plan()
+    assert planned(a_cluster(a_policy("q", **CONVERTS), a_namespace("a"), **pod)) == Plan()
+    other = a_converted_pod(template="other")
+    assert planned(a_cluster(a_policy(**CONVERTS), a_namespace("a"), **other)) == Plan()
+
+
+def test_the_template_of_converted_pods_is_idle_when_they_are_gone() -> None:
+    policy = a_policy(**CONVERTS)
+    (one,) = planned(a_cluster(policy, a_namespace("a"), **a_converted_pod())).missing
+    standing = stored(one)
+
+    assert planned(a_cluster(policy, a_namespace("a"), standing, **a_converted_pod())) == Plan()
+    assert planned(a_cluster(policy, a_namespace("a"), standing)) == Plan(idle=(standing,))
+    unconverted = a_policy(templates=[])
+    assert planned(a_cluster(unconverted, a_namespace("a"), standing, **a_converted_pod())) == Plan()
+
+
+def test_the_label_holds_names_that_are_too_long_for_it() -> None:
+    long = "x" * 100
+    policy = a_policy(long)
+
+    assert templating.label("short") == "short"
+    assert len(templating.label(long)) <= templating.LONGEST_LABEL
+    assert templating.label(long) != templating.label(long + "y")
+    assert planned(a_cluster(policy, a_namespace("a"), stored(wanted(policy)))) == Plan()
