@@ -1,0 +1,188 @@
+"""Laws of the door: whatever is sent, the answer is a review or says what is wrong, and patches are made once."""
+
+import base64
+import copy
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import jsonpatch
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from admission.api import names, policies
+from admission.api.reviews import API_VERSION, Review
+from admission.api.snapshot import Snapshot
+from admission.dra.cel import parsing
+from admission.errors import RetryError
+from admission.flow import reviewing
+from admission.policy.remembering import Memory
+from admission.webhook import answering
+from admission.webhook.answering import Judge, Outcome
+from tests import soaking
+from tests.property import reviews
+from tests.unit.webhook import cases, test_server
+from tests.unit.webhook.cases import RULES, MemoryView, World, exactly
+
+REVIEWS, SOAKED = 1000, 50_000
+"""Reviews for each of two laws: 2,000 in `make test`, 100,000 in `make soak`."""
+
+QUICKLY = 60
+MANY = {soaking.PROFILE: SOAKED, "thorough": REVIEWS}.get(settings.get_current_profile_name() or "", QUICKLY)
+thorough = settings(max_examples=MANY, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+
+
+def a_snapshot() -> Snapshot:
+    """Return a cluster with queues, templates, and a policy that gives every claim something and asks it a rule."""
+    world = World().queue("team-a", quotas=[{"meter": "gpus", "nominal": 8}]).queue("team-b", team="b")
+    world.queue("research", team=None).queue("any", default=True)
+    made = world.template("t", exactly("gpu", "gpu.example.com")).template("big", exactly("gpu", "other", 40)).build()
+    policy = {
+        "metadata": {"name": "p"},
+        "spec": {
+            "defaults": [
+                {"count": 2, "labels": {"a": "b", "example.com/z~1": "c"}},
+                {"deviceClasses": ["gpu.example.com"], "selectors": [{"cel": {"expression": "true"}}]},
+            ],
+            "rules": [
+                {"cel": "request.exactly.count <= 8", "message": "m", "action": "Deny"},
+                {"cel": "pod.metadata.name != 'x'", "message": "n", "action": "Warn"},
+            ],
+        },
+    }
+    known = {field: getattr(made, field) for field in ("namespaces", "queues", "meters", "classes", "templates")}
+    return Snapshot(**known, policies={"p": policies.decode(policy)})
+
+
+VIEW = MemoryView(a_snapshot())
+MEMORY = Memory()
+DOORS: dict[str, Judge] = {
+    "mutate": partial(reviewing.mutate, view=VIEW, memory=MEMORY),
+    "validate": partial(reviewing.validate, view=VIEW, rules=RULES, memory=MEMORY),
+}
+
+
+@contextmanager
+def watched(seconds: float = 5.0) -> Iterator[None]:
+    """Raise in the middle of what takes more processor time than this; a busy machine makes no difference.
+
+    Hypothesis and coverage trace every line, which makes a second several.
+    """
+
+    def interrupt(*_: object) -> None:
+        raise AssertionError(f"still not answered after {seconds} s of processor time")
+
+    before = signal.signal(signal.SIGVTALRM, interrupt)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def ensure_well_formed(answer: answering.Answer) -> None:
+    """Check that the API server understands an answer, and that it is no fault of ours."""
+    said = json.loads(answer.body)
+    if answer.code != 200:
+        assert answer.code == 503 or 400 <= answer.code < 500, said
+        assert (said["kind"], said["status"], said["code"]) == ("Status", "Failure", answer.code)
+        return
+    assert (said["apiVersion"], said["kind"]) == (API_VERSION, "AdmissionReview")
+    response = said["response"]
+    assert isinstance(response["uid"], str)
+    assert response["uid"]
+    assert isinstance(response["allowed"], bool)
+    assert response["allowed"] or response["status"]["message"].startswith("muster: ")
+    assert all(isinstance(warning, str) for warning in response.get("warnings", []))
+    assert all(isinstance(text, str) for text in response.get("auditAnnotations", {}).values())
+    if "patch" in response:
+        assert response["patchType"] == "JSONPatch"
+        assert json.loads(base64.b64decode(response["patch"], validate=True))
+
+
+@pytest.fixture(scope="module")
+def warm() -> None:
+    """Build the grammar of CEL, which is done once in the life of a process."""
+    parsing.parse("true", escapes=True)
+
+
+@pytest.mark.usefixtures("warm")
+@pytest.mark.parametrize("door", DOORS)
+@thorough
+@given(body=reviews.bodies())
+def test_whatever_is_sent_the_answer_is_well_formed(door: str, body: bytes) -> None:
+    with watched():
+        answer = answering.answer(body, DOORS[door])
+
+    ensure_well_formed(answer)
+
+
+@pytest.mark.enable_socket
+@settings(max_examples=3)
+@given(sent=st.lists(reviews.bodies(), min_size=5, max_size=20))
+async def test_whatever_is_sent_over_https_the_answer_is_well_formed(sent: list[bytes]) -> None:
+    async with test_server.serving(mutate=DOORS["mutate"], validate=DOORS["validate"]) as client:
+        for body in sent:
+            for door in DOORS:
+                code, said = await client.post(f"/{door}", body)
+                ensure_well_formed(answering.Answer(code, json.dumps(said).encode(), Outcome.FAILED))
+
+
+# Patches.
+
+
+def _asked(resource: str, obj: dict[str, Any]) -> Review:
+    groups = {"pods": "", "jobs": "batch"}
+    return Review(
+        uid="u",
+        group=groups.get(resource, "resource.k8s.io"),
+        version="v1",
+        resource=resource,
+        kind="",
+        operation="CREATE",
+        namespace="ml",
+        username="alice",
+        obj=obj,
+    )
+
+
+MUTATED = st.sampled_from(
+    [
+        ("pods", reviews.PODS),
+        ("jobs", reviews.JOBS),
+        ("resourceclaims", reviews.CLAIMS),
+        ("resourceclaimtemplates", reviews.TEMPLATES),
+    ]
+).flatmap(lambda kind: st.tuples(st.just(kind[0]), kind[1]))
+
+
+@given(sent=MUTATED)
+def test_a_second_pass_changes_nothing(sent: tuple[str, dict[str, Any]]) -> None:
+    resource, obj = sent
+    try:
+        first = DOORS["mutate"](_asked(resource, copy.deepcopy(obj)))
+    except RetryError:
+        return
+
+    after = jsonpatch.apply_patch(obj, list(first.patch))
+
+    assert DOORS["mutate"](_asked(resource, after)).patch == ()
+    assert after["spec"].keys() >= obj["spec"].keys()
+    if resource == "pods" and first.patch:
+        gates = [gate["name"] for gate in after["spec"]["schedulingGates"]]
+        assert gates.count(names.GATE) == 1
+        assert after["metadata"]["labels"][names.QUEUE] in ("team-a", "any", "team-b")
+    if resource == "jobs":
+        assert after["spec"]["template"]["metadata"]["annotations"][names.USER] == "alice"
+
+
+def test_the_door_that_is_tried_mutates() -> None:
+    """Check that what is drawn gets as far as to be judged, so that the laws above are not about refusals alone."""
+    pod = _asked("pods", cases.a_pod(labels={names.QUEUE: "team-a"}))
+
+    assert len(DOORS["mutate"](pod).patch) == 2
