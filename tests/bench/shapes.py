@@ -1,0 +1,152 @@
+"""Clusters and gangs for the benchmarks of the planner, of a few shapes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from admission.api import claims, devices, nodes, pods
+from admission.api.claims import Claim
+from admission.api.devices import DeviceId
+from admission.api.snapshot import Snapshot
+from admission.dra import worlds
+from admission.dra.plans import PodDemand
+from admission.dra.worlds import World
+
+DRIVER = "gpu.example.com"
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A cluster, and a gang for it. gang: made anew for each round, as it would be read from an API server."""
+
+    world: World
+    gang: Callable[[], list[PodDemand]]
+
+
+def world(shapes: Sequence[tuple[list[Json], list[Json]]], allocatable: Sequence[Json] = ()) -> World:
+    """Return a cluster with a node of each shape: devices, and sets of shared counters."""
+    given = [{"status": {"allocatable": {"pods": "110", **one}}} for one in allocatable] or [Json()] * len(shapes)
+    made = [nodes.decode({"metadata": {"name": f"node-{at:05}"}, **one}) for at, one in enumerate(given)]
+    slices = {}
+    for at, (shown, counters) in enumerate(shapes):
+        parts: list[Json] = [{"devices": shown}, *([{"sharedCounters": counters}] if counters else [])]
+        for number, part in enumerate(parts):
+            name = f"slice-{at:05}-{number}"
+            slices[name] = devices.decode_slice(_slice(name, f"node-{at:05}", len(parts), part))
+    cards = devices.decode_class(
+        {"metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}}
+    )
+    snapshot = Snapshot(nodes={node.name: node for node in made}, slices=slices, classes={"gpu": cards})
+    return worlds.of(snapshot, ())
+
+
+def _slice(name: str, node: str, count: int, part: Json) -> Json:
+    pool = {"name": node, "generation": 1, "resourceSliceCount": count}
+    return {
+        "metadata": {"name": name, "uid": name, "resourceVersion": "1"},
+        "spec": {"driver": DRIVER, "pool": pool, "nodeName": node, **part},
+    }
+
+
+def whole(count: int) -> tuple[list[Json], list[Json]]:
+    """Return GPUs of two NUMA nodes."""
+    return [
+        {
+            "name": f"gpu-{at}",
+            "attributes": {"numa": {"int": at * 2 // count}, "memory": {"int": 80}, "uuid": {"string": f"uuid-{at}"}},
+        }
+        for at in range(count)
+    ], []
+
+
+PROFILES = {"1g": (1, range(7)), "2g": (2, (0, 2, 4)), "3g": (4, (0, 4)), "4g": (4, (0,)), "7g": (8, (0,))}
+"""Of each profile the slices of memory, and where they may begin."""
+
+
+def cards(count: int) -> tuple[list[Json], list[Json]]:
+    """Return the partitions of cards, with 7 slices of compute and 8 of memory each, and their counters."""
+    given: list[Json] = []
+    for card in range(count):
+        for profile, (memory, starts) in PROFILES.items():
+            for start in starts:
+                slices = {f"memory-{at}": {"value": "1"} for at in range(start, start + memory)}
+                drawn = {"compute": {"value": profile[0]}, **slices}
+                given.append(
+                    {
+                        "name": f"card-{card}-{profile}-{start}",
+                        "attributes": {"profile": {"string": profile}},
+                        "consumesCounters": [{"counterSet": f"card-{card}", "counters": drawn}],
+                    }
+                )
+    memory_slices = {f"memory-{at}": {"value": "1"} for at in range(8)}
+    sets = [{"name": f"card-{at}", "counters": {"compute": {"value": "7"}, **memory_slices}} for at in range(count)]
+    return given, sets
+
+
+def shareable(count: int) -> tuple[list[Json], list[Json]]:
+    """Return GPUs of 80Gi of memory that several claims may share."""
+    capacity = {"memory": {"value": "80Gi", "requestPolicy": {"default": "1Gi"}}}
+    return [{"name": f"gpu-{at}", "allowMultipleAllocations": True, "capacity": capacity} for at in range(count)], []
+
+
+def profile_is(profile: str) -> str:
+    """Return the selector of a partition."""
+    return f"device.attributes['{DRIVER}'].profile == '{profile}'"
+
+
+def request(count: int, *selectors: str) -> Json:
+    """Return a request for so many devices."""
+    given = [{"cel": {"expression": text}} for text in selectors]
+    exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count, "selectors": given}
+    return {"name": "gpu", "exactly": exactly}
+
+
+def share(memory: str) -> Json:
+    """Return a request for a share of one device."""
+    wanted = request(1)
+    return {**wanted, "exactly": {**wanted["exactly"], "capacity": {"requests": {"memory": memory}}}}
+
+
+def alternative(name: str, count: int) -> Json:
+    """Return one way to serve a request, by so many devices."""
+    return {"name": name, "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count}
+
+
+def gang(count: int, request: Json, *, name: str = "pod", constraints: Sequence[Json] = ()) -> list[PodDemand]:
+    """Return so many pods with a claim of one request each."""
+    spec = {"devices": {"requests": [request], "constraints": list(constraints)}}
+    return [pod(f"{name}-{at}", spec) for at in range(count)]
+
+
+def sized(wanted: Sequence[tuple[int, int]]) -> list[PodDemand]:
+    """Return pods for so many GPUs each. wanted: devices, and how many pods."""
+    numbered = enumerate(wanted)
+    return [pod for at, (size, count) in numbered for pod in gang(count, request(size), name=f"pod-{at}")]
+
+
+def partitioned(wanted: Sequence[tuple[str, int]]) -> list[PodDemand]:
+    """Return pods for a partition each. wanted: profiles, and how many pods."""
+    return [pod for size, count in wanted for pod in gang(count, request(1, profile_is(size)), name=size)]
+
+
+def pod(name: str, spec: Json, **requests: str) -> PodDemand:
+    """Return a pod with one claim. requests: of CPU and the like."""
+    meta = {"name": name, "namespace": "team", "uid": name}
+    container = {"name": "main", "resources": {"requests": requests}}
+    return PodDemand(
+        pod=pods.decode({"metadata": meta, "spec": {"containers": [container]} if requests else {}}),
+        claims=(claim(name, spec),),
+    )
+
+
+def claim(name: str, spec: Json) -> Claim:
+    """Return a claim that is not allocated."""
+    meta = {"name": name, "namespace": "team", "uid": f"claim-{name}"}
+    return claims.decode({"metadata": meta, "spec": spec})
+
+
+def device_ids(world: World) -> list[DeviceId]:
+    """Return all devices of a cluster."""
+    return [spot.id for shelf in world.shelves.values() for pool in shelf.pools for spot in pool.spots]
