@@ -21,7 +21,10 @@ Renamed = tuple[tuple[str, str, Amount], ...]
 """What a device draws: counter set, empty where there is but one; counter; and amount."""
 
 Needs = Mapping[str, Amount]
-"""Amounts by family of counters: counters whose names differ only by a number at the end are one family."""
+"""Amounts by family of counters, which are counters whose names differ only by a number at the end; and by capacity of
+devices that are shared, with `SHARED` before its name."""
+
+SHARED = "shared:"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +34,7 @@ class Deck:
     contents: with the devices in this order; places: where each of them stands in the node's own order. cards: of each
     device its card, -1 for none. sorts: what devices, or cards with all of theirs, have in common that are alike. live:
     whether the counters left are enough for the device. takeable: how many devices could be taken now, each for itself.
-    left: what is left of counters.
+    left: what is left of counters, and of what is shared.
     """
 
     contents: Contents
@@ -112,7 +115,7 @@ class Decks:
             sorts=tuple(sorts[at] for at in places),
             live=tuple(live[at] for at in places),
             takeable=sum(live),
-            left=left_of(contents.stocks),
+            left=left_of(contents.stocks, units),
         )
 
     def _card(self, contents: Contents, members: Sequence[int], told: Marks, *, plainly: bool) -> _Card:
@@ -214,9 +217,9 @@ def _size(draw: Renamed, left: Mapping[tuple[str, str], Amount]) -> float:
 
 
 def least_of(units: Iterable[Unit], ask: int) -> Needs:
-    """Return what each of these devices that does for an ask draws of every family at least."""
+    """Return what a share or the whole of each of these devices that does for an ask takes of everything at least."""
     rows = [
-        by_family(unit.trait.draw or ()) if unit.stock >= 0 and not unit.trait.shared else {}
+        _shared_of(unit, ask) if unit.trait.shared else by_family(unit.trait.draw or ()) if unit.stock >= 0 else {}
         for unit in units
         if unit.trait.answers[ask] is Answer.YES
     ]
@@ -225,7 +228,7 @@ def least_of(units: Iterable[Unit], ask: int) -> Needs:
 
 
 def needs_of(claims: Iterable[ClaimAsk], least: Callable[[Ask], Needs]) -> dict[str, Amount]:
-    """Return what claims draw of every family together at least, whatever they get. least: for a device of an ask."""
+    """Return what claims take of everything together at least, whatever they get. least: for a device of an ask."""
     total: dict[str, Amount] = {}
     for request in (request for claim in claims for request in claim.requests):
         ways = [
@@ -239,9 +242,19 @@ def needs_of(claims: Iterable[ClaimAsk], least: Callable[[Ask], Needs]) -> dict[
     return total
 
 
-def left_of(stocks: Iterable[Left]) -> Needs:
-    """Return what is left of counters in all pools together, by family."""
+def _shared_of(unit: Unit, ask: int) -> Needs:
+    takes = unit.trait.takes[ask] if unit.trait.takes else ()
+    return {SHARED + name: amount for (name, _), amount in zip(unit.trait.room, takes, strict=bool(takes))}
+
+
+def left_of(stocks: Iterable[Left], units: Iterable[Unit]) -> Needs:
+    """Return what is left of counters in all pools together, by family, and of the capacity of shared devices."""
     total: dict[str, Amount] = {}
+    for unit in units:
+        if unit.trait.shared:
+            used = unit.use.amounts or (0,) * len(unit.trait.room)
+            for (name, room), amount in zip(unit.trait.room, used, strict=True):
+                total[SHARED + name] = total.get(SHARED + name, 0) + room - amount
     for stock in stocks:
         if not stock.vanished and all(amount >= 0 for amount in stock.available):
             pairs = tuple(zip(stock.counters, stock.available, strict=True))

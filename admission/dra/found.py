@@ -59,7 +59,12 @@ class StepsEndedError(Exception):
 
 
 class Budget:
-    """Steps that a search may still take; a step is one device tried or one pod placed."""
+    """Steps that a search may still take.
+
+    On its way straight to a plan a search spends one for every device tried and every pod placed, so that large gangs
+    need no larger budget. Once it has stepped back it spends as many as the work is worth, by what it has to look at:
+    about 100,000 of them are a second, so that no search keeps a controller for long.
+    """
 
     __slots__ = ("left", "total")
 
@@ -71,8 +76,9 @@ class Budget:
     def spent(self) -> int:
         return self.total - max(0, self.left)
 
-    def spend(self) -> None:
-        self.left -= 1
+    def spend(self, steps: int = 1) -> None:
+        """Spend steps. Raises StepsEndedError when there are not as many."""
+        self.left -= steps
         if self.left < 0:
             raise StepsEndedError
 

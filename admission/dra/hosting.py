@@ -53,6 +53,7 @@ class Hosting:
         """Return devices for pods on such a node, claim after claim in the order of `members`; None for no way."""
         key = (signature, pods)
         if key not in self._found:
+            self._budget.spend(1 + (sum(pods) + len(signature.contents.units)) // TELLS)
             found = self._joint(signature, pods).first()
             if found is None:
                 self._too_many[signature].append(pods)
@@ -86,7 +87,7 @@ class Hosting:
             yielded.append(pods)
             yield from self._ways(signature, pods)
         for pods in product(*(range(count, -1, -1) for count in most)):
-            self._budget.spend()
+            self._budget.spend(1 + len(yielded) // TELLS)
             if pods not in yielded and any(_within(pods, other) for other in yielded):
                 yield from self._ways(signature, pods)
 
@@ -136,7 +137,7 @@ class Hosting:
         self, signature: Signature, most: Pods, pods: Pods, at: int, yielded: Sequence[Pods]
     ) -> Iterator[Pods]:
         """Yield the largest pods, most of the first kind first, that have these of the kinds before a place."""
-        self._budget.spend()
+        self._budget.spend(1 + len(yielded) // TELLS)
         if at == len(self._order):
             yield pods
             return
@@ -156,9 +157,15 @@ class Hosting:
         return _within(pods, most) and signature.kinds.issuperset(kinds) and self._state.fits(signature, pods)
 
     def _fits(self, signature: Signature, pods: Pods) -> bool:
-        if any(_within(other, pods) for other in self._too_many[signature]):
+        too_many = self._too_many[signature]
+        self._budget.spend(len(too_many) // (2 * TELLS))
+        if any(_within(other, pods) for other in too_many):
             return False
         return self.found(signature, pods) is not None
+
+
+TELLS = 3
+"""Pods and devices that are made ready for a search, or answers that a new one is held against, in a step's time."""
 
 
 def _with_one(pods: Pods, kind: int) -> Pods:

@@ -6,7 +6,7 @@ left early: too few devices or resources by counting, or not affordable even at 
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -46,6 +46,7 @@ class Placer:
     """One search.
 
     It rests on no known defect of kube-scheduler. greedy: never step back, to show people where the gang gets stuck.
+    disproved: whether there is no plan for who has more freedom; asked once, when an eighth of the budget is spent.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of one search
@@ -57,6 +58,7 @@ class Placer:
         affordable: Affordable,
         *,
         greedy: bool,
+        disproved: Callable[[], bool] | None = None,
     ) -> None:
         self.state = State(gang, world, traits)
         self.outcome = Outcome(self.state.names)
@@ -66,6 +68,7 @@ class Placer:
         self._budget = budget
         self._affordable = affordable
         self._greedy = greedy
+        self._disproved = disproved
         self._left = [len(kind.members) for kind in gang.kinds]
         self._charge: dict[MeterName, int] = {}
         self._undo: list[tuple[Undo, ...]] = []
@@ -95,22 +98,27 @@ class Placer:
         """Search. Raises StepsEndedError."""
         if self._is_dead() or (not self._greedy and self._rooms.are_drained()):
             return self.outcome
-        stack = [self._options()]
+        stack, turned = [self._options()], False
         while stack:
             if not any(self._left):
                 self.outcome.done = True
                 return self.outcome
             option = next(stack[-1], None)
             if option is not None:
-                self._budget.spend()
+                self._budget.spend(self._work(option) if turned else 1)
+                if turned and self._is_disproved():
+                    self.outcome.shortfall = None
+                    return self.outcome
                 self._apply(option)
                 if self._is_dead():
+                    turned = True
                     self._take_back()
                 else:
                     stack.append(self._options())
                 continue
             if self._is_final():
                 return self.outcome
+            turned = True
             self._failed.add(self._key())
             stack.pop()
             if stack:
@@ -126,6 +134,18 @@ class Placer:
     def _is_final(self) -> bool:
         """Return whether being stuck here is the end."""
         return self._greedy or (self._plain and self.outcome.stuck is not None)
+
+    def _is_disproved(self) -> bool:
+        """Return whether there is no plan, with or without quota, as somebody found who looks at it in another way."""
+        disproved = self._disproved
+        if disproved is None or self._budget.spent * 8 < self._budget.total:
+            return False
+        self._disproved = None
+        return disproved()
+
+    def _work(self, option: _Option) -> int:
+        """Return what placing a pod costs in steps: its node's devices and the groups of nodes are looked at again."""
+        return MOVE + (len(self.state.layouts[option.node].numbers) + len(self.state.groups)) // 4
 
     # What may come next.
 
@@ -342,6 +362,10 @@ class Placer:
         described = self._gang.kinds[kind]
         nodes = sum(len(group) for signature, group in self.state.groups.items() if self._rooms.of(kind, signature))
         return (nodes, -described.devices, kind)
+
+
+MOVE = 24
+"""Steps that placing a pod costs beside what there is to look at."""
 
 
 def _claim_of(refusal: Refusal, open_: Sequence[int]) -> int | None:

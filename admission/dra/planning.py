@@ -5,7 +5,7 @@ turn a pod gets the first fit of devices on its node, given all that was taken b
 devices are not. Under `Allocate` devices are free as well (`Choice.FREE`), since Muster allocates them itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from admission.api.entries import Holding, RequestDevice
@@ -44,8 +44,8 @@ def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
 ) -> Plan | NoPlan:
     """Place all pods of a gang, or say why that cannot be.
 
-    steps: devices tried and pods placed, at most; as many again where a free choice of devices has ended without an
-    answer, for the one that kube-scheduler would make. Quota takes part in the search: where the first choice is not
+    steps: see `Budget`; as many again where a free choice of devices has ended without an answer, for the one that
+    kube-scheduler would make. Quota takes part in the search: where the first choice is not
     affordable another one may be. Claims that are allocated or planned already are not charged again. topology: where
     the pods shall be together.
     """
@@ -144,6 +144,7 @@ class _Planning:
 
     def __init__(self, gang: Gang, question: _Question, known: Traits, steps: int) -> None:
         self.gang = gang
+        self.question = question
         self.world = question.world
         self.traits = known
         self.steps = steps
@@ -179,7 +180,7 @@ class _Planning:
     def _searched(self, affordable: Affordable) -> Outcome:
         """Search for nodes and devices. Raises StepsEndedError."""
         if self.choice is Choice.FIRST_FIT:
-            return self._placer(affordable).run()
+            return self._placer(affordable, disproved=self._is_disproved).run()
         try:
             return self._free(affordable)
         except StepsEndedError:
@@ -190,14 +191,30 @@ class _Planning:
                 return outcome
             raise
 
+    def _is_disproved(self) -> bool:
+        """Return whether not even a free choice of devices has a plan: what kube-scheduler gives could be chosen too.
+
+        Who chooses fills node after node and so sees much sooner that something does not add up.
+        """
+        known = replace(self.question, choice=Choice.FREE).traits(self.gang)
+        state = State(self.gang, self.world, known)
+        if not _is_apart(self.gang, state):
+            return False
+        try:
+            return not Packer(self.gang, state, self.world, known, Budget(self.steps // 4), anything).run().done
+        except StepsEndedError:
+            return False
+
     def _free(self, affordable: Affordable) -> Outcome:
         state = State(self.gang, self.world, self.traits)
-        if not self.gang.shared and all(layout.fixed for layout in state.layouts):
+        if _is_apart(self.gang, state):
             return Packer(self.gang, state, self.world, self.traits, self.budget, affordable).run()
         return Chooser(self.gang, self.world, self.traits, self.budget, affordable).run()
 
-    def _placer(self, affordable: Affordable, *, greedy: bool = False) -> Placer:
-        return Placer(self.gang, self.world, self.traits, self.budget, affordable, greedy=greedy)
+    def _placer(
+        self, affordable: Affordable, *, greedy: bool = False, disproved: Callable[[], bool] | None = None
+    ) -> Placer:
+        return Placer(self.gang, self.world, self.traits, self.budget, affordable, greedy=greedy, disproved=disproved)
 
     def _over_quota(self, outcome: Outcome) -> NoPlan:
         """No plan is affordable; if there is none at all, say that instead."""
@@ -300,3 +317,8 @@ class _Planning:
             charge=charge,
             classes=holdings.classes(meters, claim.spec, ((one.request, one.admin_access) for one in charged)),
         )
+
+
+def _is_apart(gang: Gang, state: State) -> bool:
+    """Return whether what happens on one node changes nothing on others, which is what a `Packer` needs."""
+    return not gang.shared and all(layout.fixed for layout in state.layouts)

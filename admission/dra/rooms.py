@@ -74,20 +74,21 @@ class Rooms:
         )
 
     def are_drained(self) -> bool:
-        """Return whether the gang draws more of shared counters than all nodes together have left, whatever it gets.
+        """Return whether the gang takes more of shared counters or devices than all nodes have left, whatever it gets.
 
         Only devices that one node sees are counted: where there are others nothing is said.
         """
         groups = self._state.groups
-        if not any(signature.contents.stocks for signature in groups):
+        if not (any(s.contents.stocks for s in groups) or any(trait.shared for trait in self._traits.known)):
             return False
         if not all(layout.fixed for layout in self._state.layouts):
             return False
         left: dict[str, Amount] = {}
         units: dict[int, Unit] = {}
         for signature, nodes in groups.items():
-            units |= dict(zip(signature.contents.units, self._state.units_of(signature), strict=True))
-            for name, amount in decks.left_of(signature.contents.stocks).items():
+            shown = self._state.units_of(signature)
+            units |= dict(zip(signature.contents.units, shown, strict=True))
+            for name, amount in decks.left_of(signature.contents.stocks, shown).items():
                 left[name] = left.get(name, 0) + amount * len(nodes)
         least = {ask: decks.least_of(units.values(), number) for ask, number in self._ask.items()}
         needed: dict[str, Amount] = {}

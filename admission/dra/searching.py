@@ -131,6 +131,7 @@ class Search:
         # Nor where mode All may find one or the other in use first, and else be at odds with a constraint.
         at_odds = any(claim.rules and o.mode is Mode.ALL for claim in claims for r in claim.requests for o in r.options)
         self._alike = not forgets and not at_odds and not self._counters.mixed
+        self._price = 1
         self._ordinary = not contents.stocks and not any(u.trait.shared or u.use.shares for u in self._units)
 
     def answer(self) -> Found | Stuck | Refusal:
@@ -270,7 +271,7 @@ class Search:
         for at in self._candidates(c, r, o, start):
             if isinstance(at, Refusal):
                 return at
-            self._budget.spend()
+            self._budget.spend(self._price)
             taken = self._take(c, r, o, at)
             if isinstance(taken, Why):
                 reasons.add(taken)
@@ -282,6 +283,8 @@ class Search:
             self._give_back(c, at, counted=taken)
             if answer is not False:
                 return answer
+            # From here on a step costs what it has to look at: all devices, and all claims for what is known to fail.
+            self._price = 1 + (len(self._units) + self._end) // LOOKS
         self._note(c, r, self._claims[c].requests[r].options[o].count - missing, reasons, example)
         return False
 
@@ -446,6 +449,10 @@ class Search:
             self.farthest = Stuck(c, r, had, frozenset(reasons), at)
         elif far == reached and not reasons <= known.reasons:
             self.farthest = Stuck(c, r, had, known.reasons | reasons, known.at if at is None else at)
+
+
+LOOKS = 40
+"""Devices and claims that a search looks at in the time of a step."""
 
 
 def _met(refusal: Refusal, c: int, option: Option) -> Refusal:

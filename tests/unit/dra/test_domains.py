@@ -55,12 +55,12 @@ def test_a_domain_that_is_hard_to_judge_leaves_steps_for_one_that_is_easy() -> N
     for at in range(12):
         builder.node(f"hard-{at}", allocatable={"cpu": f"{10_000 + at}m"}, labels={RACK: "hard"})
 
-    alone = plan(builder, *pods, steps=2_000)
-    both = plan(builder.node("large", allocatable={"cpu": "200"}, labels={RACK: "large"}), *pods, steps=2_000)
+    alone = plan(builder, *pods, steps=200)
+    both = plan(builder.node("large", allocatable={"cpu": "200"}, labels={RACK: "large"}), *pods, steps=200)
 
     message = f"neither a domain of {RACK} that takes all 20 pods together nor a proof that there is none was found"
     assert refused(alone).kind is Kind.STEPS_ENDED
-    assert refused(alone).message == f"{message} in 2000 steps"
+    assert refused(alone).message == f"{message} in 200 steps"
     assert set(places(both).values()) == {"large"}
 
 
