@@ -169,7 +169,7 @@ def _kind(members: Sequence[tuple[PodDemand, tuple[Wanted, ...]]], world: World)
         members=tuple(demand for demand, _ in members),
         wanted=tuple(wanted for _, wanted in members),
         wants=filters.wants(first),
-        nodes=frozenset(name for name, node in world.nodes.items() if filters.refuses(first, node, world) is None),
+        nodes=filters.passed(first, world),
     )
 
 

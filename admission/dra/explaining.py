@@ -4,7 +4,7 @@ A sentence names the pod, its claim and request, the first condition that fails,
 from a greedy search that has come as far as it could.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from admission.api.reasons import Detail
@@ -141,7 +141,7 @@ def _tried(
     scene: _Scene, nodes: Sequence[int], option: Option, ask: int, needs: Mapping[Ask, int]
 ) -> tuple[Option, dict[int, "_Counts"], int] | None:
     """Return what nodes have for a way to serve a request, and the best of them; None where that is enough by count."""
-    counts = {node: _count(scene, node, ask) for node in nodes}
+    counts = _counted(scene, nodes, ask)
     best = max(nodes, key=lambda node: (counts[node].free, -node))
     enough = counts[best].matching if option.admin else counts[best].free
     return None if counts[best].many or enough >= needs.get(option.ask, 1) else (option, counts, best)
@@ -159,6 +159,18 @@ class _Counts:
     tainted: int
     many: bool
     failed: str = ""
+
+
+def _counted(scene: _Scene, nodes: Sequence[int], ask: int) -> dict[int, _Counts]:
+    """Return what nodes have for an ask; of equal nodes, with equal devices in use, one is looked at."""
+    state, known = scene.placer.state, dict[Hashable, _Counts]()
+    found: dict[int, _Counts] = {}
+    for node in nodes:
+        key = (state.signatures[node], state.layouts[node].numbers)
+        if key not in known:
+            known[key] = _count(scene, node, ask)
+        found[node] = known[key]
+    return found
 
 
 def _count(scene: _Scene, node: int, ask: int) -> _Counts:

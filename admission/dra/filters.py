@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
+from admission.api.names import NodeName
 from admission.api.nodes import Node
 from admission.api.pods import Pod
 from admission.api.selectors import Taint, first_untolerated
@@ -41,6 +42,15 @@ class Refused(NamedTuple):
 def refuses(demand: PodDemand, node: Node, world: World) -> Refused | None:
     """Return the first filter that keeps the pod off the node whatever is free there; None when it may go there."""
     return _refuses_pod(demand.pod, node) or _refuses_claims(demand, node, world) or _refuses_extended(demand, node)
+
+
+def passed(demand: PodDemand, world: World) -> frozenset[NodeName]:
+    """Return the nodes where a pod may go, whatever is free there."""
+    pod, nodes = demand.pod, world.nodes.items()
+    bound = any(claim.allocation is not None or key_of(claim) in world.pinned for claim in demand.claims)
+    if bound or demand.extended or demand.plugged:
+        return frozenset(name for name, node in nodes if refuses(demand, node, world) is None)
+    return frozenset(name for name, node in nodes if _refuses_pod(pod, node) is None)
 
 
 def _refuses_pod(pod: Pod, node: Node) -> Refused | None:

@@ -80,8 +80,11 @@ class State:
         self._firsts: defaultdict[Signature, list[int]] = defaultdict(list)
         """Of every group a heap: its nodes, and some that were in it."""
         for node in range(len(self.names)):
-            self.signatures.append(self._signature(node))
-            self._put(node, self.signatures[node])
+            signature = self._signature(node)
+            self.signatures.append(signature)
+            self.groups.setdefault(signature, set()).add(node)
+            # Numbers that rise are a heap.
+            self._firsts[signature].append(node)
 
     def left(self, node: int) -> Mapping[str, int] | None:
         """Return what is left of the resources that the gang asks for; None for no limit."""
@@ -204,6 +207,8 @@ class State:
 
     def _kinds_of_nodes(self) -> list[frozenset[int]]:
         """Return the kinds of pods that may go to each node; nodes with equal ones share them."""
+        if all(len(kind.nodes) == len(self.names) for kind in self.gang.kinds):
+            return [frozenset(range(len(self.gang.kinds)))] * len(self.names)
         shared: dict[frozenset[int], frozenset[int]] = {}
         found = (frozenset(at for at, kind in enumerate(self.gang.kinds) if name in kind.nodes) for name in self.names)
         return [shared.setdefault(kinds, kinds) for kinds in found]
