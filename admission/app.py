@@ -10,7 +10,7 @@ import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from admission import resources
 from admission.api.names import QueueName
 from admission.api.reasons import HoldReason
 from admission.api.reports import QueueReport
-from admission.cluster import installing, kinds, namespaces, registering, watching
+from admission.cluster import installing, kinds, namespaces, proving, registering, watching
 from admission.cluster.allocating import ClaimWriter
 from admission.cluster.connecting import Connection
 from admission.cluster.credentials import Place
@@ -28,10 +28,12 @@ from admission.cluster.fencing import Fencer, Wish
 from admission.cluster.keeping import QueueKeeper
 from admission.cluster.leases import Durations, Lease
 from admission.cluster.patching import PodWriter
+from admission.cluster.reaching import Client, Terms
 from admission.cluster.reporting import Reporter
 from admission.cluster.requeuing import JobWriter
 from admission.cluster.store import Store, Subscription
 from admission.cluster.templates import TemplateKeeper
+from admission.cluster.vaults import SecretVault
 from admission.cluster.versions import Versions
 from admission.control import admitting, leading
 from admission.control.outbox import Outbox
@@ -45,7 +47,7 @@ from admission.policy.remembering import Memory
 from admission.settings import Settings
 from admission.telemetry import logs
 from admission.telemetry.metrics import Metrics
-from admission.webhook import certificates, server
+from admission.webhook import authorities, proofs, rotating, server
 
 log = structlog.get_logger()
 
@@ -116,28 +118,54 @@ async def _webhook(parts: Parts) -> None:
     """Answer the API server, and keep the webhook configurations true."""
     settings = parts.settings.webhook
     namespace = parts.settings.lease.namespace
-    certificate = certificates.self_made(_names(parts.settings), now=datetime.now(UTC))
+    source = _certificates(parts)
+    shown = await source.look()
     rules, memory = Rules(controller=parts.user), Memory()
     handlers = server.Handlers(
         mutate=lambda review: reviewing.mutate(review, parts.store, memory=memory),
         validate=lambda review: reviewing.validate(review, parts.store, rules=rules, memory=memory),
+        prove=proofs.prove,
         waiting_for=lambda: () if parts.store.synced else ("the cluster's objects",),
         metrics=parts.metrics.page,
         observe=parts.metrics.reviewed,
     )
     plain = parts.settings.metrics
-    listening = server.Settings(host=settings.host, port=settings.port, plain_host=plain.host, plain_port=plain.port)
-    async with server.serving(listening, handlers, certificate) as running:
+    listening = server.Settings(
+        host=settings.host,
+        port=settings.port,
+        plain_host=plain.host,
+        plain_port=plain.port,
+        reviews=settings.reviews,
+    )
+    async with server.serving(listening, handlers, shown.certificate) as running:
         log.info("the webhook listens", host=settings.host, port=running.port)
-        if not settings.register:
-            await asyncio.Event().wait()
-        await parts.store.wait_synced()
-        client = registering.Client(
-            authority=certificate.authority,
+        client = Client(
+            authority=shown.bundle,
+            inject=settings.inject or "",
             url=None if settings.service else settings.url or f"https://{settings.host}:{running.port}",
             service=settings.service,
         )
-        await registering.keep(parts.connection, parts.store, client, namespace=namespace, controller=parts.user)
+        terms = Terms(client)
+        async with asyncio.TaskGroup() as tasks:
+            rotation = rotating.keep(source, shown, show=running.renew, publish=terms.trust)
+            tasks.create_task(rotation, name="keep the certificate fresh")
+            if settings.register:
+                await parts.store.wait_synced()
+                tasks.create_task(proving.keep(parts.connection, terms, namespace=namespace), name="prove the webhook")
+                await registering.keep(parts.connection, parts.store, terms, namespace=namespace, controller=parts.user)
+
+
+def _certificates(parts: Parts) -> rotating.Source:
+    """Return where the webhook's certificates come from: files, or authorities of our own in a Secret."""
+    settings = parts.settings.webhook
+    if settings.certificate and settings.key:
+        authority = Path(settings.authority) if settings.authority else None
+        return rotating.Files(Path(settings.certificate), Path(settings.key), authority)
+    vault = SecretVault(parts.connection, namespace=parts.settings.lease.namespace, name=settings.secret)
+    terms = authorities.Terms(
+        authority=timedelta(days=settings.authority_days), leaf=timedelta(hours=settings.leaf_hours)
+    )
+    return rotating.OwnAuthorities(vault, _names(parts.settings), terms, _now)
 
 
 async def _controller(parts: Parts) -> None:

@@ -26,8 +26,24 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """`namespace/name:port` of a Service that the API server reaches it by, instead of a URL."""
     names: tuple[str, ...] = ()
     """Further DNS names and addresses for its certificate."""
+    secret: str = "muster-webhook"  # noqa: S105 - its name
+    """Name of the Secret, in the lease's namespace, that the authorities of its certificates are kept in."""
+    authority_days: Annotated[float, msgspec.Meta(gt=0)] = 90.0
+    """Days that an authority lasts; a third of that before its end the next one is made."""
+    leaf_hours: Annotated[float, msgspec.Meta(gt=0)] = 168.0
+    """Hours that a certificate lasts; it is renewed at half of them."""
+    certificate: str | None = None
+    """File of a certificate that others keep fresh, as cert-manager does; None: Muster makes its own."""
+    key: str | None = None
+    """File of its key."""
+    authority: str | None = None
+    """File of the authorities that the API server is to trust; None: with `certificate`, others write the caBundle."""
+    inject: str | None = None
+    """`namespace/name` of a Certificate of cert-manager, whose authority cert-manager writes as the caBundle."""
+    reviews: Annotated[int, msgspec.Meta(ge=1)] = 256
+    """Reviews that are read or answered at a time; the API server is told to ask again for more (429)."""
     register: bool = True
-    """Whether the controller writes the webhook configurations; off when Helm or others do."""
+    """Whether Muster writes the webhook configurations; off when Helm or others do."""
 
 
 class Metrics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -123,9 +139,19 @@ def read(values: Mapping[str, Any]) -> Settings:
     if str(settings.controller.profile) not in PROFILES:
         raise MendError(f"settings: controller.profile: {settings.controller.profile}: choose {', '.join(PROFILES)}")
     _check_drivers(settings.fence)
+    _check_files(settings.webhook)
     if not 0 < settings.lease.retry < settings.lease.renew_deadline < settings.lease.duration:
         raise MendError("settings: lease: retry < renew_deadline < duration must hold, all above 0")
     return settings
+
+
+def _check_files(webhook: Webhook) -> None:
+    if (webhook.certificate is None) != (webhook.key is None):
+        raise MendError("settings: webhook: certificate and key are files that go together; name both, or neither")
+    if webhook.certificate is None and (webhook.authority or webhook.inject):
+        raise MendError("settings: webhook: authority and inject are for a certificate from a file; name that, too")
+    if webhook.authority and webhook.inject:
+        raise MendError("settings: webhook: either Muster writes the caBundle (authority) or cert-manager (inject)")
 
 
 def _check_drivers(fence: Sequence[str]) -> None:

@@ -38,6 +38,11 @@ TEMPLATE = "muster.dev/template"
 CONVERTED = "muster.dev/converted"
 """Annotation of a pod, and of a template that Muster makes for such pods: which extended resources became claims."""
 
+PROOF = "muster.dev/proof"
+"""Label of a Lease that is never made (a dry run), and annotation that the webhook gives it: the webhook is reached."""
+SEEN = "seen"
+"""What that annotation says."""
+
 IN_USE = "muster.dev/in-use"
 """Finalizer of a Queue: it stays while its gangs, or those of a queue below it, have anything."""
 

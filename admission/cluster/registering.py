@@ -3,10 +3,12 @@
 Namespaces that a queue selects are closed while Muster is down (failurePolicy Fail), as a pod that slipped in would
 run beside the quota. Any other pod is created as ever; only where it names a queue is Muster asked, if it is there.
 Claims and claim templates are shown of the namespaces that a queue or a ClaimPolicy selects, and of no others.
+
+Nothing is closed (failurePolicy Ignore) until `proving` has seen that the API server reaches the webhook. What was
+closed once stays closed, whatever happens to the webhook: a door that opens by itself is one that can be forced.
 """
 
 import asyncio
-import base64
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,8 +23,9 @@ from admission.api.reading import Json
 from admission.api.selectors import LabelSelector, Requirement
 from admission.cluster import kinds, meeting, pauses
 from admission.cluster.connecting import Connection
+from admission.cluster.reaching import Client, Terms
 from admission.cluster.store import Store, Subscription
-from admission.errors import GoneError, MendError, MusterError
+from admission.errors import GoneError, MusterError
 
 log = structlog.get_logger(__name__)
 
@@ -37,30 +40,12 @@ _OPPOSITE = {"NotIn": "In", "Exists": "DoesNotExist", "DoesNotExist": "Exists"}
 NEVER = ("kube-system", "kube-node-lease", "kube-public")
 """Namespaces that Muster never stands in the way of."""
 
+INJECT = "cert-manager.io/inject-ca-from"
+"""Annotation by which cert-manager writes the caBundle, from a Certificate `namespace/name`."""
+
 TIMEOUT_SECONDS = 5
 AGAIN_SECONDS = 600.0
 """How often the configurations are written although nothing changed: somebody may have edited them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
-    """How the API server reaches the webhook: a base URL, or a Service `namespace/name[:port]`; and whom it trusts.
-
-    authority: PEM of the certificate authority.
-    """
-
-    authority: bytes
-    url: str | None = None
-    service: str | None = None
-
-    def config(self, path: str) -> dict[str, Any]:
-        """Return the clientConfig for one of the webhook's paths."""
-        bundle = {"caBundle": base64.b64encode(self.authority).decode()}
-        if self.service:
-            return bundle | {"service": _service(self.service) | {"path": path}}
-        if self.url:
-            return bundle | {"url": self.url.rstrip("/") + path}
-        raise MendError("the webhook needs a URL or a Service by which the API server reaches it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +55,7 @@ class Registration:
     controller: the name that the API server knows Muster by, whose changes it need not be asked about.
     policies: the namespaces of each ClaimPolicy that has defaults or rules; of_pods: of those whose rules read the pod;
     rewriting: of those that have templates or conversions. resources: the extended resources that become claims.
+    proved: whether the API server is known to reach the webhook; nothing is closed before.
     """
 
     client: Client
@@ -80,12 +66,25 @@ class Registration:
     of_pods: tuple[LabelSelector, ...] = ()
     rewriting: tuple[LabelSelector, ...] = ()
     resources: tuple[str, ...] = ()
+    proved: bool = True
 
 
 async def register(connection: Connection, registration: Registration) -> None:
     """Create or update both configurations; entries of selectors that are gone disappear."""
-    for body in (mutating(registration), validating(registration)):
+    for encode in (mutating, validating):
+        body = encode(registration)
+        if not registration.proved:
+            body["webhooks"] = [webhook | {"failurePolicy": "Ignore"} for webhook in body["webhooks"]]
         await connection.apply(_path(body["kind"]), body)
+
+
+async def is_closed(connection: Connection) -> bool:
+    """Return whether the configurations close anything as they stand: some process has proved itself before."""
+    try:
+        found = await connection.get(_path("MutatingWebhookConfiguration"))
+    except GoneError:
+        return False
+    return any(webhook.get("failurePolicy") == "Fail" for webhook in found.get("webhooks") or ())
 
 
 async def unregister(connection: Connection) -> None:
@@ -97,14 +96,15 @@ async def unregister(connection: Connection) -> None:
             log.debug("the webhook configuration is gone already", kind=kind)
 
 
-async def keep(connection: Connection, store: Store, client: Client, *, namespace: str, controller: str) -> None:
+async def keep(connection: Connection, store: Store, terms: Terms, *, namespace: str, controller: str) -> None:
     """Keep the configurations true to queues and policies until cancelled. The store must watch both, and be synced."""
     written: Registration | None = None
     failed, stale = 0, True
     with store.subscribe(kinds.QUEUES, kinds.POLICIES) as changed:
+        terms.wake = changed.wake
         while True:
             wanted = Registration(
-                client=client,
+                client=terms.client,
                 selectors=_selectors(store, written),
                 namespace=namespace,
                 controller=controller,
@@ -112,17 +112,23 @@ async def keep(connection: Connection, store: Store, client: Client, *, namespac
                 of_pods=_policies(store, _reads_pods, written.of_pods if written else ()),
                 rewriting=_policies(store, _rewrites_pods, written.rewriting if written else ()),
                 resources=_resources(store, written.resources if written else ()),
+                proved=terms.proved,
             )
             if stale or wanted != written:
                 try:
+                    if not wanted.proved and await is_closed(connection):
+                        terms.proved = True
+                        continue
                     await register(connection, wanted)
                 except MusterError as error:
                     failed += 1
                     log.warning("the webhooks are not registered", error=str(error))
                     await asyncio.sleep(pauses.backoff(failed, base=0.5, longest=30.0))
                     continue
-                log.info("the webhooks are registered", selectors=len(wanted.selectors))
+                done = "the webhooks are registered" if wanted.proved else "the webhooks are written, and to be proved"
+                log.info(done, selectors=len(wanted.selectors))
                 written, failed = wanted, 0
+                terms.written.set()
             stale = not await _changed(changed)
 
 
@@ -204,7 +210,22 @@ def mutating(registration: Registration) -> dict[str, Any]:
     webhooks = [*_of_jobs(registration), *configuration["webhooks"]]
     again = {"reinvocationPolicy": "IfNeeded"}
     configuration["webhooks"] = [*webhooks, *(webhook | again for webhook in of_pods), *of_claims]
+    configuration["webhooks"].append(_of_proofs(registration))
     return configuration
+
+
+def _of_proofs(registration: Registration) -> dict[str, Any]:
+    """Return what shows the Leases by which `proving` sees that the webhook is reached. They are dry runs."""
+    here = Requirement(key="kubernetes.io/metadata.name", operator="In", values=(registration.namespace,))
+    own = {"matchExpressions": [_requirement(here)]}
+    marked = {"matchExpressions": [{"key": names.PROOF, "operator": "Exists"}]}
+    where = {"name": f"proof.leases.{names.GROUP}", "namespaceSelector": own, "objectSelector": marked}
+    return {
+        **_common(registration, "/prove"),
+        **where,
+        "rules": [_rule("coordination.k8s.io", "leases", "CREATE")],
+        "failurePolicy": "Ignore",
+    }
 
 
 def _of_claims(
@@ -298,11 +319,14 @@ def _configuration(kind: str, registration: Registration, path: str, entry: Mapp
         named = {"matchExpressions": [{"key": names.QUEUE, "operator": "Exists"}]}
         anywhere = _which("labelled", elsewhere, registration.namespace)
         webhooks.append(common | anywhere | {"objectSelector": named, "failurePolicy": "Ignore"})
-    labels = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "webhook"}
+    metadata: dict[str, Any] = {"name": NAME}
+    metadata["labels"] = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "webhook"}
+    if registration.client.inject:
+        metadata["annotations"] = {INJECT: registration.client.inject}
     return {
         "apiVersion": API_VERSION,
         "kind": kind,
-        "metadata": {"name": NAME, "labels": labels},
+        "metadata": metadata,
         "webhooks": webhooks,
     }
 
@@ -379,13 +403,7 @@ def _requirement(requirement: Requirement) -> dict[str, Any]:
 
 
 def _pods(*operations: str, resource: str = "pods") -> dict[str, Any]:
-    return {
-        "apiGroups": [""],
-        "apiVersions": ["v1"],
-        "resources": [resource],
-        "operations": list(operations),
-        "scope": "Namespaced",
-    }
+    return _rule("", resource, *operations)
 
 
 def _claims(*operations: str) -> dict[str, Any]:
@@ -400,10 +418,14 @@ def _claims(*operations: str) -> dict[str, Any]:
 
 
 def _jobs(*operations: str) -> dict[str, Any]:
+    return _rule("batch", "jobs", *operations)
+
+
+def _rule(group: str, resource: str, *operations: str) -> dict[str, Any]:
     return {
-        "apiGroups": ["batch"],
+        "apiGroups": [group],
         "apiVersions": ["v1"],
-        "resources": ["jobs"],
+        "resources": [resource],
         "operations": list(operations),
         "scope": "Namespaced",
     }
@@ -415,14 +437,6 @@ def _own() -> list[dict[str, Any]]:
     cluster = {"resources": ["queues", "meters", "claimpolicies"], "operations": ["CREATE", "UPDATE", "DELETE"]}
     namespaced = {"resources": ["gangs"], "operations": ["CREATE", "UPDATE"]}
     return [common | cluster | {"scope": "Cluster"}, common | namespaced | {"scope": "Namespaced"}]
-
-
-def _service(text: str) -> dict[str, Any]:
-    namespace, slash, rest = text.partition("/")
-    name, colon, port = rest.partition(":")
-    if not (namespace and slash and name) or (colon and not port.isdecimal()):
-        raise MendError(f"{text!r} is not a Service: write namespace/name or namespace/name:port")
-    return {"namespace": namespace, "name": name, "port": int(port) if port else 443}
 
 
 def _path(kind: str) -> str:

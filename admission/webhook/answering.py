@@ -26,6 +26,7 @@ STATUS_REASONS = {
     408: "Timeout",
     413: "RequestEntityTooLarge",
     415: "UnsupportedMediaType",
+    429: "TooManyRequests",
     500: "InternalError",
     503: "ServiceUnavailable",
 }
@@ -39,6 +40,7 @@ class Outcome(StrEnum):
     DENIED = "denied"
     MALFORMED = "malformed"
     UNREADY = "unready"
+    SHED = "shed"
     FAILED = "failed"
 
 

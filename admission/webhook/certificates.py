@@ -1,4 +1,4 @@
-"""Certificates of the webhook: a self-made authority and one leaf, as the API server's TLS client (Go) accepts them.
+"""Certificates of the webhook: own authorities and their leaves, as the API server's TLS client (Go) accepts them.
 
 Go checks the leaf's subject alternative names only, wants serverAuth in the extended key usage, and an issuer with
 basicConstraints CA:TRUE that may sign certificates. OpenSSL in its strict mode also wants both key identifiers.
@@ -39,24 +39,52 @@ class Certificate:
         return x509.load_pem_x509_certificate(self.certificate).not_valid_after_utc
 
 
-def self_made(names: Sequence[str], *, now: datetime, validity: timedelta = VALIDITY) -> Certificate:
-    """Make an authority and a leaf for these DNS names and IP addresses. `authority` is the caBundle.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Authority:
+    """A certificate authority with its key; both PEM."""
 
-    The authority's key is thrown away: nothing else can be signed by it. Raises MendError without a name.
+    certificate: bytes
+    key: bytes = field(repr=False)
+
+    @property
+    def begins(self) -> datetime:
+        """Return when it was made."""
+        return x509.load_pem_x509_certificate(self.certificate).not_valid_before_utc + CLOCK_SKEW
+
+    @property
+    def expires(self) -> datetime:
+        """Return when nothing that it signed is trusted any more."""
+        return x509.load_pem_x509_certificate(self.certificate).not_valid_after_utc
+
+
+def authority(*, now: datetime, validity: timedelta) -> Authority:
+    """Make an authority that may sign leaves and nothing else."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    made = _authority(key, now - CLOCK_SKEW, now + validity)
+    return Authority(certificate=pem(made), key=_pem(key))
+
+
+def issue(signer: Authority, names: Sequence[str], *, now: datetime, validity: timedelta) -> Certificate:
+    """Make a leaf for these DNS names and IP addresses. It expires no later than the authority that signs it.
+
+    Raises MendError without a name, or when the authority's key cannot be used.
     """
     if not names:
         raise MendError("the webhook's certificate needs at least one DNS name or IP address")
-    start, end = now - CLOCK_SKEW, now + validity
-    authority_key, leaf_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    authority = _authority(authority_key, start, end)
-    leaf = _leaf(leaf_key, authority, names).not_valid_before(start).not_valid_after(end)
+    key = ec.generate_private_key(ec.SECP256R1())
+    issuer = x509.load_pem_x509_certificate(signer.certificate)
+    end = min(now + validity, signer.expires)
+    leaf = _leaf(key, issuer, names).not_valid_before(now - CLOCK_SKEW).not_valid_after(end)
     return Certificate(
-        certificate=leaf.sign(authority_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM),
-        key=leaf_key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        ),
-        authority=authority.public_bytes(serialization.Encoding.PEM),
+        certificate=pem(leaf.sign(_signing_key(signer), hashes.SHA256())),
+        key=_pem(key),
+        authority=signer.certificate,
     )
+
+
+def self_made(names: Sequence[str], *, now: datetime, validity: timedelta = VALIDITY) -> Certificate:
+    """Make a leaf of an authority of its own, the key of which is thrown away."""
+    return issue(authority(now=now, validity=validity), names, now=now, validity=validity)
 
 
 def server_context() -> ssl.SSLContext:
@@ -80,6 +108,45 @@ def load(context: ssl.SSLContext, certificate: Certificate) -> None:
             context.load_cert_chain(chain, key)
         except ssl.SSLError as error:
             raise MendError(f"the webhook's certificate or key cannot be used: {error}") from error
+
+
+def check(certificate: Certificate) -> None:
+    """Raise MendError when a leaf cannot be read, or its key is not its own: one may be replaced before the other."""
+    try:
+        leaf = x509.load_pem_x509_certificate(certificate.certificate)
+        key = serialization.load_pem_private_key(certificate.key, None)
+    except (ValueError, TypeError) as error:
+        raise MendError(f"the webhook's certificate or key cannot be read: {error}") from error
+    if key.public_key() != leaf.public_key():
+        raise MendError("the webhook's certificate and key do not belong together")
+
+
+def pem(certificate: x509.Certificate) -> bytes:
+    """Return a certificate as it is written in files."""
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def checked(signer: Authority) -> Authority:
+    """Return an authority whose key is its own. Raises MendError otherwise."""
+    _signing_key(signer)
+    return signer
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _signing_key(signer: Authority) -> ec.EllipticCurvePrivateKey:
+    try:
+        key = serialization.load_pem_private_key(signer.key, None)
+    except (ValueError, TypeError) as error:
+        raise MendError(f"the key of the webhook's authority cannot be read: {error}") from error
+    issuer = x509.load_pem_x509_certificate(signer.certificate)
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != issuer.public_key():
+        raise MendError("the key of the webhook's authority is not that of its certificate")
+    return key
 
 
 def _authority(key: ec.EllipticCurvePrivateKey, start: datetime, end: datetime) -> x509.Certificate:

@@ -29,6 +29,10 @@ log = structlog.get_logger(__name__)
 MAX_BODY = 8 * 1024 * 1024
 """Bytes. The API server stores objects of at most 1.5 MiB (etcd's limit); a review carries two of them."""
 
+AGAIN = {"Retry-After": "1"}
+"""With this header the API server asks again after a 429 or a 5xx, up to ten times within the webhook's timeout.
+Without it, one such answer is a failure (client-go, rest/with_retry.go, v0.37). Whole seconds are all that it reads."""
+
 Observe = Callable[[str, Outcome, float], None]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -50,6 +54,8 @@ class Settings:
     """How long requests under way may take after that. The API server gives up after 30 s at most."""
     read_timeout: timedelta = timedelta(seconds=10)
     """How long a client may take to send its body."""
+    reviews: int = 256
+    """Reviews under way at a time; more are told to come again. Each may hold a body of `MAX_BODY` in memory."""
 
 
 def _ignore(_door: str, _outcome: Outcome, _seconds: float) -> None:
@@ -62,6 +68,8 @@ class Handlers:
 
     mutate: Judge
     validate: Judge
+    prove: Judge | None = None
+    """Answers `/prove`, by which Muster sees that the API server reaches it."""
     waiting_for: Callable[[], Sequence[str]] = tuple
     """What is missing before reviews can be answered, in words; nothing: ready."""
     metrics: Callable[[], tuple[bytes, str]] = lambda: (b"", "text/plain")
@@ -191,6 +199,8 @@ def _reviews(server: Server) -> web.Application:
     app[SERVER] = server
     _route(app, "POST", "/mutate", _door("mutate", server, server.handlers.mutate))
     _route(app, "POST", "/validate", _door("validate", server, server.handlers.validate))
+    if server.handlers.prove is not None:
+        _route(app, "POST", "/prove", _door("prove", server, server.handlers.prove))
     _add_probes(app)
     if server.settings.plain_port is None:
         _route(app, "GET", "/metrics", _metrics)
@@ -232,7 +242,12 @@ def _door(name: str, server: Server, judge: Judge) -> Handler:
     observe = server.handlers.observe
     read_timeout = server.settings.read_timeout.total_seconds()
 
+    most = server.settings.reviews
+
     async def review(request: web.Request) -> web.Response:
+        if server.under_way >= most:
+            observe(name, Outcome.SHED, 0.0)
+            return _busy(most)
         server.under_way += 1
         try:
             body = await _body(request, read_timeout)
@@ -240,6 +255,8 @@ def _door(name: str, server: Server, judge: Judge) -> Handler:
             answer = _answer(body, judge)
             observe(name, answer.outcome, perf_counter() - began)
             response = web.Response(status=answer.code, body=answer.body, content_type="application/json")
+            if answer.outcome is Outcome.UNREADY:
+                response.headers.update(AGAIN)
             if server.draining:
                 response.force_close()
             return response
@@ -247,6 +264,14 @@ def _door(name: str, server: Server, judge: Judge) -> Handler:
             server.end_review()
 
     return review
+
+
+def _busy(most: int) -> web.Response:
+    """Have the API server come again. The rest of the body is not waited for, so the connection ends."""
+    body = answering.status(429, f"{most} reviews are under way, which is all that is let in; come again")
+    response = web.Response(status=429, body=body, content_type="application/json", headers=AGAIN)
+    response.force_close()
+    return response
 
 
 def _answer(body: bytes, judge: Judge) -> Answer:

@@ -23,7 +23,8 @@ from admission.cluster.connecting import ONCE, Connection, PatchKind
 from admission.cluster.credentials import Place
 from admission.cluster.leases import Durations, Lease
 from admission.cluster.patching import PodWriter
-from admission.cluster.registering import Client, Registration
+from admission.cluster.reaching import Client
+from admission.cluster.registering import Registration
 from admission.cluster.reporting import Reporter
 from admission.cluster.store import Store
 from admission.cluster.versions import Versions

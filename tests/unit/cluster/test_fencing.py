@@ -13,7 +13,8 @@ from admission.api.selectors import LabelSelector
 from admission.cluster import fencing, policies, registering, upkeep
 from admission.cluster.connecting import Connection
 from admission.cluster.fencing import Fencer, Wish
-from admission.cluster.registering import Client, Registration
+from admission.cluster.reaching import Client
+from admission.cluster.registering import Registration
 from tests.builders import CLASS, NOON
 from tests.unit.cluster.fake_api import FakeApi
 

@@ -11,6 +11,7 @@ from admission.cluster import failures
 
 MANIFEST = Path(__file__).parents[3] / "deploy" / "manifests" / "rbac.yaml"
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
+SECRETS = "/api/v1/namespaces/muster-system/secrets"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/muster-system/leases"
 
 CALLS: dict[str, tuple[str, str]] = {
@@ -48,6 +49,11 @@ CALLS: dict[str, tuple[str, str]] = {
     "a meter's condition is written": ("PATCH", "/apis/muster.dev/v1alpha1/meters/gpus/status"),
     "an event is published": ("POST", "/apis/events.k8s.io/v1/namespaces/team/events"),
     "an event is counted": ("PATCH", "/apis/events.k8s.io/v1/namespaces/team/events/train-0.1"),
+    "the webhook is proved": ("POST", LEASES),
+    "the webhook's authorities are read": ("GET", f"{SECRETS}/muster-webhook"),
+    "the webhook's authorities are made": ("POST", SECRETS),
+    "the webhook's authorities are replaced": ("PUT", f"{SECRETS}/muster-webhook"),
+    "the webhooks are read": ("GET", f"{REGISTRATION}/mutatingwebhookconfigurations/muster"),
     "the lease is taken": ("POST", LEASES),
     "the lease is renewed": ("PATCH", f"{LEASES}/muster-controller"),
 }

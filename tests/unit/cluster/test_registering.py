@@ -8,7 +8,8 @@ import pytest
 from admission.api.selectors import LabelSelector, Requirement
 from admission.cluster import installing, kinds, meeting, registering
 from admission.cluster.connecting import Connection
-from admission.cluster.registering import Client, Registration
+from admission.cluster.reaching import Client, Terms
+from admission.cluster.registering import Registration
 from admission.cluster.store import Store
 from admission.errors import ClusterAwayError, MendError
 from tests.unit.cluster.fake_api import FakeApi
@@ -115,7 +116,7 @@ def test_a_user_whose_name_would_end_the_text_of_a_condition_does_not() -> None:
 
 
 def test_both_configurations_ask_as_they_should() -> None:
-    [_, mutating] = registering.mutating(a_registration())["webhooks"]
+    [_, mutating, _] = registering.mutating(a_registration())["webhooks"]
     [validating, _] = registering.validating(a_registration())["webhooks"]
 
     for webhook in (mutating, validating):
@@ -179,7 +180,7 @@ def test_a_selector_is_one_entry_however_it_is_written() -> None:
     other = LabelSelector(requirements=(*SPEECH.requirements, *VISION.requirements))
 
     assert len(registering.validating(a_registration(one, other))["webhooks"]) == 4
-    assert len(registering.mutating(a_registration(one, other))["webhooks"]) == 4
+    assert len(registering.mutating(a_registration(one, other))["webhooks"]) == 5
 
 
 def test_jobs_are_never_hindered_save_those_that_name_their_maker_themselves() -> None:
@@ -278,7 +279,7 @@ async def test_a_policy_that_reads_pods_is_asked_about_them(
 
     async with asyncio.TaskGroup() as group:
         keeping = group.create_task(
-            registering.keep(connection, store, CLIENT, namespace="muster", controller="muster")
+            registering.keep(connection, store, Terms(CLIENT, proved=True), namespace="muster", controller="muster")
         )
         assert await entries(api, 3) == {"a"}
         keeping.cancel()
@@ -291,7 +292,9 @@ async def test_claims_are_shown_for_policies_that_say_something_of_them(api: Fak
     table.put(a_queue("defaults", "1", **selects("b"), defaults=[{"labels": {"x": "y"}}]))
 
     async with asyncio.TaskGroup() as group:
-        keeping = group.create_task(registering.keep(connection, store, CLIENT, namespace="muster", controller=MUSTER))
+        keeping = group.create_task(
+            registering.keep(connection, store, Terms(CLIENT, proved=True), namespace="muster", controller=MUSTER)
+        )
         assert await entries(api, 2) == {"b"}
 
         table.put(a_queue("defaults", "2", **selects("b"), defaults=[{}]))
@@ -344,7 +347,9 @@ async def test_the_entries_follow_the_queues(api: FakeApi, connection: Connectio
     api.answer("PATCH", MUTATING, 400, {"message": "not now"})
 
     async with asyncio.TaskGroup() as group:
-        keeping = group.create_task(registering.keep(connection, store, CLIENT, namespace="muster", controller=MUSTER))
+        keeping = group.create_task(
+            registering.keep(connection, store, Terms(CLIENT, proved=True), namespace="muster", controller=MUSTER)
+        )
         assert await entries(api, 3) == {"a"}
 
         table.put(a_queue("b", "2", **selects("b")))

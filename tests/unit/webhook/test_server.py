@@ -491,3 +491,39 @@ def accepts(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+async def test_more_reviews_than_are_let_in_are_told_to_come_again() -> None:
+    half, go_on = asyncio.Event(), asyncio.Event()
+    review = as_json(review_of(a_pod()))
+
+    async def halting() -> AsyncIterator[bytes]:
+        yield review[:100]
+        half.set()
+        await go_on.wait()
+        yield review[100:]
+
+    async with serving(replace(QUICK, reviews=1)) as client:
+        first = asyncio.create_task(client.post("/mutate", halting()))
+        await half.wait()
+        await until(lambda: client.server.under_way == 1)
+
+        url, headers = client._url("/validate"), {"Content-Type": "application/json"}
+        async with client.session.post(url, data=review, headers=headers) as busy:
+            told = (busy.status, busy.headers["Retry-After"], (await busy.json())["reason"])
+        go_on.set()
+
+        assert told == (429, "1", "TooManyRequests")
+        assert client.observed[0] == ("validate", Outcome.SHED)
+        assert (await first)[0] == 200
+        assert (await client.post("/validate", review))[0] == 200
+
+
+async def test_a_server_that_is_not_ready_is_asked_again() -> None:
+    def unready(_review: Review) -> Verdict:
+        raise RetryError("the cluster's objects are not all read yet")
+
+    async with serving(mutate=unready) as client:
+        url, headers = client._url("/mutate"), {"Content-Type": "application/json"}
+        async with client.session.post(url, data=as_json(review_of(a_pod())), headers=headers) as response:
+            assert (response.status, response.headers["Retry-After"]) == (503, "1")

@@ -1,0 +1,63 @@
+"""Sees, by a dry run, whether the API server reaches the webhook and does what it says; until then nothing is closed.
+
+The dry run makes a Lease in Muster's own namespace, where Muster may make Leases anyway, and expects it back with the
+annotation that the webhook adds at `/prove`. Host, port, certificates and readiness are those of all other doors. A pod
+would need the right to create pods, which Muster neither has nor wants.
+"""
+
+import asyncio
+
+import structlog
+
+from admission.api import names
+from admission.cluster import paths, pauses
+from admission.cluster.connecting import Connection, Request
+from admission.cluster.reaching import Terms
+from admission.errors import MusterError
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 60.0
+"""Between two looks while all is well."""
+
+AGAIN_SECONDS = 10.0
+"""Longest time between two looks while it is not."""
+
+TELLING = 3
+"""After how many failures in a row it is said. The API server follows a new configuration a moment later."""
+
+
+async def keep(connection: Connection, terms: Terms, *, namespace: str) -> None:
+    """Prove the webhook, then look again for ever, and say when it is reached no longer, until cancelled.
+
+    That alone opens nothing: pods that nobody judges would run beside the quota, and whoever wants that need only keep
+    the API server from reaching Muster. Namespaces stay closed until it is mended, or the configurations are deleted.
+    """
+    await terms.written.wait()
+    failed = 0
+    while True:
+        trouble = await look(connection, namespace)
+        if trouble and failed == TELLING:
+            log.warning("the API server does not reach the webhook", trouble=trouble, closed=terms.proved)
+        if not trouble and not terms.proved:
+            terms.prove()
+        elif not trouble and failed > TELLING:
+            log.info("the API server reaches the webhook")
+        failed = failed + 1 if trouble else 0
+        await asyncio.sleep(pauses.backoff(failed, base=0.2, longest=AGAIN_SECONDS) if failed else LOOK_SECONDS)
+
+
+async def look(connection: Connection, namespace: str) -> str:
+    """Return why the API server is not known to reach the webhook; nothing when it does."""
+    body = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"generateName": "muster-proof-", "labels": {names.PROOF: ""}},
+    }
+    path = paths.within("/apis/coordination.k8s.io/v1", namespace, "leases")
+    try:
+        answer = await connection.send(Request(method="POST", path=path, params={"dryRun": "All"}, body=body))
+    except MusterError as error:
+        return str(error)
+    annotations = (answer.get("metadata") or {}).get("annotations") or {}
+    return "" if annotations.get(names.PROOF) == names.SEEN else "a dry run came back without what the webhook adds"

@@ -1,0 +1,217 @@
+"""Authorities and leaves over time: at every moment each leaf that is shown is trusted by the caBundle of then."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography import x509
+
+from admission.errors import ConflictError, MendError
+from admission.webhook import authorities, certificates
+from admission.webhook.authorities import Terms
+from admission.webhook.rotating import TRIES, OwnAuthorities, Shown
+
+NOW = datetime(2026, 8, 1, tzinfo=UTC)
+DAY = timedelta(days=1)
+TERMS = Terms()
+NAMES = ["muster.muster-system.svc"]
+
+
+@dataclass
+class MemoryVault:
+    """A Secret in memory. behind: how many of the next writes find that somebody else was faster."""
+
+    entries: Mapping[str, bytes] | None = None
+    version: int = 0
+    behind: int = 0
+    writes: int = 0
+
+    async def read(self) -> tuple[Mapping[str, bytes], str] | None:
+        return None if self.entries is None else (self.entries, str(self.version))
+
+    async def write(self, entries: Mapping[str, bytes], version: str | None) -> None:
+        if self.behind:
+            self.behind -= 1
+            raise ConflictError("the object has been modified")
+        if version != (None if self.entries is None else str(self.version)):
+            raise ConflictError("the object has been modified")
+        self.entries, self.version, self.writes = entries, self.version + 1, self.writes + 1
+
+
+@dataclass
+class Clock:
+    now: datetime = NOW
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@dataclass
+class Fleet:
+    """Processes that share a Secret, each with a leaf of its own, and the caBundle that was written last."""
+
+    terms: Terms
+    vault: MemoryVault = field(default_factory=MemoryVault)
+    clock: Clock = field(default_factory=Clock)
+    sources: list[OwnAuthorities] = field(default_factory=list)
+    shown: dict[int, Shown] = field(default_factory=dict)
+    bundle: bytes = b""
+
+    async def start(self) -> None:
+        """Start one more process, or one in the place of another."""
+        self.sources.append(OwnAuthorities(self.vault, NAMES, self.terms, self.clock))
+        await self.look(len(self.sources) - 1)
+
+    async def look(self, number: int) -> None:
+        fresh = await self.sources[number].look()
+        assert fresh.bundle is not None
+        self.bundle = fresh.bundle
+        self.shown[number] = fresh
+
+    def check(self) -> int:
+        """Every leaf is trusted now. Return how many authorities are."""
+        trusted = x509.load_pem_x509_certificates(self.bundle)
+        for shown in self.shown.values():
+            leaf = x509.load_pem_x509_certificate(shown.certificate.certificate)
+            assert leaf.not_valid_before_utc <= self.clock.now < leaf.not_valid_after_utc
+            [issuer] = [one for one in trusted if one.subject == leaf.issuer and _issued(leaf, one)]
+            assert self.clock.now < issuer.not_valid_after_utc
+            assert leaf.not_valid_after_utc <= issuer.not_valid_after_utc
+        return len(trusted)
+
+
+def _issued(leaf: x509.Certificate, issuer: x509.Certificate) -> bool:
+    """Whether the key identifiers say so, and then the signature has to."""
+    named = leaf.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value.key_identifier
+    if named != issuer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value.digest:
+        return False
+    leaf.verify_directly_issued_by(issuer)
+    return True
+
+
+@pytest.mark.parametrize(("seed", "days", "part"), [(1, 60, 1.0), (2, 90, 0.26), (3, 200, 0.3)])
+async def test_for_a_year_each_leaf_is_trusted_by_the_bundle_of_its_moment(seed: int, days: int, part: float) -> None:
+    """Processes look when they get to it: now and then one is silent for most of the time that authorities settle."""
+    chance = random.Random(seed)  # noqa: S311 - it plans a test
+    authority = days * DAY
+    terms = Terms(authority=authority, leaf=(authority / 3 - authority / 30) * part)
+    fleet = Fleet(terms)
+    for _ in range(3):
+        await fleet.start()
+    due = [fleet.clock.now] * 3
+    most, renewed = 0, 0
+    while fleet.clock.now < NOW + 365 * DAY:
+        number = due.index(min(due))
+        fleet.clock.now = due[number]
+        before = fleet.shown[number].certificate
+        await fleet.look(number)
+        renewed += fleet.shown[number].certificate != before
+        most = max(most, fleet.check())
+        steps = chance.choice([4, 4, 4, 7])
+        due[number] += terms.look * steps
+
+    assert most == 2
+    assert renewed >= 3 * (365 * DAY / terms.leaf - 1)
+    assert fleet.vault.writes >= 365 / days
+
+
+async def test_an_authority_is_trusted_a_while_before_it_signs() -> None:
+    fleet = Fleet(TERMS)
+    await fleet.start()
+    first = fleet.shown[0].certificate.authority
+    fleet.clock.now = NOW + TERMS.authority - TERMS.overlap
+
+    await fleet.look(0)
+    assert fleet.check() == 2
+    assert fleet.shown[0].certificate.authority == first
+    fleet.clock.now += TERMS.settling
+    await fleet.look(0)
+
+    assert fleet.shown[0].certificate.authority == first, "a leaf that is fresh stays"
+    fleet.clock.now += TERMS.leaf / 2
+    await fleet.look(0)
+    assert fleet.shown[0].certificate.authority != first
+
+
+async def test_processes_that_begin_at_the_same_time_agree() -> None:
+    fleet = Fleet(TERMS)
+    fleet.vault.behind = TRIES - 1
+
+    await fleet.start()
+    await fleet.start()
+
+    assert fleet.vault.writes == 1
+    assert fleet.check() == 1
+
+
+async def test_a_process_that_is_always_too_late_says_so() -> None:
+    fleet = Fleet(TERMS)
+    fleet.vault.behind = TRIES
+
+    with pytest.raises(ConflictError):
+        await fleet.start()
+
+
+async def test_what_was_trusted_goes_on_to_be_when_the_secret_is_deleted() -> None:
+    fleet = Fleet(TERMS)
+    await fleet.start()
+    before = fleet.bundle
+    fleet.vault.entries = None
+
+    await fleet.look(0)
+
+    assert fleet.bundle == before
+    assert fleet.vault.entries is not None
+
+
+async def test_a_leaf_of_an_authority_that_is_no_longer_shared_is_replaced_at_once() -> None:
+    fleet, other = Fleet(TERMS), Fleet(TERMS)
+    await fleet.start()
+    await other.start()
+    fleet.vault.entries = other.vault.entries
+
+    await fleet.look(0)
+
+    assert fleet.check() == 1
+
+
+async def test_after_a_sleep_longer_than_all_authorities_there_is_a_new_one_that_signs() -> None:
+    fleet = Fleet(TERMS)
+    await fleet.start()
+    fleet.clock.now += 2 * TERMS.authority
+
+    await fleet.look(0)
+
+    assert fleet.check() == 1
+
+
+def test_the_list_is_read_as_it_was_written() -> None:
+    known = tuple(certificates.authority(now=NOW, validity=DAY) for _ in range(2))
+
+    assert authorities.read(authorities.written(known)) == known
+
+
+A, B = (authorities.written((certificates.authority(now=NOW, validity=DAY),)) for _ in range(2))
+WRONG = {
+    "nothing": ({}, "cannot be read"),
+    "no certificate": (A | {"ca.crt": b"x"}, "cannot be read"),
+    "no key": (A | {"ca.key": b""}, "1 certificates in ca.crt, 0 keys"),
+    "the key of another": (A | {"ca.key": B["ca.key"]}, "not that of its certificate"),
+    "a broken key": (
+        A | {"ca.key": b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"},
+        "key of the webhook's authority cannot be read",
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "message"), WRONG.values(), ids=WRONG)
+def test_a_secret_that_is_no_list_of_authorities_is_refused(data: dict[str, bytes], message: str) -> None:
+    with pytest.raises(MendError, match=message):
+        authorities.read(data)
+
+
+def test_a_leaf_that_outlives_the_overlap_is_refused_with_what_would_do() -> None:
+    with pytest.raises(MendError, match="leaf_hours of at most 648"):
+        Terms(leaf=28 * DAY).check()
