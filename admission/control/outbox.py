@@ -37,7 +37,7 @@ class Outbox:
         self._forget_after = forget_after
         self._forget_at = 0.0
         self._handed: dict[Key, Any] = {}
-        self._pending: dict[Key, Write] = {}
+        self._pending: dict[Key, tuple[Any, Write]] = {}
         self._writing: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
         """Of each object that is being written: what was handed in first is there first."""
         self._notices: deque[Notice] = deque(maxlen=MOST_NOTICES)
@@ -69,18 +69,20 @@ class Outbox:
         pending, self._pending = self._pending, {}
         notices, self._notices = self._notices, deque(maxlen=MOST_NOTICES)
         async with asyncio.TaskGroup() as tasks:
-            for key, write in pending.items():
-                tasks.create_task(self._write(key, write), name=f"report {key[0]} {key[1]}")
+            for key, (report, write) in pending.items():
+                tasks.create_task(self._write(key, report, write), name=f"report {key[0]} {key[1]}")
             for notice in notices:
                 tasks.create_task(self._notify(notice), name=f"event on {notice.name}")
 
     def _hand_in(self, key: Key, report: Any, write: Write) -> None:
         self._forget()
+        if self._pending:
+            self._news.set()
         before = self._handed.get(key)
         if before is report or before == report:
             return
         self._handed[key] = report
-        self._pending[key] = write
+        self._pending[key] = report, write
         self._news.set()
 
     def _forget(self) -> None:
@@ -90,13 +92,17 @@ class Outbox:
             self._handed.clear()
             self._forget_at = now + self._forget_after
 
-    async def _write(self, key: Key, write: Write) -> None:
-        """Write one report. One that fails is handed in again by the next cycle; what was decided stands."""
+    async def _write(self, key: Key, report: Any, write: Write) -> None:
+        """Write one report. One that fails waits until something is handed in again; what was decided stands."""
         async with self._writing.setdefault(key, asyncio.Lock()), self._limit:
             try:
                 await write()
             except (RetryError, MendError, GoneError) as error:
-                self._handed.pop(key, None)
+                # A later one is on its way, or waits already.
+                if self._handed.get(key) is report:
+                    del self._handed[key]
+                    if not isinstance(error, GoneError):
+                        self._pending.setdefault(key, (report, write))
                 log.warning("a status was not written", kind=key[0], name=key[1], error=str(error))
 
     async def _notify(self, notice: Notice) -> None:

@@ -14,9 +14,13 @@ from admission.dra.releases import Release
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tainted:
-    """Slices by key with the rules' taints in them. made: of each slice that has some, what it was before."""
+    """Slices by key with the rules' taints in them. made: of each slice that has some, what it was before.
+
+    plain: all slices as they were before.
+    """
 
     rules: tuple[TaintRule, ...] = ()
+    plain: Mapping[str, Slice] = field(default_factory=dict)
     slices: Mapping[str, Slice] = field(default_factory=dict)
     made: Mapping[str, tuple[Slice, Slice]] = field(default_factory=dict)
 
@@ -26,8 +30,10 @@ def of(
 ) -> Tainted:
     """Return the slices as the rules taint them; what neither changed keeps its identity."""
     active = tuple(rule for _, rule in sorted(rules.items()) if rule.selects or release is Release.V1_36)
+    if before is not None and before.plain is slices and before.rules == active:
+        return before
     if not active:
-        return Tainted(slices=slices)
+        return Tainted(plain=slices, slices=slices)
     known = before.made if before is not None and before.rules == active else {}
     found = dict(slices)
     made: dict[str, tuple[Slice, Slice]] = {}
@@ -37,7 +43,7 @@ def of(
         if after is not slice_:
             made[key] = (slice_, after)
             found[key] = after
-    return Tainted(rules=active, slices=found, made=made)
+    return Tainted(rules=active, plain=slices, slices=found, made=made)
 
 
 def _tainted(slice_: Slice, rules: Iterable[TaintRule]) -> Slice:

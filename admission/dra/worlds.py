@@ -18,10 +18,11 @@ from admission.api.names import NodeName, Uid
 from admission.api.nodes import Node, Resources
 from admission.api.pods import Pod
 from admission.api.snapshot import Snapshot
-from admission.dra import extended, pools, tainting, takings
+from admission.dra import extended, shelving, tainting, takings
 from admission.dra.plans import Plan
 from admission.dra.pools import PoolId, Shelf, Slices
 from admission.dra.releases import Features, Profile
+from admission.dra.shelving import Shelved
 from admission.dra.stocks import Stock
 from admission.dra.tainting import Tainted
 from admission.dra.takings import Share, Taking
@@ -154,12 +155,15 @@ def of(
     tainted = tainting.of(
         snapshot.slices, snapshot.taint_rules, profile.release, before.tainted if before is not None else None
     )
-    slices = Slices(tainted.slices.values(), profile, before.slices if before is not None else None)
     sources = Sources(snapshot.nodes, snapshot.pods, snapshot.claims, snapshot.classes, placements)
-    if before is not None and before.sources is not None and before.sources.same(sources):
-        shelves = {name: _shelf(node, slices, before) for name, node in snapshot.nodes.items()}
+    in_use = before is not None and before.sources is not None and before.sources.same(sources)
+    if before is not None and in_use and before.tainted is tainted:
+        return before
+    slices = Slices(tainted.slices.values(), profile, before.slices if before is not None else None)
+    shelves = shelving.of(snapshot.nodes, slices, tainted.slices, _shelved(before))
+    if before is not None and in_use:
         world = replace(before, shelves=shelves, slices=slices, tainted=tainted)
-        return _after(before, world, _differing(before, world))
+        return _after(before, world, _reshelved(before, world))
     use = _Use({}, {})
     by_uid = extended.index_claims(snapshot)
     _add_allocated(use, snapshot.claims.values(), placements, by_uid, profile.features)
@@ -169,7 +173,7 @@ def of(
     world = World(
         profile=profile,
         nodes=snapshot.nodes,
-        shelves={name: _shelf(node, slices, before) for name, node in snapshot.nodes.items()},
+        shelves=shelves,
         classes=snapshot.classes,
         taken=MappingProxyType(use.taken),
         shares={device: tuple(shares) for device, shares in use.shares.items()},
@@ -204,21 +208,11 @@ def key_of(claim: Claim) -> Uid:
 
 def same(left: World, right: World) -> bool:
     """Return whether the allocator would see no difference. Nodes and shelves that were taken over cost nothing."""
-    return all(
-        getattr(left, name) == getattr(right, name)
-        for name in (
-            "profile",
-            "nodes",
-            "shelves",
-            "classes",
-            "taken",
-            "shares",
-            "left",
-            "pinned",
-            "users",
-            "displaced",
-        )
-    )
+    if left is right:
+        return True
+    names_ = ("profile", "nodes", "shelves", "classes", "taken", "shares", "left", "pinned", "users", "displaced")
+    pairs = ((getattr(left, name), getattr(right, name)) for name in names_)
+    return all(one is other or one == other for one, other in pairs)
 
 
 def emptied(world: World, *, keep: Collection[DeviceId] = ()) -> World:
@@ -325,15 +319,25 @@ def _after(before: World, world: World, nodes: frozenset[NodeName]) -> World:
 
 def _differing(before: World, world: World) -> frozenset[NodeName]:
     """Return the nodes of which something differs, by comparing everything."""
-    nodes = {name for name, shelf in world.shelves.items() if before.shelves.get(name) is not shelf}
-    nodes |= before.shelves.keys() - world.shelves.keys()
     devices = {device for device in world.taken if device not in before.taken}
     devices |= {device for device in before.taken if device not in world.taken}
     if world.shares or before.shares:
         both = world.shares.keys() | before.shares.keys()
         devices |= {device for device in both if world.shares.get(device) != before.shares.get(device)}
-    pools = before.vanished ^ world.vanished
-    return frozenset(nodes) | _seeing(world, devices, pools)
+    return _reshelved(before, world) | _seeing(world, devices)
+
+
+def _shelved(before: World | None) -> Shelved | None:
+    if before is None or before.slices is None or before.tainted is None:
+        return None
+    return Shelved(before.nodes, before.shelves, before.slices, before.tainted.slices)
+
+
+def _reshelved(before: World, world: World) -> frozenset[NodeName]:
+    """Return the nodes that see other devices, or pools of which a device in use has come or gone."""
+    nodes = {name for name, shelf in world.shelves.items() if before.shelves.get(name) is not shelf}
+    nodes |= before.shelves.keys() - world.shelves.keys()
+    return frozenset(nodes) | _seeing(world, (), before.vanished ^ world.vanished)
 
 
 def _seeing(world: World, devices: Iterable[DeviceId], pools: Iterable[PoolId] = ()) -> frozenset[NodeName]:
@@ -342,13 +346,6 @@ def _seeing(world: World, devices: Iterable[DeviceId], pools: Iterable[PoolId] =
     if not wanted:
         return frozenset()
     return frozenset(name for name, shelf in world.shelves.items() if not wanted.isdisjoint(shelf.relevant))
-
-
-def _shelf(node: Node, slices: Slices, before: World | None) -> Shelf:
-    known = before.shelves.get(node.name) if before is not None else None
-    if known is not None and pools.unchanged(known, node, slices):
-        return known
-    return pools.gather(node, slices)
 
 
 def _add_allocated(

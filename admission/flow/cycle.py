@@ -6,9 +6,7 @@ leader left half-done is taken back or finished before anything new is decided.
 """
 
 import asyncio
-import contextlib
-import operator
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -16,6 +14,7 @@ from typing import TypeVar
 from admission.api.entries import Placement
 from admission.api.gangs import GangReport, Phase
 from admission.api.names import GangUid, QueueName
+from admission.api.queues import Queue
 from admission.api.reports import ConditionReport, QueueReport
 from admission.api.snapshot import Snapshot
 from admission.dra import appraising, landing, metering, worlds
@@ -24,11 +23,10 @@ from admission.dra.releases import Profile
 from admission.dra.selecting import Selectors
 from admission.errors import GoneError, MendError, RetryError
 from admission.flow import bookkeeping, evicting, granting, judging, keeping, notices, placing, spending, withdrawing
-from admission.flow.desks import Desk, Facts, Result
+from admission.flow.desks import Desk, Entitled, Facts, Result
 from admission.policy import (
     backoffs,
     deciding,
-    defects,
     entitlements,
     guarding,
     lingering,
@@ -37,11 +35,9 @@ from admission.policy import (
     reporting,
     times,
 )
-from admission.policy.deciding import Decision, Grant
-from admission.policy.defects import During
+from admission.policy.deciding import Decision, Grant, Round
 from admission.policy.following import Sight
 from admission.policy.recalling import Recall
-from admission.policy.recognition import Group
 from admission.policy.resting import Rest
 from admission.quota import sharing
 from admission.quota.budgets import Balances
@@ -54,6 +50,10 @@ ASK_AGAIN = timedelta(seconds=5)
 
 LOOK_AGAIN = timedelta(seconds=1)
 """After how long it is looked what other clusters have left of a shared budget, and whether a fence counts by now."""
+
+
+TELL_ALL = timedelta(minutes=1)
+"""After how long every status is handed over again, though it is what it was."""
 
 
 async def run(desk: Desk, now: datetime) -> Result:
@@ -85,14 +85,14 @@ async def run(desk: Desk, now: datetime) -> Result:
     await keeping.keep(desk, facts)
     await spending.read(desk, facts)
     balances = spending.balances(desk, facts)
-    decisions = await asyncio.to_thread(_decide, desk, facts, balances)
+    round_ = await asyncio.to_thread(_decide, desk, facts, balances)
     judging.judge_again(desk)
 
     # 5. Commit the reservations. 6. Place: only what was committed.
-    decisions = await granting.grant(desk, facts, decisions, balances)
+    decisions = await granting.grant(desk, facts, round_.anew, balances)
 
     # 7. Say so.
-    result = await _report(desk, facts, decisions)
+    result = await _report(desk, facts, replace(round_, anew=tuple(decisions)))
     behind = times.behind(now, facts.now)
     return replace(result, behind=behind, unposted=len(desk.unposted), defects=tuple(desk.defects))
 
@@ -101,12 +101,11 @@ async def _gather(desk: Desk, snapshot: Snapshot, now: datetime) -> Facts:
     profile = _profile(desk)
     meters = _compiled(desk, snapshot)
     snapshot = protection.without_fences(snapshot)
-    desk.gone = lingering.after(snapshot, seen=desk.queues, gone=desk.gone)
-    desk.queues = snapshot.queues
+    tree = _grown(desk, snapshot, lingering.after(snapshot, seen=desk.queues, gone=desk.gone))
     facts = Facts(
         snapshot=snapshot,
         sight=_seen(desk, snapshot, meters),
-        tree=Tree.of(snapshot.queues.values(), desk.gone.values()),
+        tree=tree,
         meters=meters,
         now=now,
         profile=profile,
@@ -116,6 +115,14 @@ async def _gather(desk: Desk, snapshot: Snapshot, now: datetime) -> Facts:
     facts = _regrouped(desk, facts)
     evicting.remember_backoffs(desk, facts)
     return facts
+
+
+def _grown(desk: Desk, snapshot: Snapshot, gone: Mapping[QueueName, Queue]) -> Tree:
+    """Return the tree of queues; the same as before, where they are."""
+    if desk.tree is None or desk.queues is not snapshot.queues or desk.gone != gone:
+        desk.tree = Tree.of(snapshot.queues.values(), gone.values())
+    desk.queues, desk.gone = snapshot.queues, gone
+    return desk.tree
 
 
 def _seen(desk: Desk, snapshot: Snapshot, meters: Meters) -> Sight:
@@ -146,12 +153,14 @@ def _compiled(desk: Desk, snapshot: Snapshot) -> Meters:
     return desk.meters
 
 
-def _decide(desk: Desk, facts: Facts, balances: Balances | None) -> list[Decision]:
+def _decide(desk: Desk, facts: Facts, balances: Balances | None) -> Round:
     slices, classes = facts.snapshot.slices, facts.snapshot.classes
     desk.appraisal = appraising.of(facts.meters, slices, classes, selectors=desk.selectors, before=desk.appraisal)
-    waiting = [group for group in facts.groups if group.waiting]
-    if not waiting:
-        return []
+    if not desk.is_decided:
+        desk.rest.lines.clear()
+    desk.is_decided = False
+    if not any(group.waiting for group in facts.groups):
+        return Round()
     rules = deciding.Rules(
         snapshot=facts.snapshot,
         tree=facts.tree,
@@ -172,34 +181,34 @@ def _decide(desk: Desk, facts: Facts, balances: Balances | None) -> list[Decisio
         defects=desk.defects,
     )
     placements = desk.book.placements.values()
-    desk.world = worlds.of(facts.snapshot, placements, profile=desk.profile, before=desk.world)
-    desk.selectors.keep(desk.world.shelves)
+    before, desk.world = desk.world, worlds.of(facts.snapshot, placements, profile=desk.profile, before=desk.world)
+    if before is None or before.shelves is not desk.world.shelves:
+        desk.selectors.keep(desk.world.shelves)
     world = landing.landed(desk.world, selectors=desk.selectors, steps=desk.steps)
     usage = {queue: {m: sum(use) for m, use in meters.items()} for queue, meters in desk.book.usage().items()}
-    return deciding.decide_all(waiting, rules, world, usage)
+    return deciding.decide_all(facts.groups, rules, world, usage)
 
 
-async def _report(desk: Desk, facts: Facts, decisions: Sequence[Decision]) -> Result:
-    """Write every status, tell what changed, and return it all."""
+async def _report(desk: Desk, facts: Facts, decided: Round) -> Result:
+    """Write every status that is not what it was, tell what changed, and return it all."""
     facts = _regrouped(desk, facts)
-    _keep_decisions(desk, facts, decisions)
+    changed = _keep_decisions(desk, facts, decided.anew)
     # Off the event loop: with a thousand queues it takes a good part of a second.
-    gangs, queues, conditions = await asyncio.to_thread(_statuses, desk, facts)
-    granted = [d.group.uid for d in decisions if isinstance(d.outcome, Grant)]
+    gangs, queues, conditions = await asyncio.to_thread(_statuses, desk, facts, changed)
+    granted = [d.group.uid for d in decided.anew if isinstance(d.outcome, Grant)]
     reports = desk.ports.reports
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(_each(reports.gang, _to_tell(desk, gangs)), name="report gangs")
+        tasks.create_task(_tell_gangs(desk, facts, gangs), name="report gangs")
         tasks.create_task(_each(reports.queue, queues if desk.known else ()), name="report queues")
         tasks.create_task(_each(reports.conditions, conditions), name="report meters")
-        tasks.create_task(notices.held(reports, facts.groups, gangs, desk.told), name="report holds")
+        tasks.create_task(notices.held(reports, desk.retelling.groups, gangs, desk.told), name="report holds")
         tasks.create_task(_report_placing(desk, facts, granted), name="report placing")
-    left_out = sum(bool(group.waiting) for group in facts.groups) > len(decisions) - len(granted)
     return Result(
-        gangs=tuple(sorted(gangs, key=lambda report: report.key)),
+        gangs=desk.retelling.gangs,
         queues=tuple(queues),
         conditions=tuple(conditions),
         granted=tuple(granted),
-        next_try=facts.now if (granted and left_out) or _has_more(desk) else _next_try(desk, facts),
+        next_try=facts.now if (granted and not decided.whole) or _has_more(desk) else _next_try(desk, facts),
     )
 
 
@@ -219,8 +228,10 @@ async def _report_placing(desk: Desk, facts: Facts, granted: Collection[GangUid]
     desk.chosen = {uid: chosen for uid, chosen in desk.chosen.items() if uid in desk.book.placements}
 
 
-def _statuses(desk: Desk, facts: Facts) -> tuple[list[GangReport], list[QueueReport], list[ConditionReport]]:
-    """Return the status of every gang, queue, meter and claim policy."""
+def _statuses(
+    desk: Desk, facts: Facts, decided: Collection[GangUid]
+) -> tuple[list[GangReport], Sequence[QueueReport], list[ConditionReport]]:
+    """Return the status of every gang of which something changed, and of every queue, meter and claim policy."""
     balances = spending.reported(desk, facts)
     basis = reporting.Facts(
         snapshot=facts.snapshot,
@@ -238,43 +249,42 @@ def _statuses(desk: Desk, facts: Facts) -> tuple[list[GangReport], list[QueueRep
         policies=desk.remembered.policies(facts.snapshot),
         templates=desk.ports.templates.troubles(),
     )
-    desk.reported = {group.uid: known for group in facts.groups if (known := desk.reported.get(group.uid)) is not None}
-    told = (_gang(desk, group, basis) for group in facts.groups)
-    gangs = [*(report for report in told if report is not None), *_idle(desk, facts)]
-    queues = [*entitlements.queues(facts.groups, gangs, basis), *_malformed(facts.snapshot)]
-    return gangs, queues, reporting.conditions(basis)
+    gangs = desk.retelling.look(facts.groups, decided, basis, desk.defects)
+    return gangs, _entitled(desk, basis), reporting.conditions(basis)
 
 
-def _gang(desk: Desk, group: Group, basis: reporting.Facts) -> GangReport | None:
-    """Return the status of a gang; the one from before, where all that it is made of is the same."""
-    uid = group.uid
-    decision = basis.decisions.get(uid)
-    made_of = (
-        group,
-        decision.outcome if decision is not None else None,
-        decision.position if decision is not None else 0,
-        basis.book.placements.get(uid),
-        basis.backoffs.get(uid),
-        basis.chosen.get(uid),
-        basis.stuck.get(uid),
-        basis.snapshot.nodes,
-        basis.snapshot.malformed or None,
+def _entitled(desk: Desk, basis: reporting.Facts) -> tuple[QueueReport, ...]:
+    """Return the status of every queue; those from before, where all that they are made of is the same."""
+    snapshot = basis.snapshot
+    grounds = (
+        *(snapshot.queues, snapshot.meters, snapshot.malformed, basis.tree, basis.book),
+        *(desk.retelling.version, basis.budgets, basis.protections, basis.refused),
     )
-    before = desk.reported.get(uid)
-    if before is not None and all(map(operator.is_, before[0], made_of)):
-        return before[1]
-    report = defects.spared(During.REPORTING, group.key, lambda: reporting.gang(group, basis), desk.defects)
-    if report is not None:
-        desk.reported[uid] = (made_of, report)
-    return report
+    known = desk.entitled
+    if known is None or not all(
+        left is right or left == right for left, right in zip(known.grounds, grounds, strict=True)
+    ):
+        made = (*entitlements.queues(desk.retelling.tally, basis), *_malformed(snapshot))
+        known = desk.entitled = Entitled(grounds=grounds, reports=made)
+    return known.reports
 
 
-def _keep_decisions(desk: Desk, facts: Facts, decisions: Iterable[Decision]) -> None:
-    """Keep the last decision of every gang that waits: a cycle may not have come to all of them."""
-    known = {**desk.decisions, **{decision.group.uid: _steady(desk, facts, decision) for decision in decisions}}
-    waiting = {group.uid for group in facts.groups if group.waiting}
-    desk.decisions = {uid: decision for uid, decision in known.items() if uid in waiting}
-    desk.fresh = {uid: until for uid, until in desk.fresh.items() if uid in waiting}
+def _keep_decisions(desk: Desk, facts: Facts, decisions: Iterable[Decision]) -> set[GangUid]:
+    """Keep the last decision of every gang that waits; return the gangs for which it is another one than before."""
+    changed: set[GangUid] = set()
+    for anew in decisions:
+        decision = _steady(desk, facts, anew)
+        uid, before = decision.group.uid, desk.decisions.get(decision.group.uid)
+        if before is None or not decision.says_the_same(before):
+            desk.decisions[uid] = decision
+            changed.add(uid)
+    if desk.kept_of is not facts.groups:
+        waiting = {group.uid for group in facts.groups if group.waiting}
+        for uid in desk.decisions.keys() - waiting:
+            del desk.decisions[uid]
+        desk.fresh = {uid: until for uid, until in desk.fresh.items() if uid in waiting}
+    desk.kept_of, desk.is_decided = facts.groups, True
+    return changed
 
 
 def _steady(desk: Desk, facts: Facts, decision: Decision) -> Decision:
@@ -291,22 +301,33 @@ def _steady(desk: Desk, facts: Facts, decision: Decision) -> Decision:
     return decision
 
 
-def _to_tell(desk: Desk, gangs: Sequence[GangReport]) -> Iterable[GangReport]:
-    """Return what can be said for sure: without the books, nothing of gangs that may have been granted."""
-    return gangs if desk.known else (gang for gang in gangs if gang.phase is Phase.PENDING)
+async def _tell_gangs(desk: Desk, facts: Facts, anew: Iterable[GangReport]) -> None:
+    """Write the statuses that changed or could not be written before; now and then all of them.
+
+    Without the books nothing is said of gangs that may have been granted.
+    """
+    if desk.tell_all is None or facts.now >= desk.tell_all:
+        desk.untold = {report.key: report for report in desk.retelling.gangs}
+        desk.tell_all = facts.now + TELL_ALL
+    desk.untold |= {report.key: report for report in anew}
+    due = [report for report in desk.untold.values() if desk.known or report.phase is Phase.PENDING]
+    for report in due:
+        del desk.untold[report.key]
+    failed = await _each(desk.ports.reports.gang, due)
+    desk.untold = {**{report.key: report for report in failed}, **desk.untold}
 
 
-async def _each(write: Callable[[T], Awaitable[None]], reports: Iterable[T]) -> None:
-    """Write every report. One that fails is written again by the next cycle; what was decided stands."""
+async def _each(write: Callable[[T], Awaitable[None]], reports: Iterable[T]) -> list[T]:
+    """Write every report; return those that failed, for the next cycle: what was decided stands."""
+    failed = []
     for report in reports:
-        with contextlib.suppress(RetryError, MendError, GoneError):
+        try:
             await write(report)
-
-
-def _idle(desk: Desk, facts: Facts) -> list[GangReport]:
-    """Return the status of Gang objects whose pods are gone or have not come yet."""
-    known = {group.key for group in facts.groups}
-    return [reporting.idle(gang, desk.backoffs) for key, gang in facts.snapshot.gangs.items() if key not in known]
+        except GoneError:
+            continue
+        except (RetryError, MendError):
+            failed.append(report)
+    return failed
 
 
 def _malformed(snapshot: Snapshot) -> list[QueueReport]:

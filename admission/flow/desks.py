@@ -35,6 +35,7 @@ from admission.policy.recalling import Recall
 from admission.policy.recognition import Group
 from admission.policy.remembering import Memory
 from admission.policy.resting import Rest
+from admission.policy.retelling import Retelling
 from admission.policy.stirring import Stir
 from admission.quota import sharing
 from admission.quota.accruals import QueueMeter
@@ -57,6 +58,14 @@ class Ports:
     fences: Fences = field(default_factory=memory.Fences)
     queues: Queues = memory.UNKEPT
     templates: Templates = field(default_factory=memory.Templates)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Entitled:
+    """The statuses of all queues, and what they were made of."""
+
+    grounds: tuple[object, ...]
+    reports: tuple[QueueReport, ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,6 +121,8 @@ class Desk:
     """The queues of the last cycle."""
     gone: Mapping[QueueName, Queue] = field(default_factory=dict)
     """Queues that this leader has seen go; what they still use counts where they were."""
+    tree: Tree | None = None
+    """The tree of all of these."""
     refused: dict[str, Refusal] = field(default_factory=dict)
     """Queues that are deleted and unused, and that the finalizer could not be taken from."""
     kept: dict[QueueName, str] = field(default_factory=dict)
@@ -134,6 +145,10 @@ class Desk:
     """The ClaimPolicies, compiled."""
     decisions: dict[GangUid, Decision] = field(default_factory=dict)
     """What was last decided of each gang that waits."""
+    kept_of: tuple[Group, ...] = ()
+    """The gangs whose decisions these are."""
+    is_decided: bool = False
+    """Whether these are the decisions of the last cycle; not where it has ended before they were kept."""
     fresh: dict[GangUid, datetime] = field(default_factory=dict)
     """Until when the numbers need not be told anew of gangs that a budget cannot pay for."""
     backoffs: dict[GangUid, Backoff] = field(default_factory=dict)
@@ -147,8 +162,14 @@ class Desk:
     """Pods that this leader has evicted, though the view may not show it yet."""
     halfway: dict[GangUid, str] = field(default_factory=dict)
     """Gangs of which this leader has evicted some pods and others not yet, and why."""
-    reported: dict[GangUid, tuple[tuple[object, ...], GangReport]] = field(default_factory=dict)
-    """What was last reported of each gang, and what that was made of."""
+    retelling: Retelling = field(default_factory=Retelling)
+    """The statuses of all gangs, as they were last made."""
+    untold: dict[str, GangReport] = field(default_factory=dict)
+    """Statuses of gangs that are still to be written, by name."""
+    tell_all: datetime | None = None
+    """When every status is handed over again: somebody may have written something else."""
+    entitled: Entitled | None = None
+    """The statuses of all queues, as they were last made."""
     told: dict[GangUid, notices.Told] = field(default_factory=dict)
     """What was last said of each gang in Events."""
     stuck: dict[GangUid, Hold] = field(default_factory=dict)

@@ -42,10 +42,9 @@ async def admitted(reports: Reports, group: Group, grant: Grant) -> None:
 
 
 async def held(
-    reports: Reports, groups: Iterable[Group], gangs: Iterable[GangReport], told: dict[GangUid, Told]
+    reports: Reports, by_uid: Mapping[GangUid, Group], gangs: Iterable[GangReport], told: dict[GangUid, Told]
 ) -> None:
-    """Tell the pods of gangs that wait why, whenever that has changed."""
-    by_uid = {group.uid: group for group in groups}
+    """Tell the pods of gangs that wait why. gangs: those of which something changed. by_uid: all gangs."""
     for uid in [uid for uid in told if uid not in by_uid]:
         del told[uid]
     for report in gangs:

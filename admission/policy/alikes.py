@@ -52,6 +52,10 @@ class Alike:
             for at, one in enumerate(self.pods)
         )
 
+    def is_fresh(self, world: World) -> bool:
+        """Return whether the claims are still to be allocated in a world, and nobody else's."""
+        return all(_is_fresh(claim, world) for claim in self.claims)
+
     def hold(self, hold: Hold) -> Hold:
         """Return a hold in the real names."""
         return Hold(hold.reason, self._text(hold.message), self._details(hold.details))
@@ -82,7 +86,7 @@ class Alike:
         return self.claims[_number(uid)].meta
 
     def _text(self, text: str) -> str:
-        return _GENERAL.sub(self._name, text)
+        return _GENERAL.sub(self._name, text) if _is_general(text) else text
 
     def _name(self, found: re.Match[str]) -> str:
         number = int(found[2])
@@ -95,7 +99,7 @@ class Alike:
         if isinstance(value, str):
             return self._text(value)
         if isinstance(value, Sequence):
-            return [self._text(one) for one in value]
+            return [self._text(one) for one in value] if _is_general("".join(value)) else value
         return value
 
 
@@ -134,6 +138,10 @@ def _is_fresh(claim: Claim, world: World) -> bool:
 def _meta(meta: Meta, sort: str, number: int) -> Meta:
     name = f"{sort}{number:06}"
     return Meta(name=name, namespace=meta.namespace, uid=Uid(name))
+
+
+def _is_general(text: str) -> bool:
+    return POD in text or CLAIM in text
 
 
 def _number(uid: Uid) -> int:

@@ -4,6 +4,7 @@ Nobody knows of a gang that it will never be complete: it waits, and is told for
 """
 
 from admission.api import names
+from admission.api.names import QueueName
 from admission.api.reasons import Denial, DenyReason, Hold, HoldReason
 from admission.api.snapshot import Snapshot
 from admission.policy import recognition, topologies
@@ -84,3 +85,12 @@ def _where(group: Group) -> str:
     if any(recognition.declared_size(pod) for pod in group.pods):
         return f"{names.GANG_SIZE} of its pods"
     return f"spec.parallelism of {identity.workload.kind} {identity.workload.name}" if identity.needed > 1 else ""
+
+
+def no_queue(queue: QueueName, snapshot: Snapshot) -> Hold:
+    """Return what holds the gangs of a queue that is not there, or cannot be read."""
+    malformed = snapshot.malformed.get(("Queue", queue))
+    if malformed is not None:
+        return Hold(HoldReason.QUEUE_INACTIVE, str(malformed), {"queue": queue})
+    message = f"queue {queue} does not exist any more; create it, or delete the pods and name another"
+    return Hold(HoldReason.QUEUE_INACTIVE, message, {"queue": queue})

@@ -4,7 +4,7 @@
 nothing; `flow.cycle` commits.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -25,6 +25,7 @@ from admission.policy import defects as defects_
 from admission.policy.alikes import Alike
 from admission.policy.backoffs import Backoff
 from admission.policy.defects import Defect, During
+from admission.policy.lines import Ground
 from admission.policy.placements import Chosen
 from admission.policy.proposing import Planner, Proved
 from admission.policy.protection import NOTHING, Protections
@@ -88,6 +89,8 @@ class Inputs:
     blocked_by: str = ""
     """The gang ahead of it in a strict queue, when that one waits."""
     demands: tuple[PodDemand, ...] = ()
+    needed: Charge = field(default_factory=dict)
+    """The least that the gang can cost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,35 +121,54 @@ class Decision:
     position: int
     needed: Charge = field(default_factory=dict)
 
+    def says_the_same(self, other: "Decision") -> bool:
+        """Return whether it is about the same, and nothing else."""
+        same = self.group is other.group and self.outcome is other.outcome and self.position == other.position
+        return same and self.needed == other.needed
 
-def decide_all(groups: Sequence[Group], rules: Rules, world: World, usage: Usage) -> list[Decision]:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """What one cycle has decided. anew: all but the decisions of an earlier cycle that stand as they are.
+
+    whole: whether it came to every gang that waits.
+    """
+
+    anew: tuple[Decision, ...] = ()
+    whole: bool = True
+
+
+def decide_all(groups: tuple[Group, ...], rules: Rules, world: World, usage: Usage) -> Round:
     """Decide about the gangs that wait, in order; each sees what was granted to those before it.
 
     Of queues that share fairly, the one with the smallest share is next, by what was granted before, too.
-
     After `most_grants` grants the rest is left out, so that those who may start need not wait for all the others.
     """
-    rules.recall.begin(
-        Basis(
-            world=world,
-            usage=usage,
-            queues=rules.snapshot.queues,
-            meters=rules.meters,
-            steps=rules.steps,
-            protection=rules.protection,
-        )
+    basis = Basis(
+        world=world,
+        usage=usage,
+        queues=rules.snapshot.queues,
+        meters=rules.meters,
+        steps=rules.steps,
+        protection=rules.protection,
     )
-    standing = Standing(rules.tree, usage)
+    rules.recall.begin(basis)
     rules.rest.begin(rules.snapshot, rules.tree.queues, rules.meters, rules.profile, rules.protection, rules.steps)
+    if rules.beyond is None and (held := _all_held(groups, rules, world, usage)) is not None:
+        return Round(anew=tuple(held))
+    # What is decided beside grants that may come to nothing is found anew.
+    rules.rest.lines.clear()
+    return _granted(groups, rules, world, usage)
+
+
+def _granted(groups: tuple[Group, ...], rules: Rules, world: World, usage: Usage) -> Round:
+    standing = Standing(rules.tree, usage)
     waiting = [group for group in groups if group.waiting]
-    if rules.beyond is None and (held := _all_held(waiting, rules, world, standing)) is not None:
-        return held
     decisions: list[Decision] = []
     positions: dict[QueueName, int] = {}
     blocked: dict[QueueName, str] = {}
     granted = 0
-    shares = Shares(standing, usage, rules.sharing, rules.history)
-    contest = Tournament(shares, waiting, lambda group: group.queue)
+    contest = Tournament(Shares(standing, usage, rules.sharing, rules.history), waiting, lambda group: group.queue)
     for group in contest:
         positions[group.queue] = positions.get(group.queue, 0) + 1
         if granted >= rules.most_grants:
@@ -154,62 +176,75 @@ def decide_all(groups: Sequence[Group], rules: Rules, world: World, usage: Usage
                 break
             decisions.append(Decision(group=group, outcome=rules.beyond, position=positions[group.queue]))
             continue
-        queue = rules.snapshot.queues.get(group.queue)
-        if queue is None:
-            outcome: Outcome = _no_queue(group, rules.snapshot)
-            needed: Charge = {}
-        else:
-            ahead = blocked.get(group.queue, "")
-            inputs = Inputs(rules=rules, group=group, queue=queue, world=world, standing=standing, blocked_by=ahead)
-            finding = _found(inputs)
-            outcome, needed = finding.outcome, finding.needed
-            if isinstance(outcome, Grant):
-                pods = {pod.meta.uid: pod for pod in group.waiting}
-                world = worlds.granted(world, outcome.plan, pods, group.key, outcome.claims)
-                standing.take(group.queue, outcome.plan.charge)
-                contest.take(group.queue, outcome.plan.charge)
-                if rules.balances is not None:
-                    rules.balances.take(group.queue, outcome.plan.charge, paying.runtime_of(group))
-                rules.recall.end()
-                rules.rest.recount()
-                granted += 1
-            elif isinstance(outcome, Hold) and queue.strategy is QueueingStrategy.STRICT_FIFO:
-                blocked.setdefault(group.queue, group.key)
-        decisions.append(Decision(group=group, outcome=outcome, position=positions[group.queue], needed=needed))
-    return decisions
+        finding = _looked_at(group, rules, world, standing, blocked)
+        outcome = finding.outcome
+        if isinstance(outcome, Grant):
+            pods = {pod.meta.uid: pod for pod in group.waiting}
+            world = worlds.granted(world, outcome.plan, pods, group.key, outcome.claims)
+            standing.take(group.queue, outcome.plan.charge)
+            contest.take(group.queue, outcome.plan.charge)
+            if rules.balances is not None:
+                rules.balances.take(group.queue, outcome.plan.charge, paying.runtime_of(group))
+            rules.recall.end()
+            rules.rest.recount()
+            granted += 1
+        decisions.append(Decision(group=group, outcome=outcome, position=positions[group.queue], needed=finding.needed))
+    return Round(anew=tuple(decisions), whole=len(decisions) == len(waiting))
 
 
-def _all_held(groups: Sequence[Group], rules: Rules, world: World, standing: Standing) -> list[Decision] | None:
-    """Return what holds every gang; None when one of them may start, and their order matters.
+def _all_held(groups: tuple[Group, ...], rules: Rules, world: World, usage: Usage) -> list[Decision] | None:
+    """Return what holds every gang of a queue of which something changed; None when one of any may start.
 
     As long as none is granted, each is decided on the same world and the same use, whoever is first.
     """
+    standing, rest = Standing(rules.tree, usage), rules.rest
+    lacks = partial(_lack, standing)
+
+    def holds(queue: QueueName, ground: Ground) -> bool:
+        key = ground.alike.key if ground.alike is not None else None
+        is_proved = key is None or rules.recall.proof(key, world, rules.selectors) is ground.proof
+        return is_proved and rest.stands(queue, ground, lacks)
+
     decisions: list[Decision] = []
-    positions: dict[QueueName, int] = {}
-    blocked: dict[QueueName, str] = {}
-    for group in in_order(groups):
-        name = group.queue
-        positions[name] = positions.get(name, 0) + 1
-        queue = rules.snapshot.queues.get(name)
-        if queue is None:
-            decisions.append(Decision(group=group, outcome=_no_queue(group, rules.snapshot), position=positions[name]))
-            continue
-        ahead = blocked.get(name, "")
-        inputs = Inputs(rules=rules, group=group, queue=queue, world=world, standing=standing, blocked_by=ahead)
-        finding = _found(inputs)
-        if isinstance(finding.outcome, Grant):
+    for queue, waiting in rest.lines.changed(groups, holds, {*rules.unready, *rules.backoffs}):
+        rest.lines.drop(queue)
+        blocked: dict[QueueName, str] = {}
+        ordered = in_order(waiting)
+        findings = [_looked_at(group, rules, world, standing, blocked) for group in ordered]
+        if any(isinstance(finding.outcome, Grant) for finding in findings):
             return None
-        if isinstance(finding.outcome, Hold) and queue.strategy is QueueingStrategy.STRICT_FIFO:
-            blocked.setdefault(name, group.key)
-        decision = Decision(group=group, outcome=finding.outcome, position=positions[name], needed=finding.needed)
-        decisions.append(decision)
+        found = [
+            Decision(group=group, outcome=finding.outcome, position=at, needed=finding.needed)
+            for at, (group, finding) in enumerate(zip(ordered, findings, strict=True), 1)
+        ]
+        if all(map(rest.is_kept, findings)):
+            rest.lines.keep(queue, waiting, rest.grounds(findings))
+        decisions += found
+    rest.keep_only(groups)
     return decisions
+
+
+def _looked_at(group: Group, rules: Rules, world: World, standing: Standing, blocked: dict[QueueName, str]) -> Finding:
+    """Return what is found of a gang. blocked: by strict queue the first gang that waits; gets this one if it does."""
+    name = group.queue
+    queue = rules.snapshot.queues.get(name)
+    if queue is None:
+        return Finding(group=group, outcome=completeness.no_queue(name, rules.snapshot))
+    ahead = blocked.get(name, "")
+    found = _found(Inputs(rules=rules, group=group, queue=queue, world=world, standing=standing, blocked_by=ahead))
+    if isinstance(found.outcome, Hold) and queue.strategy is QueueingStrategy.STRICT_FIFO:
+        blocked.setdefault(name, group.key)
+    return found
 
 
 def _found(inputs: Inputs) -> Finding:
     """Return what was found of a gang and still stands, or else decide about it."""
     rules, group = inputs.rules, inputs.group
-    may_rest = group.uid not in rules.unready and group.uid not in rules.backoffs and not _has_budget(inputs)
+    may_rest = (
+        group.uid not in rules.unready
+        and group.uid not in rules.backoffs
+        and not paying.may_run_out(rules.tree, group.queue)
+    )
     known = rules.rest.of(group, inputs.blocked_by, partial(_lack, inputs.standing)) if may_rest else None
     if known is not None and known.by != PROOF:
         return known
@@ -217,16 +252,15 @@ def _found(inputs: Inputs) -> Finding:
         proof = rules.recall.proof(known.alike.key, inputs.world, rules.selectors)
         if proof is not None and proof is known.proof:
             return known
+        if proof is not None and known.alike.is_fresh(inputs.world):
+            hold = known.alike.hold(proof.hold)
+            known.outcome, known.proof = known.outcome if hold == known.outcome else hold, proof
+            return known
     finding = decide(inputs)
     # What extended resources cost at least depends on the nodes.
     if may_rest and not any(pod.containers for pod in group.pods):
         rules.rest.keep(finding)
     return finding
-
-
-def _has_budget(inputs: Inputs) -> bool:
-    queues = inputs.rules.tree.queues
-    return any(queues[name].budgets for name in inputs.rules.tree.path(inputs.queue.name) if name in queues)
 
 
 def _lack(standing: Standing, queue: QueueName, charge: Charge) -> Hold | None:
@@ -245,8 +279,10 @@ def decide(inputs: Inputs) -> Finding:
 
 
 def _decided(inputs: Inputs) -> Finding:
-    inputs = replace(inputs, demands=wanting.demands(inputs.group, inputs.rules.snapshot))
-    needed = _at_least(inputs)
+    rules = inputs.rules
+    demands = wanting.demands(inputs.group, rules.snapshot)
+    needed = wanting.at_least(demands, rules.meters, rules.snapshot.nodes.values())
+    inputs = replace(inputs, demands=demands, needed=needed)
     for check in CHECKS:
         objection = check(inputs)
         if objection is not None:
@@ -369,13 +405,13 @@ def order_is_kept(inputs: Inputs) -> Hold | None:
 
 def quota_may_suffice(inputs: Inputs) -> Hold | None:
     """Hold the gang when even the least that it can cost is over its quota; the plan then checks its real charge."""
-    shortage = _shortage(inputs, _at_least(inputs))
+    shortage = _shortage(inputs, inputs.needed)
     return None if shortage is None else Hold(HoldReason.QUOTA_EXCEEDED, shortage.message, shortage.details)
 
 
 def budget_may_suffice(inputs: Inputs) -> Hold | None:
     """Hold the gang when a budget cannot pay even for the least that it can cost, for as long as it may run."""
-    shortage = _unpaid(inputs, _at_least(inputs))
+    shortage = paying.shortage(inputs.rules.balances, inputs.group, inputs.needed)
     return None if shortage is None else paying.hold(shortage)
 
 
@@ -438,7 +474,7 @@ def _proposed(
     rules = inputs.rules
 
     def shortage(charge: Charge) -> Shortage | BudgetShortage | None:
-        found = _shortage(inputs, charge) or _unpaid(inputs, charge)
+        found = _shortage(inputs, charge) or paying.shortage(rules.balances, inputs.group, charge)
         if isinstance(found, BudgetShortage):
             unpaid[found.message] = found
         return found
@@ -451,35 +487,13 @@ def _proposed(
         return answer if over_budget is None else paying.hold(over_budget)
     claims = {d.pod.meta.uid: tuple(c.meta.uid for c in d.claims) for d in inputs.demands}
     plan = alike.plan(answer.plan) if alike is not None else answer.plan
-    return Grant(plan=plan, claims=claims, chosen=answer.chosen, warnings=_warnings(inputs, plan.charge))
+    return Grant(
+        plan=plan,
+        claims=claims,
+        chosen=answer.chosen,
+        warnings=paying.warnings(rules.balances, inputs.group, plan.charge),
+    )
 
 
 def _shortage(inputs: Inputs, charge: Charge) -> Shortage | None:
     return inputs.standing.charge_fits(inputs.queue.name, charge)
-
-
-def _unpaid(inputs: Inputs, charge: Charge) -> BudgetShortage | None:
-    balances = inputs.rules.balances
-    if balances is None:
-        return None
-    return balances.shortage(inputs.queue.name, charge, paying.runtime_of(inputs.group))
-
-
-def _warnings(inputs: Inputs, charge: Charge) -> tuple[str, ...]:
-    balances = inputs.rules.balances
-    if balances is None:
-        return ()
-    found = balances.warnings(inputs.queue.name, charge, paying.runtime_of(inputs.group))
-    return tuple(shortage.message for shortage in found)
-
-
-def _at_least(inputs: Inputs) -> Charge:
-    return wanting.at_least(inputs.demands, inputs.rules.meters, inputs.rules.snapshot.nodes.values())
-
-
-def _no_queue(group: Group, snapshot: Snapshot) -> Hold:
-    malformed = snapshot.malformed.get(("Queue", group.queue))
-    if malformed is not None:
-        return Hold(HoldReason.QUEUE_INACTIVE, str(malformed), {"queue": group.queue})
-    message = f"queue {group.queue} does not exist any more; create it, or delete the pods and name another"
-    return Hold(HoldReason.QUEUE_INACTIVE, message, {"queue": group.queue})

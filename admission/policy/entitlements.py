@@ -7,17 +7,16 @@ with quotas or budgets `QuotaWithin`, `MetersKnown` and `BudgetLeft`; where Must
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from admission.api import names, quantities
-from admission.api.gangs import GangReport, Phase
+from admission.api.gangs import Charge, GangReport, Phase
 from admission.api.meta import Condition, ConditionStatus
 from admission.api.names import MeterName, QueueName
 from admission.api.queues import OnExhausted, Queue
 from admission.api.reports import BudgetUse, MeterUse, QueueReport
 from admission.policy import guarding, lingering, reporting
-from admission.policy.deciding import Grant
-from admission.policy.recognition import Group
 from admission.policy.reporting import Facts
 from admission.quota import budgets as budgets_
 from admission.quota.books import Use
@@ -26,8 +25,31 @@ from admission.quota.tree import Inactive
 
 Amounts = Mapping[QueueName, Mapping[MeterName, int]]
 
+K = TypeVar("K")
+
 MOST_NAMED = 3
 """Gangs that the condition of a queue names for which its deletion waits."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the statuses of queues sum up: gangs by phase, and what those that wait need at least."""
+
+    phases: dict[QueueName, Counter[Phase]] = field(default_factory=dict)
+    pending: dict[QueueName, Counter[MeterName]] = field(default_factory=dict)
+
+    def add(self, report: GangReport, needed: Charge, times: int = 1) -> None:
+        """Count a gang. times: -1 to take it out again."""
+        _count(self.phases.setdefault(report.queue, Counter()), {report.phase: 1}, times)
+        _count(self.pending.setdefault(report.queue, Counter()), needed, times)
+
+
+def _count(counter: Counter[K], amounts: Mapping[K, int], times: int) -> None:
+    """Add to a counter, in which nothing is 0."""
+    for name, amount in amounts.items():
+        counter[name] += times * amount
+        if not counter[name]:
+            del counter[name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,18 +64,15 @@ class _Sums:
     """The gangs for which the deletion of queues waits."""
 
 
-def queues(groups: Iterable[Group], reports: Iterable[GangReport], facts: Facts) -> list[QueueReport]:
+def queues(tally: Tally, facts: Facts) -> list[QueueReport]:
     """Return the status of every queue."""
-    phases: dict[QueueName, Counter[Phase]] = {}
-    for report in reports:
-        phases.setdefault(report.queue, Counter())[report.phase] += 1
     uses = facts.book.usage()
     totals = {name: {meter: sum(use) for meter, use in meters.items()} for name, meters in uses.items()}
     deleted = any(queue.meta.deleted is not None for queue in facts.snapshot.queues.values())
     sums = _Sums(
         facts=facts,
         uses=uses,
-        pending=_pending(groups, facts),
+        pending=tally.pending,
         standing=Standing(facts.tree, totals),
         open=lingering.users(facts.tree.queues, facts.book.placements.values()) if deleted else {},
     )
@@ -64,7 +83,7 @@ def queues(groups: Iterable[Group], reports: Iterable[GangReport], facts: Facts)
             conditions=tuple(_conditions(queue, sums)),
             meters=_uses(queue, sums),
             budgets=facts.budgets.get(name, ()),
-            gangs=dict(phases.get(name, {})),
+            gangs=dict(tally.phases.get(name, {})),
         )
         for name, queue in sorted(facts.snapshot.queues.items())
     ]
@@ -74,18 +93,6 @@ def malformed(name: str, message: str) -> QueueReport:
     """Return the status of a Queue that cannot be read."""
     active = reporting.condition("Active", "Malformed", message, holds=False)
     return QueueReport(name=QueueName(name), conditions=(active,))
-
-
-def _pending(groups: Iterable[Group], facts: Facts) -> Amounts:
-    pending: dict[QueueName, dict[MeterName, int]] = {}
-    for group in groups:
-        decision = facts.decisions.get(group.uid)
-        if decision is None or isinstance(decision.outcome, Grant):
-            continue
-        amounts = pending.setdefault(group.queue, {})
-        for meter, amount in decision.needed.items():
-            amounts[meter] = amounts.get(meter, 0) + amount
-    return pending
 
 
 def _uses(queue: Queue, sums: _Sums) -> dict[MeterName, MeterUse]:

@@ -33,6 +33,22 @@ def runtimes(groups: Iterable[Group]) -> dict[GangUid, timedelta]:
     return {group.uid: stated for group in groups if (stated := runtime_of(group)) is not None}
 
 
+def may_run_out(tree: Tree, queue: QueueName) -> bool:
+    """Return whether a queue, or one above it, has a budget."""
+    return any(tree.queues[name].budgets for name in tree.path(queue) if name in tree.queues)
+
+
+def shortage(balances: Balances | None, group: Group, charge: Charge) -> BudgetShortage | None:
+    """Return the budget that cannot pay for a gang as long as it may run. balances: None where nobody knows them."""
+    return None if balances is None else balances.shortage(group.queue, charge, runtime_of(group))
+
+
+def warnings(balances: Balances | None, group: Group, charge: Charge) -> tuple[str, ...]:
+    """Return what a gang lacks in budgets that only warn."""
+    found = balances.warnings(group.queue, charge, runtime_of(group)) if balances is not None else ()
+    return tuple(one.message for one in found)
+
+
 def hold(shortage: BudgetShortage) -> Hold:
     """Return why a gang waits that a budget cannot pay for."""
     return Hold(HoldReason.BUDGET_EXHAUSTED, shortage.message, shortage.details)

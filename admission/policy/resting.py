@@ -5,7 +5,7 @@ while the gang and its claims are what they were, the grounds of all checks are,
 just the same. Whatever else holds a gang (a back-off, a budget, a search that ended) is found anew in every cycle.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from admission.api.reasons import Hold
 from admission.api.snapshot import Snapshot
 from admission.dra.plans import PodDemand
 from admission.policy.alikes import Alike
+from admission.policy.lines import Ground, Lines
 from admission.policy.recalling import Proof
 from admission.policy.recognition import Group
 
@@ -78,6 +79,8 @@ class Rest:
     _lacks: dict[Hashable, Hold | None] = field(default_factory=dict)
     _said: dict[Hashable, Hold | None] = field(default_factory=dict)
     """What queues may not take now, and what was said of that before."""
+    lines: Lines = field(default_factory=Lines)
+    """The queues of which all findings may still stand."""
 
     def begin(self, snapshot: Snapshot, queues: Mapping[QueueName, Queue], *grounds: object) -> None:
         """Start a cycle: forget what rested on something that changed. queues: all that have a place in the tree."""
@@ -87,10 +90,13 @@ class Rest:
             self._findings.clear()
             self._named.clear()
             self._said.clear()
+            self.lines.clear()
         self._grounds, self._queues = now, queues
         for key in changed(self._claims, snapshot.claims):
             for uid in self._named.pop(key, ()):
-                self._findings.pop(uid, None)
+                dropped = self._findings.pop(uid, None)
+                if dropped is not None:
+                    self.lines.drop(dropped.group.queue)
         self._claims = snapshot.claims
         self.recount()
 
@@ -125,11 +131,30 @@ class Rest:
         for key in _claims_of(finding.group):
             self._named.setdefault(key, set()).add(uid)
 
-    def keep_only(self, groups: Mapping[GangUid, object]) -> None:
-        """Forget the gangs that do not wait any more."""
-        if len(self._findings) > len(groups):
-            for uid in self._findings.keys() - groups.keys():
-                del self._findings[uid]
+    def keep_only(self, groups: Sequence[Group]) -> None:
+        """Forget gangs that are not there any more, once they are many."""
+        if len(self._findings) > 2 * len(groups):
+            alive = {group.uid for group in groups}
+            self._findings = {uid: found for uid, found in self._findings.items() if uid in alive}
+
+    def is_kept(self, finding: Finding) -> bool:
+        """Return whether a finding is remembered."""
+        return self._findings.get(finding.group.uid) is finding
+
+    def grounds(self, findings: Iterable[Finding]) -> list[Ground]:
+        """Return what the findings of one queue rest on, beside the gangs and what all share, each once."""
+        found: dict[Hashable, Ground] = {}
+        for one in findings:
+            if one.by in {PROOF, QUOTA}:
+                key = one.by, tuple(sorted(one.needed.items())), id(one.proof)
+                if key not in found:
+                    lack = one.outcome if one.by == QUOTA else None
+                    found[key] = Ground(needed=one.needed, lack=lack, alike=one.alike, proof=one.proof)
+        return list(found.values())
+
+    def stands(self, queue: QueueName, ground: Ground, lacks: Lacks) -> bool:
+        """Return whether a queue still may take a charge, or lacks just the same."""
+        return self._lack(queue, ground.needed, lacks) == ground.lack
 
     def _lack(self, queue: QueueName, needed: Charge, lacks: Lacks) -> Hold | None:
         """Return why a queue may not take a charge; the same object as before where nothing else is to be said."""

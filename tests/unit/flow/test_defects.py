@@ -9,7 +9,7 @@ from admission.api.reasons import HoldReason
 from admission.dra import allotting
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk
-from admission.policy import deciding, defects, finishing, following, reporting, wanting
+from admission.policy import defects, finishing, following, reporting, wanting
 from admission.policy.defects import During
 from tests.builders import NOON, a_cluster
 from tests.unit.flow.fences import MINUTE, Cluster, a_desk, report
@@ -20,7 +20,7 @@ def two_jobs() -> Cluster:
 
 
 def of_bad(one: Any) -> bool:
-    """Whether something is about the gang called bad: a group, a placement, a claim or the inputs of a decision."""
+    """Whether something is about the gang called bad: a group, a placement, a claim or a pod."""
     name = getattr(one, "gang", "") or getattr(one, "key", "") or (one.meta.key if hasattr(one, "meta") else "")
     return str(name).startswith("team/bad")
 
@@ -36,7 +36,7 @@ def failing(call: Callable[..., Any]) -> Callable[..., Any]:
 
 MOMENTS: dict[str, tuple[Any, str, During]] = {
     "its demands are gathered": (wanting, "demands", During.PLANNING),
-    "what it costs is bounded": (deciding, "_at_least", During.PLANNING),
+    "what it costs is bounded": (wanting, "at_least", During.PLANNING),
     "it is seen whether it must be taken back": (following, "eviction", During.FOLLOWING),
     "what was allocated is settled": (following, "settlement", During.FOLLOWING),
     "what was allocated anew is settled": (following, "adjustment", During.FOLLOWING),
@@ -49,8 +49,8 @@ MOMENTS: dict[str, tuple[Any, str, During]] = {
 
 def break_it(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> None:
     call = getattr(module, name)
-    if name == "_at_least":
-        monkeypatch.setattr(module, name, lambda inputs: failing(lambda _: call(inputs))(inputs.group))
+    if name == "at_least":
+        monkeypatch.setattr(module, name, lambda pods, *others: failing(lambda _: call(pods, *others))(pods[0].pod))
     else:
         monkeypatch.setattr(module, name, failing(call))
 

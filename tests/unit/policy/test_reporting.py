@@ -15,6 +15,7 @@ from admission.dra import appraising, metering
 from admission.dra.selecting import Selectors
 from admission.errors import Flaw, MalformedObjectError
 from admission.policy import entitlements, reporting
+from admission.policy.entitlements import Tally
 from admission.policy.reporting import Facts
 from admission.quota.books import Account, Book
 from admission.quota.columns import Column
@@ -36,7 +37,7 @@ def facts_of(builder: ClusterBuilder, **used: int) -> Facts:
 
 
 def gpus_of(facts: Facts) -> dict[str, MeterUse]:
-    return {report.name: report.meters[GPUS] for report in entitlements.queues([], [], facts) if GPUS in report.meters}
+    return {report.name: report.meters[GPUS] for report in entitlements.queues(Tally(), facts) if GPUS in report.meters}
 
 
 def test_a_queue_shows_what_it_uses_has_borrowed_and_has_lent() -> None:

@@ -1,0 +1,116 @@
+"""The statuses of gangs one cycle after the other: what did not change is not made, summed or told again.
+
+What a status says is said in `reporting` alone. It is made of a gang, what was decided of it, and what the leader
+knows of it by its UID; as long as all of these are the same objects, so is the status. What the queues' statuses sum
+up, phases and what is pending, is kept in step with every gang whose status is made anew.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, MutableSequence
+from dataclasses import dataclass, field
+
+from admission.api.gangs import Charge, Gang, GangReport
+from admission.api.names import GangUid, NodeName
+from admission.api.nodes import Node
+from admission.errors import MalformedObjectError
+from admission.policy import defects, reporting, resting
+from admission.policy.backoffs import Backoff
+from admission.policy.deciding import Grant
+from admission.policy.defects import Defect, During
+from admission.policy.entitlements import Tally
+from admission.policy.recognition import Group
+from admission.policy.reporting import Facts
+
+Made = tuple[Mapping[GangUid, object], ...]
+"""What is known of gangs by their UIDs, in some respects."""
+
+
+@dataclass(slots=True)
+class Retelling:
+    """The statuses as they were last made. One for each leader."""
+
+    gangs: tuple[GangReport, ...] = ()
+    """Of all gangs, those of which only an object is left included, by name."""
+    groups: Mapping[GangUid, Group] = field(default_factory=dict)
+    tally: Tally = field(default_factory=Tally)
+    version: int = 0
+    """Grows whenever a status changes."""
+    _counted: tuple[Group, ...] = ()
+    _made_of: Made = ()
+    _nodes: Mapping[NodeName, Node] = field(default_factory=dict)
+    _malformed: Mapping[tuple[str, str], MalformedObjectError] = field(default_factory=dict)
+    _records: Mapping[str, Gang] = field(default_factory=dict)
+    _backoffs: Mapping[GangUid, Backoff] = field(default_factory=dict)
+    _reports: dict[GangUid, tuple[GangReport, Charge]] = field(default_factory=dict)
+    _failed: set[GangUid] = field(default_factory=set)
+    """Gangs whose status could not be made."""
+    _idle: dict[str, GangReport] = field(default_factory=dict)
+
+    def look(
+        self,
+        groups: tuple[Group, ...],
+        decided: Collection[GangUid],
+        facts: Facts,
+        found: MutableSequence[Defect],
+    ) -> list[GangReport]:
+        """Return the statuses that were made anew. decided: gangs of which something else was decided than before."""
+        recounted = groups is not self._counted or facts.snapshot.gangs is not self._records
+        readjusted = bool(resting.changed(self._backoffs, facts.backoffs))
+        touched = {*decided, *self._failed, *self._stirred(groups, facts)}
+        anew = [report for uid in touched if (report := self._make(uid, facts, found)) is not None]
+        if recounted or readjusted:
+            anew += self._look_at_idle(facts)
+            self._records, self._backoffs = facts.snapshot.gangs, dict(facts.backoffs)
+        if anew or recounted:
+            reports = (*(report for report, _ in self._reports.values()), *self._idle.values())
+            self.gangs = tuple(sorted(reports, key=lambda report: report.key))
+            self.version += 1
+        return anew
+
+    def _stirred(self, groups: tuple[Group, ...], facts: Facts) -> Iterator[GangUid]:
+        """Yield the gangs of which something changed."""
+        if groups is not self._counted:
+            before, self._counted, self.groups = self.groups, groups, {group.uid: group for group in groups}
+            yield from resting.changed(before, self.groups)
+        made_of: Made = (facts.book.placements, dict(facts.backoffs), dict(facts.chosen), dict(facts.stuck))
+        for before_, now in zip(self._made_of, made_of, strict=False):
+            yield from resting.changed(before_, now)
+        if self._malformed != facts.snapshot.malformed:
+            yield from self.groups
+        elif self._nodes is not facts.snapshot.nodes:
+            yield from [uid for uid, (report, _) in self._reports.items() if report.topology is not None]
+        self._made_of, self._nodes, self._malformed = made_of, facts.snapshot.nodes, facts.snapshot.malformed
+
+    def _make(self, uid: GangUid, facts: Facts, found: MutableSequence[Defect]) -> GangReport | None:
+        """Make one status anew."""
+        before = self._reports.pop(uid, None)
+        if before is not None:
+            self.tally.add(*before, times=-1)
+        self._failed.discard(uid)
+        group = self.groups.get(uid)
+        if group is None:
+            return None
+        report = defects.spared(During.REPORTING, group.key, lambda: reporting.gang(group, facts), found)
+        if report is None:
+            self._failed.add(uid)
+            return None
+        decision = facts.decisions.get(uid)
+        needed = {} if decision is None or isinstance(decision.outcome, Grant) else decision.needed
+        self._reports[uid] = report, needed
+        self.tally.add(report, needed)
+        return report
+
+    def _look_at_idle(self, facts: Facts) -> list[GangReport]:
+        """Return the statuses made anew of Gang objects whose pods are gone or have not come yet."""
+        known = {group.key for group in self.groups.values()}
+        before, self._idle, anew = self._idle, {}, []
+        for report in before.values():
+            self.tally.add(report, {}, times=-1)
+        for key, gang in facts.snapshot.gangs.items():
+            if key in known:
+                continue
+            report, old = reporting.idle(gang, facts.backoffs), before.get(key)
+            self.tally.add(report, {})
+            self._idle[key] = old if old is not None and old == report else report
+            if self._idle[key] is report:
+                anew.append(report)
+        return anew
