@@ -346,9 +346,9 @@ async def test_the_webhooks_are_registered_and_stale_entries_go(
         return len(client.get(f"{CONFIGURATIONS}/{plural}/muster")["webhooks"])
 
     await registering.register(connection, both)
-    assert [entries(plural) for plural in registering.KINDS.values()] == [6, 5]
+    assert [entries(plural) for plural in registering.KINDS.values()] == [7, 6]
     await registering.register(connection, registered)
-    assert [entries(plural) for plural in registering.KINDS.values()] == [4, 3]
+    assert [entries(plural) for plural in registering.KINDS.values()] == [5, 4]
 
 
 async def test_while_muster_is_down_queued_namespaces_are_closed_and_others_open(
