@@ -9,13 +9,12 @@ An entry that the ledger refuses as made for another book is dropped, and what i
 cycle: nothing that one gang has done keeps the others from being booked.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from admission.api.entries import BudgetShare, Entry, Placement, Posted
 from admission.errors import ConflictError, LedgerAwayError
-from admission.flow import spending, withdrawing
+from admission.flow import epochs, spending, withdrawing
 from admission.flow.desks import Desk, Facts
 from admission.policy import defects, following, times
 from admission.policy.defects import During
@@ -25,9 +24,6 @@ from admission.quota.books import Book
 MOST_UNPOSTED = 10_000
 """Entries that wait for the database. With more, all are dropped, and derived from the cluster when it is back."""
 
-GLANCE = 0.5
-"""Seconds that a cycle waits for a database that was away in the cycle before."""
-
 SLICE = 500
 """Entries that are posted together, when many have waited."""
 
@@ -35,7 +31,7 @@ SLICE = 500
 async def open_book(desk: Desk) -> None:
     """Begin a cycle: post what waits, and read the book unless it is known to be what the ledger holds."""
     desk.overtaken = False
-    desk.away = desk.away and not await _answers(desk)
+    desk.away = desk.away and not await epochs.leads(desk)
     if desk.unposted and not desk.away:
         await _post_waiting(desk)
     elif desk.loaded:
@@ -54,16 +50,6 @@ async def _notice_others(desk: Desk) -> None:
         desk.loaded = await desk.ports.ledger.sequence() == desk.book.sequence
     except LedgerAwayError:
         _lose(desk)
-
-
-async def _answers(desk: Desk) -> bool:
-    """Return whether a database that was away is back. A glance: what happens meanwhile is to be seen when it does."""
-    try:
-        async with asyncio.timeout(GLANCE):
-            await desk.ports.ledger.fence(desk.epoch)
-    except (LedgerAwayError, TimeoutError):
-        return False
-    return True
 
 
 async def catch_up(desk: Desk, facts: Facts) -> None:

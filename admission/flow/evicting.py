@@ -18,7 +18,7 @@ from admission.api.names import GangUid
 from admission.api.pods import Pod
 from admission.api.workloads import Job
 from admission.errors import GoneError, MendError, RetryError
-from admission.flow import bookkeeping, notices, withdrawing, writing
+from admission.flow import bookkeeping, epochs, notices, withdrawing, writing
 from admission.flow.desks import Desk, Facts
 from admission.policy import backoffs, defects, following, reporting
 from admission.policy.backoffs import Backoff
@@ -62,7 +62,8 @@ async def _take_back(desk: Desk, facts: Facts, eviction: Eviction) -> None:
         before = desk.backoffs.get(group.uid)
         desk.backoffs[group.uid] = backoffs.following(before, queue, facts.now, eviction.failure)
         await _remember(desk, facts, group)
-    if placement is None or not await _delete(desk, facts, eviction):
+    # Nothing of what follows is refused when it comes late: a pod may have started under a successor meanwhile.
+    if placement is None or not await epochs.leads(desk) or not await _delete(desk, facts, eviction):
         return
     keep = following.wanted_claims(_others(desk, group), facts.sight)
     if not await withdrawing.withdraw(desk, facts, placement, keep=keep):

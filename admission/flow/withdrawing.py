@@ -13,6 +13,7 @@ from admission.api.entries import Entry, Holding, Placement
 from admission.api.names import Uid
 from admission.api.reasons import Hold, HoldReason
 from admission.errors import GoneError, MendError, RetryError
+from admission.flow import epochs
 from admission.flow.desks import Desk, Facts
 from admission.flow.writing import several
 from admission.policy import following
@@ -86,7 +87,7 @@ async def collect(desk: Desk, facts: Facts) -> Facts:
     Return the facts as they are then; gangs whose claims keep devices so are not to be planned in this cycle.
     """
     orphans = _orphans(desk, facts.sight)
-    if not orphans:
+    if not orphans or not await epochs.leads(desk):
         return facts
     failed = await deallocate(desk, orphans)
     snapshot = desk.assumed.over(facts.snapshot)

@@ -12,10 +12,10 @@ import pytest
 from admission.api.entries import Kind
 from admission.api.names import GANG, GANG_SIZE, Uid
 from admission.api.pods import Pod
-from admission.errors import RetryError
+from admission.errors import DeposedError, RetryError
 from admission.flow import cycle, memory
 from tests.builders import NOON, ClusterBuilder, a_cluster, running
-from tests.unit.flow.fences import Cluster, KilledError, a_desk, kinds
+from tests.unit.flow.fences import Cluster, KilledError, a_desk, a_gang, kinds
 
 SECOND = timedelta(seconds=1)
 LATE = NOON + timedelta(minutes=2)
@@ -119,3 +119,48 @@ async def test_a_gang_that_was_evicted_half_way_and_begins_anew_is_left_alone() 
         await cycle.run(desk, LATE + at * SECOND)
 
     assert cluster.let_in() == ["p-0", "p-1", "p-2"]
+
+
+class Overtaken(Budgeted):
+    """A successor fences this leader out between the writing of a back-off and the eviction."""
+
+    def __init__(self, builder: ClusterBuilder, ledger: memory.Ledger) -> None:
+        super().__init__(builder)
+        self.ledger = ledger
+        self.overtaken = False
+
+    async def flush(self) -> None:
+        await super().flush()
+        if self.overtaken:
+            await self.ledger.fence(2)
+
+
+async def test_a_leader_that_was_overtaken_evicts_nobody() -> None:
+    """A pod that is late for this leader may have started under its successor, and nothing refuses an eviction."""
+    ledger = memory.Ledger()
+    cluster = Overtaken(three(), ledger)
+    desk = a_desk(cluster, ledger)
+    await cycle.run(desk, NOON)
+    cluster.starts("p-0", "p-1")
+    cluster.overtaken = True
+
+    with pytest.raises(DeposedError):
+        await cycle.run(desk, LATE)
+
+    assert cluster.let_in() == ["p-0", "p-1", "p-2"]
+
+
+async def test_a_leader_that_was_overtaken_takes_no_devices_from_claims() -> None:
+    """What nobody waits for in its book may be granted in its successor's."""
+    cluster, ledger = Cluster(a_gang()), memory.Ledger()
+    desk = a_desk(cluster, ledger)
+    await cycle.run(desk, NOON)
+    given = {claim.meta.uid: claim.allocation for claim in cluster.snapshot().claims.values()}
+    assert all(given.values())
+    desk.book = replace(desk.book, placements={})
+    await ledger.fence(2)
+
+    with pytest.raises(DeposedError):
+        await cycle.run(desk, NOON + SECOND)
+
+    assert {claim.meta.uid: claim.allocation for claim in cluster.snapshot().claims.values()} == given
