@@ -55,8 +55,13 @@ def a_class(lab: Lab) -> None:
     lab.meter("gpus", count={})
 
 
-def placement_of(lab: Lab, name: str) -> str:
-    return str((lab.team.gang(name) or {}).get("status", {}).get("placement", ""))
+def wait_placed(lab: Lab, name: str, placement: str) -> None:
+    """Wait until the gang's status says how it was placed; it is written at most once a second."""
+
+    def told() -> bool:
+        return bool((lab.team.gang(name) or {}).get("status", {}).get("placement") == placement)
+
+    eventually(told, what=f"gang {name} was placed by {placement}")
 
 
 def given_by_muster(lab: Lab, name: str) -> list[bool]:
@@ -76,7 +81,7 @@ def test_a_gang_has_all_its_devices_before_its_first_pod_starts_and_lands_on_the
 
     lab.wait_running_as_planned("train", 3)
     assert given_by_muster(lab, "train") == [True] * 3
-    assert placement_of(lab, "train") == "Allocate"
+    wait_placed(lab, "train", "Allocate")
     lab.wait_used(gpus=(0, 3))
     lab.end("train")
 
@@ -316,7 +321,7 @@ def test_a_gang_that_is_only_counted_goes_where_kube_scheduler_puts_it(
     lab.submit("three", pods=3, request=one_gpu(lab))
 
     lab.wait_used(gpus=(1, 2))
-    assert placement_of(lab, "three") == "Count"
+    wait_placed(lab, "three", "Count")
     assert team.phases("three") == ["Pending", "Running", "Running"]
     lab.node("two", plain(1))
     lab.wait_running("three", 3)

@@ -232,13 +232,14 @@ def test_a_claim_that_is_there_already_and_tolerates_everything_is_named_and_the
     team: Team, muster: Muster, control_plane: ControlPlane, rules: str
 ) -> None:
     client = control_plane.client()
+    outside = Namespace(name="default", client=client)  # that of a queue takes no claims without Muster
     muster.end()
     client.delete(BINDING)
     passes = workloads.claim("passes", tolerant(operator="Exists"))
-    eventually(lambda: is_taken(team.namespace, passes), what="the claim is made while nobody refuses it")
+    eventually(lambda: is_taken(outside, passes), what="the claim is made while nobody refuses it")
     fenced(muster, control_plane, rules, stands=False)
 
-    why = f"ResourceClaim {team.namespace.name}/passes (request gpu) tolerates every taint"
+    why = "ResourceClaim default/passes (request gpu) tolerates every taint"
     eventually(lambda: why in protected(team).get("message", ""), what="the queue says who weakens the fence")
     eventually(
         lambda: client.find(f"{rules}/{RULE}") is None, what="the fence is taken away, or nobody could be pinned"
@@ -248,7 +249,7 @@ def test_a_claim_that_is_there_already_and_tolerates_everything_is_named_and_the
     assert team.placed("pinned")[0] == "Pin"
     team.finish("pinned")
 
-    client.delete(f"{team.namespace.claims}/passes")
+    client.delete(f"{outside.claims}/passes")
     wait_protected(team, "True")
     assert client.find(f"{rules}/{RULE}")
 
