@@ -133,6 +133,8 @@ class Desk:
     """What the meters' CEL says of the devices that are there, as far as they have been looked at."""
     census: Census = field(default_factory=Census)
     """The gangs as they were last counted."""
+    recalled: tuple[Group, ...] = ()
+    """The gangs whose records were last looked at for what an earlier leader wrote there."""
     sight: Sight | None = None
     """What was last seen of what the books are about."""
     stir: Stir = field(default_factory=Stir)

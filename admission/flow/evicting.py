@@ -42,7 +42,7 @@ async def take_back(desk: Desk, facts: Facts) -> Facts:
     """Evict what has to be, and return the facts with the gangs that were concerned, done or not."""
     concerned: set[GangUid] = set()
     desk.halfway = {uid: reason for uid, reason in desk.halfway.items() if uid in desk.book.placements}
-    for group in facts.groups:
+    for group in [group for group in facts.groups if group.placement is not None]:
         queue, begun = facts.snapshot.queues.get(group.queue), desk.halfway.get(group.uid, "")
         timeout = queue.start_timeout if queue is not None else START_TIMEOUT
         ask = partial(following.eviction, group, facts.sight, start_timeout=timeout, now=facts.now, begun=begun)
@@ -208,19 +208,23 @@ def _is_left(pod: Pod) -> bool:
 
 def remember_backoffs(desk: Desk, facts: Facts) -> None:
     """Take over what an earlier leader wrote into Gangs' status; forget gangs that run, or are gone for long."""
-    alive: set[GangUid] = set()
+    if facts.groups is not desk.recalled:
+        _look_at_records(desk, facts)
+        desk.recalled = facts.groups
+    for uid in [uid for uid in desk.backoffs if uid not in desk.census]:
+        if uid not in desk.book.placements and facts.now - desk.backoffs[uid].next_try > FORGET_AFTER:
+            del desk.backoffs[uid]
+
+
+def _look_at_records(desk: Desk, facts: Facts) -> None:
     for group in facts.groups:
-        alive.add(group.uid)
         if group.pods and all(pod.phase == "Running" for pod in group.pods):
             desk.backoffs.pop(group.uid, None)
             desk.returned.pop(group.uid, None)
         elif group.uid not in desk.backoffs and group.record is not None and group.record.evictions:
             at = group.record.next_try or EPOCH
             desk.backoffs[group.uid] = Backoff(evictions=group.record.evictions, next_try=at)
-    desk.returned = {uid: times for uid, times in desk.returned.items() if uid in alive}
-    for uid in [uid for uid in desk.backoffs if uid not in alive]:
-        if uid not in desk.book.placements and facts.now - desk.backoffs[uid].next_try > FORGET_AFTER:
-            del desk.backoffs[uid]
+    desk.returned = {uid: times for uid, times in desk.returned.items() if uid in desk.census}
 
 
 def forget_pods(desk: Desk, facts: Facts) -> None:

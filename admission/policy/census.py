@@ -30,6 +30,10 @@ class Census:
     """The gangs whose Gang object has a name, `namespace/name`."""
     _counted: tuple[Group, ...] = ()
 
+    def __contains__(self, gang: GangUid) -> bool:
+        """Return whether a gang was there when they were last counted."""
+        return gang in self._groups
+
     def groups(
         self, snapshot: Snapshot, placements: Mapping[GangUid, Placement], leaving: Collection[Uid] = ()
     ) -> tuple[Group, ...]:
