@@ -15,8 +15,10 @@ import yaml
 from tests.controlplane import ControlPlane
 from tests.controlplane.observing import eventually
 from tests.controlplane.processes import Family, Program, tail
+from tests.e2e.teams import GROUP
 
 ROOT = Path(__file__).parents[2]
+SECRET = "/api/v1/namespaces/muster-system/secrets/muster-webhook"
 USER = "muster"
 COMMAND = str(Path(sys.executable).with_name("muster"))
 
@@ -113,10 +115,18 @@ class Muster:
             self._program.end(hard=hard)
 
     def clean(self) -> None:
-        """End the process, take the webhooks out of the API server's way, and remove all files."""
+        """End the process, and remove its webhooks, its authorities, what governed it, and all files."""
         self.end()
+        client = self._control_plane.client()
         for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
-            self._control_plane.client().delete(f"/apis/admissionregistration.k8s.io/v1/{kind}/muster")
+            client.delete(f"/apis/admissionregistration.k8s.io/v1/{kind}/muster")
+        client.delete(SECRET)
+        for kind in ("queues", "claimpolicies"):
+            for left in (client.find(f"{GROUP}/{kind}") or {"items": []})["items"]:
+                path = f"{GROUP}/{kind}/{left['metadata']['name']}"
+                client.delete(path)
+                if client.find(path):  # nobody is there to let a queue go
+                    client.merge_patch(path, {"metadata": {"finalizers": None}})
         self._family.end()
         shutil.rmtree(self._folder, ignore_errors=True)
 

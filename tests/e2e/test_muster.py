@@ -209,6 +209,7 @@ def test_a_gang_that_does_not_start_in_time_is_evicted_whole_and_queues_again(
 
 
 def test_flaws_of_queues_and_meters_stand_in_their_conditions(muster: Muster, control_plane: ControlPlane) -> None:
+    """They are refused when they are written, but may have been while Muster was away."""
     client = control_plane.client()
     flawed = {
         "queues/cycle-a": _body("Queue", "cycle-a", {"parent": "cycle-b"}),
@@ -217,8 +218,12 @@ def test_flaws_of_queues_and_meters_stand_in_their_conditions(muster: Muster, co
             "Meter", "bad-cel", {"sources": [{"deviceClasses": ["x"], "count": {}, "selector": "device.nonsense =="}]}
         ),
     }
+    with pytest.raises(ApiError, match=r"spec\.sources\[0\]\.selector"):
+        client.apply(f"{GROUP}/meters/bad-cel", flawed["meters/bad-cel"])
+    muster.end()
     for path, body in flawed.items():
         client.apply(f"{GROUP}/{path}", body)
+    muster.start()
 
     def condition(path: str) -> Any:
         conditions = client.get(f"{GROUP}/{path}").get("status", {}).get("conditions", [])

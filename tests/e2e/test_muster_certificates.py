@@ -14,13 +14,12 @@ from cryptography import x509
 from tests.controlplane import ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
-from tests.e2e.musters import Muster
+from tests.e2e.musters import SECRET, Muster
 from tests.e2e.teams import Team, found_team
 
 pytestmark = pytest.mark.e2e
 
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/muster"
-SECRET = "/api/v1/namespaces/muster-system/secrets/muster-webhook"
 AUTHORITY_SECONDS, LEAF_SECONDS = 60.0, 8.0
 QUICK = {"authority_days": AUTHORITY_SECONDS / 86_400, "leaf_hours": LEAF_SECONDS / 3_600}
 
@@ -29,11 +28,11 @@ QUICK = {"authority_days": AUTHORITY_SECONDS / 86_400, "leaf_hours": LEAF_SECOND
 def muster(control_plane: ControlPlane) -> Iterator[Muster]:
     fleet.install(control_plane.client(), fleet.demo_fleet([4]))
     muster = Muster(control_plane, webhook=QUICK)
+    control_plane.client().delete(SECRET)
     try:
         yield muster
     finally:
         muster.clean()
-        control_plane.client().delete(SECRET)
 
 
 def policies(control_plane: ControlPlane) -> dict[str, str]:

@@ -279,9 +279,11 @@ def test_a_fence_that_goes_up_while_others_are_served_gives_no_device_twice(
     """Pods outside come one after the other, take what they get and end at once, while the fence goes up."""
     client = control_plane.client()
     outside = Namespace(name="default", client=client)
+    # Templates of the team wait for Muster.
+    for place, template in ((team.namespace, "gpus-1"), (outside, "one")):
+        place.create(workloads.claim_template(template, workloads.device_request(count=1)))
     muster.end()
     muster.command("fence", "lift")
-    outside.create(workloads.claim_template("one", workloads.device_request()))
     ends = {workloads.RUNTIME: "1s"}
     pods = [workloads.pod(f"outside-{n}", template="one", annotations=ends) for n in range(40)]
     outside.create(*pods[:20])

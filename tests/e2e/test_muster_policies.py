@@ -185,7 +185,8 @@ def test_a_namespace_outside_gets_nothing(control_plane: ControlPlane) -> None:
     outside.client.delete(f"{outside.claims}/outside")
 
 
-def test_a_policy_says_whether_it_is_applied(control_plane: ControlPlane, policy: str) -> None:
+def test_a_policy_says_whether_it_is_applied(control_plane: ControlPlane, muster: Muster, policy: str) -> None:
+    """A flawed one is refused, but may have been written while Muster was away."""
     client, path = control_plane.client(), f"{GROUP}/claimpolicies/{policy}"
 
     def ready(status: str) -> Any:
@@ -196,7 +197,12 @@ def test_a_policy_says_whether_it_is_applied(control_plane: ControlPlane, policy
         return found[0] if current and found else None
 
     eventually(lambda: ready("True"), what="the policy is ready")
-    client.merge_patch(path, {"spec": {"rules": [{"cel": "request.", "message": "m"}]}})
+    flawed = {"spec": {"rules": [{"cel": "request.", "message": "m"}]}}
+    with pytest.raises(ApiError, match=r"spec\.rules\[0\]\.cel"):
+        client.merge_patch(path, flawed)
+    muster.end()
+    client.merge_patch(path, flawed)
+    muster.start()
     condition = eventually(lambda: ready("False"), what="its flaw is told")
     assert condition["reason"] == "Malformed"
     assert "spec.rules[0].cel" in condition["message"]

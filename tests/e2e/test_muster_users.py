@@ -125,11 +125,12 @@ def test_jobs_of_a_cronjob_are_their_controllers(lab: Lab) -> None:
 
 def test_while_muster_is_down_only_jobs_that_name_their_maker_themselves_are_refused(lab: Lab, muster: Muster) -> None:
     alice = as_user(lab, "alice")
+    forged, honest = job(lab, "forged", annotations=FORGED), job(lab, "honest", suspend=True)
     muster.end(hard=True)
 
     with pytest.raises(ApiError, match="failed calling webhook"):
-        alice.create(lab.team.jobs, job(lab, "forged", annotations=FORGED))
-    assert said(alice.create(lab.team.jobs, job(lab, "honest", suspend=True)), *TEMPLATE) is None
+        alice.create(lab.team.jobs, forged)
+    assert said(alice.create(lab.team.jobs, honest), *TEMPLATE) is None
     with pytest.raises(ApiError, match="failed calling webhook"):
         alice.merge_patch(f"{lab.team.jobs}/honest", {"spec": {"template": {"metadata": {"annotations": FORGED}}}})
     alice.merge_patch(f"{lab.team.jobs}/honest", {"spec": {"suspend": False}})
