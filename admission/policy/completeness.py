@@ -5,9 +5,10 @@ Nobody knows of a gang that it will never be complete: it waits, and is told for
 
 from admission.api import names
 from admission.api.names import QueueName
+from admission.api.queues import Queue
 from admission.api.reasons import Denial, DenyReason, Hold, HoldReason
 from admission.api.snapshot import Snapshot
-from admission.policy import recognition, topologies
+from admission.policy import entering, recognition, topologies
 from admission.policy.recognition import LARGEST_SIZE, UNKNOWN_SIZE, Group
 
 
@@ -87,7 +88,21 @@ def _where(group: Group) -> str:
     return f"spec.parallelism of {identity.workload.kind} {identity.workload.name}" if identity.needed > 1 else ""
 
 
-def no_queue(queue: QueueName, snapshot: Snapshot) -> Hold:
+def entered(group: Group, snapshot: Snapshot) -> Queue | Hold | Denial:
+    """Return the gang's queue, if it is there and open to the namespace of every pod that waits.
+
+    The door has asked that as well, but namespaces are labelled anew, queues are changed, and a pod that names a queue
+    elsewhere is let in while Muster is down.
+    """
+    queue = snapshot.queues.get(group.queue)
+    if queue is None:
+        return _no_queue(group.queue, snapshot)
+    namespaces = dict.fromkeys(pod.meta.namespace for pod in group.waiting)
+    shut = (entering.shut(queue, namespace, snapshot) for namespace in namespaces)
+    return next((denial for denial in shut if denial is not None), queue)
+
+
+def _no_queue(queue: QueueName, snapshot: Snapshot) -> Hold:
     """Return what holds the gangs of a queue that is not there, or cannot be read."""
     malformed = snapshot.malformed.get(("Queue", queue))
     if malformed is not None:

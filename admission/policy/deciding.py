@@ -227,9 +227,9 @@ def _all_held(groups: tuple[Group, ...], rules: Rules, world: World, usage: Usag
 def _looked_at(group: Group, rules: Rules, world: World, standing: Standing, blocked: dict[QueueName, str]) -> Finding:
     """Return what is found of a gang. blocked: by strict queue the first gang that waits; gets this one if it does."""
     name = group.queue
-    queue = rules.snapshot.queues.get(name)
-    if queue is None:
-        return Finding(group=group, outcome=completeness.no_queue(name, rules.snapshot))
+    queue = completeness.entered(group, rules.snapshot)
+    if not isinstance(queue, Queue):
+        return Finding(group=group, outcome=queue)
     ahead = blocked.get(name, "")
     found = _found(Inputs(rules=rules, group=group, queue=queue, world=world, standing=standing, blocked_by=ahead))
     if isinstance(found.outcome, Hold) and queue.strategy is QueueingStrategy.STRICT_FIFO:

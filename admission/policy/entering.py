@@ -66,12 +66,20 @@ def _named(name: QueueName, namespace: str, snapshot: Snapshot) -> Entrance:
     queue = snapshot.queues.get(name)
     if queue is None:
         return Entrance(denial=_unknown(name, namespace, snapshot))
+    if queue.namespaces is not None:
+        _labels(namespace, snapshot.namespaces)
+    denial = shut(queue, namespace, snapshot)
+    return Entrance(queue=queue) if denial is None else Entrance(denial=denial)
+
+
+def shut(queue: Queue, namespace: str, snapshot: Snapshot) -> Denial | None:
+    """Refuse a namespace that a queue is not open to. Nothing is said of one that has not been seen yet."""
     if queue.namespaces is None:
-        return Entrance(denial=_is_parent(name, namespace, snapshot))
-    labels = _labels(namespace, snapshot.namespaces)
-    if not queue.namespaces.matches(labels):
-        return Entrance(denial=_not_open(name, queue.namespaces, namespace, labels))
-    return Entrance(queue=queue)
+        return _is_parent(queue.name, namespace, snapshot)
+    known = snapshot.namespaces.get(namespace)
+    if known is None or queue.namespaces.matches(known.labels):
+        return None
+    return _not_open(queue.name, queue.namespaces, namespace, known.labels)
 
 
 def _default(namespace: str, defaults: Defaults) -> Entrance:

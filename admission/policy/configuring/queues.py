@@ -177,7 +177,9 @@ def _shut_out(queue: Queue, before: Queue, snapshot: Snapshot) -> Iterator[Conce
     ]
     if out:
         gangs = f"{concerns.counted(len(out), 'gang')} ({concerns.listed([meta.key for meta in out])})"
-        message = f"{gangs} of namespaces that may not enter any more stay in the queue until they end"
+        message = (
+            f"{gangs} of namespaces that may not enter any more keep what they have until they end, and start no pods"
+        )
         yield _warning("spec.namespaceSelector", message)
 
 

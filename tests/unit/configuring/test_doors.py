@@ -224,7 +224,7 @@ def test_gangs_whose_namespace_may_not_enter_any_more_are_named() -> None:
 
     said = warned(changed("queues", old, new, known(None, a_gang("train", "team-a", "Pending"))))
 
-    assert "1 gang (ml/train) of namespaces that may not enter any more stay" in said
+    assert "1 gang (ml/train) of namespaces that may not enter any more keep what they have" in said
 
 
 def test_a_deleted_queue_says_for_whom() -> None:
