@@ -35,11 +35,25 @@ the control plane among them, while Muster is down; Muster would let them in unt
 
 NO_MIRROR_CONDITION = {"name": "no-mirror", "expression": NO_MIRROR}
 
-CHANGED = " || ".join((f"{_gates('object')} != {_gates('oldObject')}", _differs("labels"), _differs("annotations")))
+
+def _jobs(which: str) -> str:
+    owners = f"{which}.metadata.?ownerReferences.orValue([])"
+    return f"{owners}.filter(o, o.kind == 'Job' && o.?controller.orValue(false)).map(o, o.uid)"
+
+
+CHANGED = " || ".join(
+    (
+        f"{_gates('object')} != {_gates('oldObject')}",
+        _differs("labels"),
+        _differs("annotations"),
+        f"{_jobs('object')} != {_jobs('oldObject')}",
+    )
+)
 
 MATTERS = f"request.operation == 'UPDATE' ? ({CHANGED}) : {NO_MIRROR}"
-"""CEL: a new pod that is no mirror, or a change of a pod's gates or of labels and annotations that are Muster's. A
-running pod is updated many times by many controllers, and none of that is Muster's business."""
+"""CEL: a new pod that is no mirror, or a change of a pod's gates, of labels and annotations that are Muster's, or of
+the Job that it belongs to. A running pod is updated many times by many controllers, and none of that is Muster's
+business."""
 
 
 NEW_SPEC = "request.operation == 'CREATE' || object.spec != oldObject.spec"

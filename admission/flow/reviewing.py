@@ -13,7 +13,7 @@ from admission.api.reviews import ALLOWED, Review, Verdict
 from admission.api.snapshot import Snapshot
 from admission.errors import MalformedObjectError, RetryError
 from admission.flow.ports import View
-from admission.policy import arrivals, doors, entering
+from admission.policy import arrivals, changing, doors, entering
 from admission.policy.arrivals import Arrival
 from admission.policy.claims import attaching, converting, promising
 from admission.policy.claims import doors as claim_doors
@@ -114,7 +114,7 @@ def _of_pod(review: Review, view: View, rules: Rules, memory: Memory) -> Verdict
         old, new = (arrivals.decode(obj, review.namespace) for obj in (review.old, review.obj))
     except MalformedObjectError as error:
         return reviews.refuse_malformed(error)
-    denial = doors.judge_change(old, new, username=review.username, rules=rules)
+    denial = changing.judge(old, new, username=review.username, rules=rules)
     return ALLOWED if denial is None else Verdict(denial=denial)
 
 

@@ -55,6 +55,11 @@ class Arrival:
         return owner is not None and owner.kind == "Job" and owner.api_version == "batch/v1"
 
     @property
+    def job(self) -> Uid | None:
+        """Return the UID of the Job that it says controls it, or None."""
+        return self.controller.uid if self.controller is not None and self.is_of_job else None
+
+    @property
     def is_mirror(self) -> bool:
         """Whether this stands for a static pod, which the kubelet runs already.
 

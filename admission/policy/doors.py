@@ -1,4 +1,4 @@
-"""The door: what the webhook adds to a pod, and which pods and changes of pods it refuses.
+"""The door: what the webhook adds to a pod, and which pods it refuses; `changing` judges what is changed of them.
 
 `flow.reviewing` calls it with one review and one snapshot. Two rules:
 
@@ -14,7 +14,7 @@ is evicted by the queue's startTimeout, and that is what the warning says.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -33,8 +33,6 @@ from admission.policy import entering, topologies
 from admission.policy.arrivals import Arrival, JobArrival
 from admission.policy.entering import Defaults
 from admission.policy.recognition import LARGEST_SIZE
-
-GANG_KEYS = (names.GANG, names.GANG_SIZE, names.GANG_MIN, *topologies.KEYS)
 
 OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 """A DNS-1123 subdomain (`apimachinery/pkg/util/validation`, IsDNS1123Subdomain)."""
@@ -180,27 +178,6 @@ def judge_creation(  # noqa: PLR0913 - all that an answer depends on, by name
     return Verdict(warnings=tuple(_warnings(inputs, rules)), annotations={"queue": entrance.queue.name})
 
 
-def judge_change(old: Arrival, new: Arrival, *, username: str, rules: Rules) -> Denial | None:
-    """Judge an update: the gate, the queue and the gang of a queued pod are the controller's alone to change."""
-    if username == rules.controller:
-        return None
-    if old.gated and not new.gated:
-        return Denial(
-            DenyReason.GATE_TAMPERING,
-            f"scheduling gate {names.GATE} is removed by {username or 'an unknown user'}; only {rules.controller} opens"
-            " it, when the pod's gang is admitted; delete the pod if it shall not wait",
-            {"user": username},
-        )
-    if not old.queue and not new.queue:
-        return None
-    for key in (names.QUEUE, *GANG_KEYS):
-        before, after = old.settings(key), new.settings(key)
-        if before != after:
-            return _changed(key, _said(before), _said(after))
-    before_user, after_user = (pod.annotations.get(names.USER) for pod in (old, new))
-    return None if before_user == after_user else _renamed(before_user, after_user)
-
-
 def _gate(arrival: Arrival) -> Iterator[patches.Operation]:
     if arrival.gates is None:
         yield patches.add("/spec/schedulingGates", [{"name": names.GATE}])
@@ -246,6 +223,20 @@ def _gate_is_there(inputs: Inputs) -> Denial | None:
             {"queue": queue},
         )
     return None
+
+
+def _job_makes_it(inputs: Inputs) -> Denial | None:
+    """Refuse a pod that would be taken for a Job's: the Job's UID is what its gang is known by."""
+    arrival, username = inputs.arrival, inputs.username
+    if not arrival.is_of_job or not username or username in JOB_CONTROLLERS:
+        return None
+    name = arrival.controller.name if arrival.controller is not None else ""
+    return Denial(
+        DenyReason.GATE_TAMPERING,
+        f"metadata.ownerReferences say that Job {name} controls the pod, and {username} makes it: only the Job"
+        " controller makes pods of Jobs; leave the reference out, or its field controller",
+        {"user": username, "job": name},
+    )
 
 
 def _maker_is_named(inputs: Inputs) -> Denial | None:
@@ -382,6 +373,7 @@ Check = Callable[[Inputs], Denial | None]
 CHECKS: tuple[Check, ...] = (
     _scheduler_is_not_bypassed,
     _gate_is_there,
+    _job_makes_it,
     _maker_is_named,
     _gang_is_a_name,
     _sizes_are_numbers,
@@ -452,25 +444,3 @@ def _warnings(inputs: Inputs, rules: Rules) -> Iterator[str]:
 
 def _malformed(key: str, message: str) -> Denial:
     return Denial(DenyReason.MALFORMED_REQUEST, message, {"key": key})
-
-
-def _changed(key: str, before: str, after: str) -> Denial:
-    return Denial(
-        DenyReason.GATE_TAMPERING,
-        f"{key} of a pod in a queue is changed from {before} to {after}; queue and gang are fixed when the pod is"
-        " created; delete the pod and create it with the other value",
-        {"key": key, "before": before, "after": after},
-    )
-
-
-def _renamed(before: str | None, after: str | None) -> Denial:
-    return Denial(
-        DenyReason.GATE_TAMPERING,
-        f"annotation {names.USER} of a pod in a queue is changed from {before!r} to {after!r}; it says who made the"
-        " pod, as the API server knew them, and stays as it is",
-        {"key": names.USER, "before": before or "", "after": after or ""},
-    )
-
-
-def _said(settings: Mapping[str, str]) -> str:
-    return " and ".join(f"{where} {text!r}" for where, text in settings.items()) or "nothing"

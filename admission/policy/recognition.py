@@ -140,7 +140,9 @@ def identify(pod: Pod, snapshot: Snapshot) -> Identity:
         return _named(pod, named, snapshot)
     owner = pod.meta.controller
     if owner is not None and owner.kind == "Job" and owner.api_version == "batch/v1":
-        return _of_job(pod, owner, snapshot.jobs.get(owner.uid))
+        job = snapshot.jobs.get(owner.uid)
+        if _may_be_of(pod, owner, job):
+            return _of_job(pod, owner, job)
     alone = Owner(api_version="v1", kind="Pod", name=pod.meta.name, uid=pod.meta.uid)
     return Identity(
         uid=GangUid(pod.meta.uid),
@@ -183,6 +185,14 @@ def _named(pod: Pod, named: str, snapshot: Snapshot) -> Identity:
     size = written or declared_size(pod) or 0
     uid = f"{pod.meta.namespace}/{named}"
     return Identity(uid=GangUid(uid), namespace=pod.meta.namespace, name=named, size=size, needed=size or UNKNOWN_SIZE)
+
+
+def _may_be_of(pod: Pod, owner: Owner, job: Job | None) -> bool:
+    """Whether a pod may be a Job's that it names. No Job makes pods in another namespace.
+
+    The API server takes any text for an owner's UID. One with a slash is that of a named gang, and of no Job.
+    """
+    return job.meta.namespace == pod.meta.namespace if job is not None else "/" not in owner.uid
 
 
 def _of_job(pod: Pod, owner: Owner, job: Job | None) -> Identity:

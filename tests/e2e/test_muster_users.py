@@ -99,16 +99,19 @@ def test_a_job_that_is_changed_while_it_is_suspended_stays_its_makers(lab: Lab) 
     lab.end("train")
 
 
-def test_a_pod_names_its_creator_also_where_it_says_to_be_of_a_job(lab: Lab) -> None:
+def test_nobody_makes_a_pod_in_the_name_of_somebody_elses_job(lab: Lab) -> None:
     as_user(lab, "alice").create(lab.team.jobs, job(lab, "train", suspend=True))
     owner = lab.client.get(f"{lab.team.jobs}/train")["metadata"]
-    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": owner["uid"], "controller": True}
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": owner["uid"]}
     body = workloads.pod("own")
     body["metadata"].update({"annotations": {names.USER: "alice"}, "ownerReferences": [reference]})
 
     made = as_user(lab, "bob").create(f"{lab.namespace.pods}?dryRun=All", body)
-
     assert said(made, "metadata") == "bob"
+
+    reference["controller"] = True
+    with pytest.raises(ApiError, match="only the Job controller makes pods of Jobs"):
+        as_user(lab, "bob").create(f"{lab.namespace.pods}?dryRun=All", body)
 
 
 def test_jobs_of_a_cronjob_are_their_controllers(lab: Lab) -> None:

@@ -6,7 +6,7 @@ from admission.api.patches import Patch
 from admission.api.reasons import Denial
 from admission.api.reviews import Verdict
 from admission.api.snapshot import Snapshot
-from admission.policy import arrivals, doors
+from admission.policy import arrivals, changing, doors
 from admission.policy.arrivals import Arrival
 from admission.policy.remembering import Memory
 from tests.unit.webhook.cases import RULES, World
@@ -32,4 +32,4 @@ def added(arrival: Arrival, snapshot: Snapshot) -> Patch:
 
 def change(old: dict[str, Any], new: dict[str, Any], *, username: str = "alice") -> Denial | None:
     before, after = arrivals.decode(old, "ml"), arrivals.decode(new, "ml")
-    return doors.judge_change(before, after, username=username, rules=RULES)
+    return changing.judge(before, after, username=username, rules=RULES)

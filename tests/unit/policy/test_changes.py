@@ -18,6 +18,8 @@ FIXED = {
     "topology": ({names.QUEUE: "q", names.TOPOLOGY: "rack"}, {names.QUEUE: "q", names.TOPOLOGY: "zone"}),
     "preferred topology": ({names.QUEUE: "q", names.TOPOLOGY_PREFERRED: "rack"}, {names.QUEUE: "q"}),
     "least size": ({names.QUEUE: "q", names.GANG_MIN: "2"}, {names.QUEUE: "q", names.GANG_MIN: "1"}),
+    "claims": ({names.QUEUE: "q", names.CLAIMS: "gpu=x8"}, {names.QUEUE: "q", names.CLAIMS: "gpu=x1"}),
+    "what was converted": ({names.QUEUE: "q", names.CONVERTED: "p:nvidia.com/gpu=8"}, {names.QUEUE: "q"}),
 }
 
 
@@ -71,3 +73,35 @@ def test_the_maker_of_a_queued_pod_stays_who_it_is(after: dict[str, str]) -> Non
     assert denial.reason == DenyReason.GATE_TAMPERING
     assert asking.change(held(), held(annotations=after), username=RULES.controller) is None
     assert asking.change(a_pod(annotations={names.USER: "x"}), a_pod(annotations=after)) is None
+
+
+def of_job(uid: str | None, **owner: Any) -> dict[str, Any]:
+    pod = held()
+    if uid is not None:
+        reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": uid, "controller": True, **owner}
+        pod["metadata"]["ownerReferences"] = [reference]
+    return pod
+
+
+MOVES: dict[str, tuple[str | None, str | None]] = {
+    "to another Job": ("one", "two"),
+    "to a Job": (None, "two"),
+    "away from its Job": ("one", None),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), MOVES.values(), ids=MOVES)
+def test_a_pod_is_moved_between_jobs_by_kubernetes_alone(before: str | None, after: str | None) -> None:
+    denial = asking.change(of_job(before), of_job(after))
+
+    assert denial is not None
+    assert denial.reason == DenyReason.GATE_TAMPERING
+    assert "metadata.ownerReferences of a pod in a queue" in denial.message
+    for controller in ("job-controller", "generic-garbage-collector"):
+        username = f"system:serviceaccount:kube-system:{controller}"
+        assert asking.change(of_job(before), of_job(after), username=username) is None
+
+
+def test_owners_that_make_no_gang_may_change() -> None:
+    for owner in ({"controller": False}, {"kind": "ReplicaSet", "apiVersion": "apps/v1"}):
+        assert asking.change(of_job(None), of_job("one", **owner)) is None

@@ -32,7 +32,7 @@ MAKERS: dict[str, tuple[dict[str, Any], str, str]] = {
         "bob",
     ),
     "the Job controller, of a Job that was made unseen": (of(JOB, None), JOB_CONTROLLER, JOB_CONTROLLER),
-    "who says to be a Job": (of(JOB, "bob"), "alice", "alice"),
+    "who says that a Job owns it": (of({**JOB, "controller": False}, "bob"), "alice", "alice"),
     "another controller": (of({**JOB, "apiVersion": "apps/v1", "kind": "ReplicaSet"}, "bob"), "rs", "rs"),
     "the Job controller, of a pod of no Job": (
         of({**JOB, "kind": "ReplicaSet"}, "bob"),
@@ -84,3 +84,19 @@ def test_a_pod_that_names_another_maker_is_refused(said: str) -> None:
     assert verdict.denial is not None
     assert verdict.denial.reason == DenyReason.GATE_TAMPERING
     assert "made by alice" in verdict.denial.message
+
+
+def test_who_makes_a_pod_and_says_that_a_job_does_is_refused() -> None:
+    """The UID of the Job is what its gang is known by."""
+    snapshot = a_world().build()
+    pod = held()
+    pod["metadata"]["ownerReferences"] = [JOB]
+    arrival = arrivals.decode(pod, "ml")
+
+    verdict = doors.judge_creation(
+        arrival, snapshot, rules=RULES, defaults=Memory().defaults(snapshot), username="alice"
+    )
+
+    assert verdict.denial is not None
+    assert verdict.denial.reason == DenyReason.GATE_TAMPERING
+    assert "only the Job controller makes pods of Jobs" in verdict.denial.message

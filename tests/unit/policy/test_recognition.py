@@ -120,3 +120,23 @@ def test_a_pods_gang_size_goes_before_its_jobs() -> None:
     (group,) = recognition.groups(snapshot, {})
 
     assert group.identity.size == 2
+
+
+def test_no_pod_is_of_a_job_of_another_namespace() -> None:
+    """The API server takes any UID of an owner; the garbage collector removes such a pod only later."""
+    snapshot = a_cluster().job("train", queue="q", pods=2).snapshot()
+    thief = pod_of(snapshot, "train-0")
+    thief = replace(thief, meta=replace(thief.meta, name="thief", namespace="theirs", uid=Uid("pod-thief")))
+
+    found = {group.uid: group for group in recognition.groups(with_pods(snapshot, thief), {})}
+
+    assert found.keys() == {"job-train", "pod-thief"}
+    assert [pod.meta.name for pod in found[GangUid("job-train")].pods] == ["train-0", "train-1"]
+    assert found[GangUid("pod-thief")].identity.namespace == "theirs"
+
+
+def test_no_pod_joins_a_named_gang_by_its_owner() -> None:
+    labels = {names.GANG: "pair"}
+    snapshot = a_cluster().pod("a", labels=labels).pod("thief", owner="team/pair", job="pair").snapshot()
+
+    assert {group.uid for group in recognition.groups(snapshot, {})} == {"team/pair", "pod-thief"}
