@@ -6,6 +6,7 @@ configuration's failurePolicy decides. Both are given the same `Memory`, which m
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from admission.api import names, patches, reviews
 from admission.api.reasons import Denial, DenyReason
@@ -15,7 +16,7 @@ from admission.errors import MalformedObjectError, RetryError
 from admission.flow.ports import View
 from admission.policy import arrivals, changing, doors, entering
 from admission.policy.arrivals import Arrival
-from admission.policy.claims import attaching, converting, promising
+from admission.policy.claims import attaching, converting, promising, remaining
 from admission.policy.claims import doors as claim_doors
 from admission.policy.claims.doors import ClaimArrival, Knowledge
 from admission.policy.claims.drafts import Draft
@@ -110,6 +111,8 @@ def _of_pod(review: Review, view: View, rules: Rules, memory: Memory) -> Verdict
             verdict = doors.judge_creation(
                 arrival, snapshot, rules=rules, defaults=defaults, limits=limits, username=review.username
             )
+            if verdict.denial is None and remaining.may_matter(arrival):
+                verdict = replace(verdict, denial=remaining.denial(arrival, review.whole()))
             return _ruled(verdict, arrival, review, snapshot, memory)
         old, new = (arrivals.decode(obj, review.namespace) for obj in (review.old, review.obj))
     except MalformedObjectError as error:

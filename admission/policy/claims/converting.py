@@ -109,6 +109,21 @@ def convert(draft: Draft, conversions: Mapping[str, Owned]) -> Denial | None:
     return None
 
 
+def is_kept(draft: Draft, recipe: Recipe) -> bool:
+    """Return whether a pod still has a claim that was made of it, every request of which some container uses."""
+    entries = draft.get("spec", "resourceClaims")
+    listed = [one for one in entries if isinstance(one, dict)] if isinstance(entries, list) else []
+    made = [one.get("name") for one in listed if one.get("resourceClaimTemplateName") == recipe.template]
+    used = {
+        (one.get("name"), one.get("request"))
+        for place in containers.of(draft)
+        for one in draft.get(*place.way, "resources", "claims") or ()
+        if isinstance(one, dict)
+    }
+    requests = [_request(index) for index in range(len(recipe.counts))]
+    return any(all((name, request) in used for request in requests) for name in made)
+
+
 def split(needs: Sequence[tuple[Stage, int]]) -> Shares:
     """Split devices among containers, in the order in which they start. needs: stage and amount of each."""
     lasting = [at for at, (stage, need) in enumerate(needs) if stage is not Stage.INIT and need]

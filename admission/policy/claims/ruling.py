@@ -93,6 +93,8 @@ class Finding:
         return self.message if self.rule.reason == REASON else f"{self.rule.reason}: {self.message}"
 
     def _about(self) -> str:
+        if not self.requests:
+            return self.label
         noun = "requests" if len(self.requests) > 1 else "request"
         named = f"{noun} {', '.join(self.requests)}"
         return f"{self.label}, {named}" if self.label else named
@@ -159,6 +161,21 @@ def judge(books: Iterable[Rulebook], subjects: Sequence[Subject], *, budget: Bud
     left = Budget(cost=COST, steps=STEPS) if budget is None else budget
     findings = [found for book in books if book.rules for subject in subjects for found in _asked(book, subject, left)]
     return Ruling(tuple(_merged(findings))) if findings else NOTHING
+
+
+def unasked(books: Iterable[Rulebook], label: str) -> Ruling:
+    """Return what is said of a claim that is not there yet: a rule that denies and reads the pod cannot be asked later.
+
+    label: how people call the claim.
+    """
+    said = f"{label} is not there yet, and this rule is asked when the pod is created; create {label} before the pod"
+    findings = (
+        Finding(book.policy, one.index, one.rule, said, label=label)
+        for book in books
+        for one in book.rules
+        if one.rule.action is Action.DENY and "pod" in one.needs
+    )
+    return Ruling(tuple(findings))
 
 
 def merged(rulings: Sequence[Ruling]) -> Ruling:

@@ -63,6 +63,8 @@ class Rulings:
             found.append(settled)
             if open_:
                 found.append(ruling.judge(open_, [subject.used(pod=pod, user=person)], budget=budget))
+        if open_:
+            found += [ruling.unasked(open_, label) for label in _missing(arrival, snapshot)]
         return ruling.merged(found)
 
     def _place(self, arrival: Arrival, policies: Policies) -> _Place:
@@ -106,15 +108,23 @@ def _settled(  # noqa: PLR0913, PLR0917 - what an answer depends on
 
 
 def _asked(arrival: Arrival, snapshot: Snapshot) -> Iterator[tuple[str, Asked]]:
-    """Yield the claims and templates that a pod refers to, each once; those that are not there yet come later."""
-    for name in dict.fromkeys(claim.template for claim in arrival.claims if claim.template):
-        template = snapshot.templates.get(f"{arrival.namespace}/{name}")
-        if template is not None:
-            yield f"ResourceClaimTemplate {name}", template
-    for name in dict.fromkeys(claim.claim for claim in arrival.claims if claim.claim):
-        found = snapshot.claims.get(f"{arrival.namespace}/{name}")
+    """Yield the claims and templates that a pod refers to and that are there."""
+    for label, found in _referred(arrival, snapshot):
         if found is not None:
-            yield f"ResourceClaim {name}", found
+            yield label, found
+
+
+def _missing(arrival: Arrival, snapshot: Snapshot) -> Iterator[str]:
+    """Yield how people call the claims and templates that a pod refers to and that are not there yet."""
+    return (label for label, found in _referred(arrival, snapshot) if found is None)
+
+
+def _referred(arrival: Arrival, snapshot: Snapshot) -> Iterator[tuple[str, Asked | None]]:
+    """Yield what a pod refers to, each once."""
+    for name in dict.fromkeys(claim.template for claim in arrival.claims if claim.template):
+        yield f"ResourceClaimTemplate {name}", snapshot.templates.get(f"{arrival.namespace}/{name}")
+    for name in dict.fromkeys(claim.claim for claim in arrival.claims if claim.claim):
+        yield f"ResourceClaim {name}", snapshot.claims.get(f"{arrival.namespace}/{name}")
 
 
 def _part(chosen: Chosen, wanted: Callable[[Compiled], bool]) -> tuple[Rulebook, ...]:

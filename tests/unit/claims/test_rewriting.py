@@ -157,12 +157,57 @@ def test_what_runs_on_a_node_already_is_left_as_it_is() -> None:
     assert at_the_door(pod, CONVERTS, world=World())[0] == pod
 
 
-def test_a_forged_note_gives_nothing_that_the_resource_would_not() -> None:
-    """It is heeded only where a policy converts the resource, and where the pod refers to that very template."""
+def test_a_forged_note_is_refused_where_the_pod_has_no_such_claim() -> None:
     pod, _ = at_the_door(asking(2), CONVERTS)
     pod["metadata"]["annotations"][names.CONVERTED] = "p:nvidia.com/gpu=1"
 
     _, verdict = at_the_door(pod, CONVERTS)
 
-    (warning,) = verdict.warnings
-    assert "is not there in namespace ml" in warning
+    assert verdict.denial is not None
+    assert verdict.denial.reason is DenyReason.GATE_TAMPERING
+    assert "a claim from ResourceClaimTemplate nvidia-com-gpu-" in verdict.denial.message
+
+
+def judged(pod: Any, *policies: ClaimPolicy) -> Verdict:
+    """Ask the second half alone, as after a webhook that came in between."""
+    snapshot = replace(a_world().build(), policies={policy.name: policy for policy in policies})
+    return reviewing.validate(_review(pod), MemoryView(snapshot), rules=RULES, memory=Memory())
+
+
+TAKEN: dict[str, list[dict[str, Any]]] = {
+    "from a container": [{"op": "remove", "path": "/spec/containers/0/resources/claims"}],
+    "one of the requests": [{"op": "remove", "path": "/spec/containers/0/resources/claims/0/request"}],
+    "with the pod's claim": [
+        {"op": "remove", "path": "/spec/containers/0/resources/claims"},
+        {"op": "remove", "path": "/spec/resourceClaims"},
+    ],
+    "for another template": [
+        {"op": "replace", "path": "/spec/resourceClaims/0/resourceClaimTemplateName", "value": "other"}
+    ],
+}
+
+
+@pytest.mark.parametrize("operations", TAKEN.values(), ids=TAKEN)
+def test_a_pod_without_the_claims_that_its_resources_became_is_refused(operations: list[dict[str, Any]]) -> None:
+    """Another mutating webhook may have put the containers back that it knew."""
+    pod, verdict = at_the_door(asking(2), CONVERTS)
+    assert verdict.denial is None
+
+    denial = judged(jsonpatch.apply_patch(pod, operations), CONVERTS).denial
+
+    assert denial is not None
+    assert denial.reason is DenyReason.GATE_TAMPERING
+    assert "in place of nvidia.com/gpu" in denial.message
+    assert "another webhook takes away what Muster's mutating webhook adds" in denial.message
+
+
+def test_a_pod_without_the_claims_of_its_annotation_is_refused() -> None:
+    pod, verdict = at_the_door(a_pod(annotations={names.CLAIMS: "gpu=h100x8"}), PROVIDES)
+    assert verdict.denial is None
+
+    del pod["spec"]["containers"][0]["resources"]
+    denial = judged(pod, PROVIDES).denial
+
+    assert denial is not None
+    assert denial.reason is DenyReason.GATE_TAMPERING
+    assert "annotation muster.dev/claims says that the pod has the claims 'gpu=h100x8'" in denial.message

@@ -81,6 +81,22 @@ def test_what_is_not_there_yet_is_not_judged() -> None:
     assert judged(of("false"), snapshot(), ONE, SHARED).findings == ()
 
 
+@pytest.mark.parametrize(("used", "label"), [(ONE, "ResourceClaimTemplate one"), (SHARED, "ResourceClaim shared")])
+def test_what_a_rule_would_read_beside_the_pod_must_be_there(used: PodClaim, label: str) -> None:
+    """Made after the pod it would never be asked about together with it."""
+    known = of("pod.metadata.name != 'x'", "user.username != 'x'", "request.exactly.count < 2")
+
+    denial = judged(known, snapshot(), used).denial
+
+    assert denial is not None
+    assert denial.message == (
+        f"ClaimPolicy house: {label}: {label} is not there yet, and this rule is asked when the pod is created;"
+        f" create {label} before the pod"
+    )
+    warning = {"rules": [{"cel": "pod.metadata.name != 'x'", "message": "m", "action": "Warn"}]}
+    assert not judged(of(**warning), snapshot(), used).findings
+
+
 def test_rules_see_the_pod() -> None:
     known = of("pod.spec.priorityClassName == 'low' || request.exactly.count <= 8")
 
