@@ -1,0 +1,71 @@
+"""The conditions under which the API server asks Muster about a pod, as CEL that Muster evaluates itself."""
+
+from typing import Any
+
+import pytest
+
+from admission.api import names
+from admission.cluster import meeting
+from admission.dra.cel import environments, expressions, kinds, values
+from admission.dra.cel.environments import Profile
+from admission.dra.cel.expressions import Budget
+from tests.unit.webhook.cases import GATES, a_pod, held
+
+VARIABLES = ("object", "oldObject", "request")
+ENVIRONMENT = environments.of_variables(dict.fromkeys(VARIABLES, kinds.DYN), {}, profile=Profile(release=37))
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "one", "controller": True}
+
+
+def matters(new: dict[str, Any], old: dict[str, Any] | None = None) -> bool:
+    """Evaluate the condition for a pod that is created, or changed from `old`."""
+    expression = expressions.compile_text(meeting.MATTERS, ENVIRONMENT)
+    assert isinstance(expression, expressions.Expression), str(expression)
+    request = {"operation": "CREATE" if old is None else "UPDATE"}
+    answer = expression.evaluate([values.of_json(one) for one in (new, old or {}, request)], Budget())
+    assert isinstance(answer, bool)
+    return answer
+
+
+def owned(*owners: dict[str, Any], **rest: Any) -> dict[str, Any]:
+    pod = held(**rest)
+    pod["metadata"]["ownerReferences"] = list(owners)
+    return pod
+
+
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "a gate is taken out": (held(), held(gates=[])),
+    "one of two gates is taken out": (held(gates=[*GATES, {"name": "x"}]), held()),
+    "a queue is named": (a_pod(), a_pod(labels={names.QUEUE: "q"})),
+    "a label of Muster's is taken away": (held(), held(labels={names.QUEUE: "other"})),
+    "an annotation of Muster's is changed": (held(), held(annotations={names.USER: "bob"})),
+    "a Job comes to control it": (held(), owned(JOB)),
+    "another Job controls it": (owned(JOB), owned({**JOB, "uid": "two"})),
+    "no Job controls it any more": (owned(JOB), owned()),
+}
+
+OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "nothing": (held(), held()),
+    "another label": (a_pod(), a_pod(labels={"app": "x"})),
+    "another annotation": (owned(JOB), owned(JOB, annotations={"note": "x"})),
+    "an owner that controls nothing": (held(), owned({**JOB, "controller": False})),
+    "another controller": (held(), owned({**JOB, "kind": "ReplicaSet"})),
+    "an owner that does not say whether it controls": (held(), owned({"kind": "Job", "uid": "one"})),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), CHANGES.values(), ids=CHANGES)
+def test_muster_is_asked_about_changes_that_matter_to_it(old: dict[str, Any], new: dict[str, Any]) -> None:
+    assert matters(new, old)
+
+
+@pytest.mark.parametrize(("old", "new"), OTHERS.values(), ids=OTHERS)
+def test_muster_is_not_asked_about_other_changes(old: dict[str, Any], new: dict[str, Any]) -> None:
+    assert not matters(new, old)
+
+
+def test_muster_is_asked_about_every_new_pod_but_mirrors() -> None:
+    mirror = {"kubernetes.io/config.mirror": "x"}
+
+    assert matters(a_pod())
+    assert matters(a_pod(annotations=mirror))
+    assert not matters(a_pod(annotations=mirror, nodeName="n"))
