@@ -174,6 +174,13 @@ def test_a_rule_that_reads_the_pod_is_asked_when_it_uses_a_claim(namespace: Name
 
 
 @pytest.mark.usefixtures("policy")
+def test_a_rule_that_reads_the_pod_is_not_escaped_by_a_claim_that_comes_later(namespace: Namespace) -> None:
+    for pod in (workloads.pod("greedy", claim="late"), workloads.pod("greedy", template="late")):
+        with pytest.raises(ApiError, match=r"late is not there yet, and this rule is asked when the pod is created"):
+            namespace.create(pod)
+
+
+@pytest.mark.usefixtures("policy")
 def test_a_namespace_outside_gets_nothing(control_plane: ControlPlane) -> None:
     outside = Namespace(name="default", client=control_plane.client())
     outside.create(workloads.claim("outside", asked(count=9)))

@@ -98,6 +98,21 @@ def test_the_template_of_somebody_else_is_left_alone_and_told(namespace: Namespa
     assert namespace.client.get(f"{namespace.templates}/one")["metadata"]["uid"] == uid
 
 
+def test_a_template_with_the_mark_of_another_is_left_alone(namespace: Namespace, policy: Apply) -> None:
+    """What is written on Muster's own is no secret, and is worth nothing under another name."""
+    policy(templates=[listed("one", 1)])
+    wait_for(namespace, one=1)
+    mark = namespace.client.get(f"{namespace.templates}/one")["metadata"]
+    copy = workloads.claim_template("copy", workloads.device_request(count=7))
+    copy["metadata"] |= {"labels": mark["labels"], "annotations": mark["annotations"]}
+    namespace.create(copy)
+
+    policy(templates=[listed("one", 2)])
+    wait_for(namespace, one=2, copy=7)
+    policy(templates=[])
+    wait_for(namespace, copy=7)
+
+
 @pytest.mark.usefixtures("fleet_of_gpus")
 def test_a_namespace_without_templates_of_its_own_runs_a_pod_with_claims_by_annotation(
     control_plane: ControlPlane, namespace: Namespace, policy: Apply

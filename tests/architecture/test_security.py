@@ -1,0 +1,40 @@
+"""What docs/security.md says is shown by a test that exists, and every test of the matter stands there."""
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+NAMED = frozenset(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "security.md").read_text()))
+
+
+def named_in(pattern: str) -> frozenset[str]:
+    """Return the names of all test functions in files of tests/ that a pattern matches."""
+    found = set()
+    for path in (ROOT / "tests").glob(pattern):
+        tree = ast.parse(path.read_text())
+        functions = (node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+        found |= {node.name for node in functions if node.name.startswith("test_")}
+    return frozenset(found)
+
+
+def test_every_test_that_the_page_names_exists() -> None:
+    units = frozenset(name for name in NAMED if "_without_the_claims_" in name)
+
+    assert NAMED - units <= named_in("e2e/test_*.py"), "shown on the real control plane"
+    assert units <= named_in("unit/**/test_*.py")
+
+
+def test_the_page_names_every_try() -> None:
+    tries = named_in("e2e/test_muster_security*.py")
+
+    assert tries
+    assert tries <= NAMED
+
+
+def test_every_row_of_its_tables_names_a_test() -> None:
+    text = (ROOT / "docs" / "security.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith(("| try", "| ---"))]
+
+    assert len(rows) > 1
+    assert [row for row in rows if "`test_" not in row.rsplit("|", 2)[1]] == []

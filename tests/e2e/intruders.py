@@ -1,0 +1,113 @@
+"""A team in whose namespace alice and bob may do what ordinary people may, for tests of who gets round Muster."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.controlplane import ApiError, ControlPlane, workloads
+from tests.controlplane.clients import Client
+from tests.controlplane.namespaces import Namespace
+from tests.controlplane.observing import eventually
+from tests.controlplane.running import CommandFailed
+from tests.e2e.labs import Lab, plain
+from tests.e2e.musters import Muster
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+PEOPLE = ("alice", "bob")
+KEPT: dict[str, Any] = {"restartPolicy": "Never", "schedulerName": "nobody"}
+"""Of a pod that no scheduler takes, so that nothing changes it beside the test."""
+
+
+def a_muster(control_plane: ControlPlane) -> Iterator[Muster]:
+    muster = Muster(control_plane).start()
+    yield muster
+    log = muster.log
+    muster.clean()
+    assert "Traceback" not in log
+
+
+def a_lab(control_plane: ControlPlane, muster: Muster, namespace: Namespace, **spec: Any) -> Iterator[Lab]:
+    """A team with a node of four GPUs, a template `gpu` for one of them, and a quota of two."""
+    lab = Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=f"{namespace.name}.test")
+    try:
+        lab.device_class()
+        gpus = lab.meter("gpus", count={})
+        lab.node("n", plain(4))
+        lab.found({gpus: "2"}, **spec)
+        namespace.create(template(lab, "gpu"))
+        let_in(control_plane, namespace, [{"kind": "User", "name": name} for name in PEOPLE])
+        yield lab
+    finally:
+        lab.clear()
+
+
+def template(lab: Lab, name: str, *, count: int = 1) -> Any:
+    return workloads.claim_template(name, workloads.device_request(device_class=lab.driver, count=count))
+
+
+def let_in(control_plane: ControlPlane, namespace: Namespace, subjects: list[dict[str, str]]) -> None:
+    """Give people what the ClusterRole `admin` gives in a namespace, and wait until they have it."""
+    group = {"apiGroup": "rbac.authorization.k8s.io"}
+    named = [one if one["kind"] == "ServiceAccount" else group | one for one in subjects]
+    role = group | {"kind": "ClusterRole", "name": "admin"}
+    body = {"metadata": {"generateName": "people-"}, "roleRef": role, "subjects": named}
+    control_plane.client().create(f"{RBAC}/namespaces/{namespace.name}/rolebindings", body)
+    for one in subjects:
+        if one["kind"] == "User":
+            client = control_plane.client(one["name"])
+            eventually(partial(may, client, namespace, "patch", "pods"), what=f"{one['name']} is let in")
+
+
+def may(client: Client, namespace: Namespace, verb: str, resource: str) -> bool:
+    attributes = {"namespace": namespace.name, "verb": verb, "resource": resource}
+    review = {"spec": {"resourceAttributes": attributes}}
+    answer = client.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+    allowed: bool = answer["status"]["allowed"]
+    return allowed
+
+
+def seen_by(lab: Lab, name: str) -> Namespace:
+    """Return the namespace through somebody's eyes."""
+    return lab.namespace.seen_by(lab.control_plane.client(name))
+
+
+def refused(act: Callable[..., object], *arguments: Any, **more: Any) -> str:
+    """Return in which words something is refused."""
+    with pytest.raises((ApiError, CommandFailed)) as caught:
+        act(*arguments, **more)
+    return str(caught.value)
+
+
+def patched_as(lab: Lab, pod: str, patch: str, *, user: str, kind: str = "merge") -> str:
+    """Patch a pod as somebody who may do everything, under another name."""
+    who = ("--as", user, "--as-group", "system:masters")
+    return lab.control_plane.kubectl("patch", "pod", pod, "-n", lab.namespace.name, f"--type={kind}", "-p", patch, *who)
+
+
+def is_gated(pod: Any) -> bool:
+    return workloads.GATE in [gate["name"] for gate in pod["spec"].get("schedulingGates", [])]
+
+
+def gangs(lab: Lab, namespace: Namespace | None = None) -> list[Any]:
+    """Return the Gangs of a namespace; without one, of the team's."""
+    name = (namespace or lab.namespace).name
+    return lab.client.items(f"/apis/muster.dev/v1alpha1/namespaces/{name}/gangs")
+
+
+def hold_of(lab: Lab, name: str, namespace: Namespace | None = None) -> Any:
+    """Return why the gang of a lone pod, or one by its own name, waits; empty while nothing is said."""
+    found = [
+        gang
+        for gang in gangs(lab, namespace)
+        if name in (gang["metadata"]["name"], gang["spec"].get("workload", {}).get("name"))
+    ]
+    return found[0].get("status", {}).get("hold", {}) if found else {}
+
+
+def wait_hold(lab: Lab, name: str, reason: str, namespace: Namespace | None = None) -> Any:
+    return eventually(
+        lambda: hold if (hold := hold_of(lab, name, namespace)).get("reason") == reason else None,
+        what=f"{name} is held with {reason}",
+    )
