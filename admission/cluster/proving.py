@@ -17,7 +17,7 @@ from admission.errors import MusterError
 
 log = structlog.get_logger(__name__)
 
-LOOK_SECONDS = 60.0
+LOOK_SECONDS = 20.0
 """Between two looks while all is well."""
 
 AGAIN_SECONDS = 10.0
@@ -30,6 +30,9 @@ TELLING = 3
 async def keep(connection: Connection, terms: Terms, *, namespace: str) -> None:
     """Prove the webhook, then look again for ever, and say when it is reached no longer, until cancelled.
 
+    Then the configurations are written again: somebody may have changed them, as a process does that was overtaken and
+    listens elsewhere.
+
     That alone opens nothing: pods that nobody judges would run beside the quota, and whoever wants that need only keep
     the API server from reaching Muster. Namespaces stay closed until it is mended, or the configurations are deleted.
     """
@@ -39,6 +42,8 @@ async def keep(connection: Connection, terms: Terms, *, namespace: str) -> None:
         trouble = await look(connection, namespace)
         if trouble and failed == TELLING:
             log.warning("the API server does not reach the webhook", trouble=trouble, closed=terms.proved)
+        if trouble and failed >= TELLING:
+            terms.doubt()
         if not trouble and not terms.proved:
             terms.prove()
         elif not trouble and failed > TELLING:

@@ -43,6 +43,8 @@ class Terms:
         self.proved = proved
         self.written = asyncio.Event()
         """Set when the configurations stand."""
+        self.doubted = False
+        """Whether the configurations may no longer be what was written."""
         self.wake: Callable[[], None] = lambda: None
 
     def trust(self, authority: bytes | None) -> None:
@@ -53,6 +55,11 @@ class Terms:
     def prove(self) -> None:
         """Note that the API server reaches the webhook."""
         self.proved = True
+        self.wake()
+
+    def doubt(self) -> None:
+        """Have the configurations written again: the webhook is not reached, and somebody may have changed them."""
+        self.doubted = True
         self.wake()
 
 

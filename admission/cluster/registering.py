@@ -114,7 +114,8 @@ async def keep(connection: Connection, store: Store, terms: Terms, *, namespace:
                 resources=_resources(store, written.resources if written else ()),
                 proved=terms.proved,
             )
-            if stale or wanted != written:
+            if stale or terms.doubted or wanted != written:
+                terms.doubted = False
                 try:
                     if not wanted.proved and await is_closed(connection):
                         terms.proved = True

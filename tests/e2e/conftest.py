@@ -14,6 +14,7 @@ import pytest
 
 from tests.controlplane import ControlPlane, building
 from tests.controlplane.namespaces import Namespace
+from tests.e2e.musters import Muster
 
 HERE = Path(__file__).parent
 SECONDS_PER_TEST = 120
@@ -90,4 +91,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         for program, text in started.logs_tail(LINES_OF_LOG).items():
             lines = "\n".join(line[:LONGEST_LINE] for line in text.splitlines())
             report.sections.append((f"{program}: last lines of its log", lines))
+    for muster in {id(one): one for one in _musters(item)}.values() if report.failed else ():
+        report.sections.append(("muster: last lines of its logs", "\n".join(muster.logs.splitlines()[-LINES_OF_LOG:])))
     return report
+
+
+def _musters(item: pytest.Item) -> Iterator[Muster]:
+    """Yield the installations that a test has had, by itself or in a lab."""
+    for value in getattr(item, "funcargs", {}).values():
+        found = getattr(value, "muster", value)
+        if isinstance(found, Muster):
+            yield found

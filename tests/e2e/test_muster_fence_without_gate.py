@@ -7,7 +7,7 @@ import pytest
 
 from tests.controlplane import ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
-from tests.controlplane.observing import eventually
+from tests.controlplane.observing import eventually, holds_for
 from tests.e2e.musters import Muster
 from tests.e2e.teams import GROUP, Team, found_team
 
@@ -27,14 +27,14 @@ def team(kubernetes: str) -> Iterator[Team]:
 
 def wait_told(team: Team, status: str, text: str = "") -> None:
     """Wait until the queue says so of the protection of its devices."""
+    eventually(lambda: is_told(team, status, text), what=f"DevicesProtected={status} {text}")
 
-    def told() -> bool:
-        queue = team.control_plane.client().get(f"{GROUP}/queues/{team.queue}")
-        conditions: list[Any] = queue.get("status", {}).get("conditions", [])
-        found = {one["type"]: one for one in conditions}.get("DevicesProtected", {})
-        return found.get("status") == status and text in found["message"]
 
-    eventually(told, what=f"DevicesProtected={status} {text}")
+def is_told(team: Team, status: str, text: str = "") -> bool:
+    queue = team.control_plane.client().get(f"{GROUP}/queues/{team.queue}")
+    conditions: list[Any] = queue.get("status", {}).get("conditions", [])
+    found = {one["type"]: one for one in conditions}.get("DevicesProtected", {})
+    return found.get("status") == status and text in found["message"]
 
 
 def wait_pinned(team: Team, text: str) -> None:
@@ -60,6 +60,8 @@ def test_where_rules_are_not_heeded_the_first_claim_beside_muster_shows_it(team:
     if kubernetes == "1.36":
         pytest.skip("1.36 does not serve them without being told to")
     wait_told(team, "True")
+    # Times of creation are in whole seconds: a pod of this second may be older than the fence.
+    holds_for(1.5, lambda: is_told(team, "True"), what="the fence counts")
     outside = Namespace(name="default", client=team.control_plane.client())
     outside.create(workloads.claim("beside", workloads.device_request()), workloads.pod("beside", claim="beside"))
     outside.bound("beside")

@@ -1,75 +1,28 @@
-"""Manifests in the shape of the examples of public DRA drivers: the API server takes what Muster makes of each.
-
-The shapes are those of kubernetes-sigs/dra-example-driver (demo/examples) and NVIDIA/k8s-dra-driver-gpu (demo/specs).
-"""
+"""Manifests in the shape of the examples of public DRA drivers: the API server takes what Muster makes of each."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.controlplane import ApiError, ControlPlane
+from tests.controlplane import ApiError, ControlPlane, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
 from tests.e2e.musters import Muster
-from tests.e2e.teams import GROUP
+from tests.e2e.teams import GROUP, found_team
 
-GPU, NVIDIA, MIG, NET = "gpu.example.com", "gpu.nvidia.com", "mig.nvidia.com", "net.example.com"
+EXAMPLES = Path(__file__).parent / "data" / "examples"
+"""Ours, in the shape of those of kubernetes-sigs/dra-example-driver (demo/examples) and NVIDIA/k8s-dra-driver-gpu
+(demo/specs)."""
 
-
-def one(name: str, device_class: str, *selectors: str, **more: Any) -> dict[str, Any]:
-    exactly: dict[str, Any] = {"deviceClassName": device_class, **more}
-    if selectors:
-        exactly["selectors"] = [{"cel": {"expression": text}} for text in selectors]
-    return {"name": name, "exactly": exactly}
-
-
-def shared(request: str, driver: str, strategy: str) -> dict[str, Any]:
-    parameters = {"apiVersion": f"{driver}/v1", "kind": "GpuConfig", "sharing": {"strategy": strategy}}
-    return {"requests": [request], "opaque": {"driver": driver, "parameters": parameters}}
-
-
-def profile(text: str) -> str:
-    return f"device.attributes['{NVIDIA}'].profile == '{text}'"
-
-
-SPECS: dict[str, dict[str, Any]] = {
-    "one device": {"requests": [one("gpu", GPU)]},
-    "several requests": {"requests": [one("first", GPU), one("second", GPU)]},
-    "a model and some memory": {
-        "requests": [
-            one(
-                "gpu",
-                GPU,
-                f"device.attributes['{GPU}'].model == 'A100'",
-                f"device.capacity['{GPU}'].memory.compareTo(quantity('4Gi')) >= 0",
-            )
-        ]
-    },
-    "shared in time and in space": {
-        "requests": [one("time", NVIDIA), one("space", NVIDIA)],
-        "config": [shared("time", NVIDIA, "TimeSlicing"), shared("space", NVIDIA, "MPS")],
-    },
-    "partitions of one device": {
-        "requests": [one("small", MIG, profile("1g.5gb")), one("large", MIG, profile("3g.20gb"))],
-        "constraints": [{"requests": [], "matchAttribute": f"{NVIDIA}/parentUUID"}],
-    },
-    "the first that is to be had": {
-        "requests": [
-            {
-                "name": "gpu",
-                "firstAvailable": [
-                    {"name": "new", "deviceClassName": NVIDIA},
-                    {"name": "two-old", "deviceClassName": GPU, "count": 2},
-                ],
-            }
-        ]
-    },
-    "every device": {"requests": [one("gpu", GPU, allocationMode="All")]},
-    "bandwidth of a shared card": {"requests": [one("nic", NET, capacity={"requests": {"ingressBandwidth": "10G"}})]},
-    "a taint is tolerated": {
-        "requests": [one("gpu", GPU, tolerations=[{"key": f"{GPU}/unhealthy", "operator": "Exists"}])]
-    },
+COLLECTIONS = {
+    "Pod": "/api/v1/namespaces/{}/pods",
+    "Job": "/apis/batch/v1/namespaces/{}/jobs",
+    "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
+    "ResourceClaim": "/apis/{}/namespaces/{}/resourceclaims",
+    "ResourceClaimTemplate": "/apis/{}/namespaces/{}/resourceclaimtemplates",
 }
 
 
@@ -100,7 +53,7 @@ def policy(control_plane: ControlPlane, muster: Muster, namespace: Namespace) ->
 
     def applied() -> bool:
         try:
-            return "labels" in client.create(f"{namespace.claims}?dryRun=All", claim("probe", {}))["metadata"]
+            return "labels" in client.create(f"{namespace.claims}?dryRun=All", workloads.claim("probe"))["metadata"]
         except ApiError:  # one of the two webhooks is registered a moment before the other
             return False
 
@@ -109,34 +62,87 @@ def policy(control_plane: ControlPlane, muster: Muster, namespace: Namespace) ->
     client.delete(f"{GROUP}/claimpolicies/{name}")
 
 
-def claim(name: str, devices: dict[str, Any], version: str = "v1") -> dict[str, Any]:
-    return {
-        "apiVersion": f"resource.k8s.io/{version}",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name},
-        "spec": {"devices": devices},
-    }
-
-
 @pytest.mark.usefixtures("policy")
-def test_what_muster_makes_of_public_examples_is_stored(namespace: Namespace) -> None:
-    for index, devices in enumerate(SPECS.values()):
-        template = {**claim(f"t{index}", {}), "kind": "ResourceClaimTemplate", "spec": {"spec": {"devices": devices}}}
-        namespace.create(claim(f"c{index}", devices), template)
+@pytest.mark.parametrize("example", ["example-driver", "nvidia", "nvidia-v1beta1"])
+def test_what_muster_makes_of_public_examples_is_stored(
+    control_plane: ControlPlane, namespace: Namespace, example: str
+) -> None:
+    client = control_plane.client()
+    documents = list(yaml.safe_load_all((EXAMPLES / f"{example}.yaml").read_text()))
+    if any(client.find(f"/apis/{one['apiVersion']}") is None for one in documents if "/" in one["apiVersion"]):
+        pytest.skip("this API server serves v1")
+    team = found_team(control_plane, namespace, gpus=4, unmeteredClasses="Allow")
 
-        stored = namespace.claim(f"c{index}")
-        made = namespace.client.get(f"{namespace.templates}/t{index}")
-        assert stored["metadata"]["labels"] == {"cost-centre": "r-17"}
-        assert made["spec"]["spec"]["devices"] == stored["spec"]["devices"]
-        for asked, wanted in zip(stored["spec"]["devices"]["requests"], devices["requests"], strict=True):
-            assert given_to(asked).issuperset(given_to(wanted))
-            assert "tolerations" in given_to(asked)
+    for document in documents:
+        store(namespace, document)
+
+    pods = [document for document in documents if document["kind"] in ("Pod", "Job", "Deployment")]
+    wanted = sum(pods_of(document) for document in pods)
+    stored = eventually(
+        lambda: found if len(found := client.items(namespace.pods)) == wanted else None, what=f"{wanted} pods"
+    )
+    assert [gates_of(pod) for pod in stored] == [[workloads.GATE]] * wanted
+    for kind in ("jobs", "deployments"):
+        client.delete(f"/apis/{'batch' if kind == 'jobs' else 'apps'}/v1/namespaces/{namespace.name}/{kind}")
+    client.delete(f"{GROUP}/queues/{team.queue}")
 
 
-def given_to(request: dict[str, Any]) -> set[str]:
-    """Return what every alternative of a request says."""
-    options = request.get("firstAvailable") or [request["exactly"]]
-    return set.intersection(*(set(option) for option in options))
+def store(namespace: Namespace, document: dict[str, Any]) -> None:
+    """Create what a document says. What is stored says at least that, and once more changes nothing."""
+    client, kind, version = namespace.client, document["kind"], document["apiVersion"]
+    name = document["metadata"].get("name")
+    if kind == "Namespace":
+        client.merge_patch(f"/api/v1/namespaces/{namespace.name}", {"metadata": document["metadata"]})
+    elif kind == "DeviceClass":
+        client.apply(f"/apis/{version}/deviceclasses/{name}", document)
+    elif kind in ("ResourceClaim", "ResourceClaimTemplate"):
+        collection = COLLECTIONS[kind].format(version, namespace.name)
+        stored = client.create(collection, document)
+        assert stored["metadata"]["labels"].items() >= {"cost-centre": "r-17"}.items()
+        for asked, made in zip(requests_of(document), requests_of(stored), strict=True):
+            check_request(asked, made)
+        again = {**document, "metadata": {"name": "again", "labels": stored["metadata"]["labels"]}}
+        again["spec"] = stored["spec"]
+        assert client.create(f"{collection}?dryRun=All", again)["spec"] == stored["spec"]
+    else:
+        stored = client.create(COLLECTIONS[kind].format(namespace.name), document)
+        asked, made = (one["spec"] if kind == "Pod" else one["spec"]["template"]["spec"] for one in (document, stored))
+        assert made.get("resourceClaims", []) == asked.get("resourceClaims", [])
+        for part in ("initContainers", "containers"):
+            assert [used_by(container) for container in made.get(part, [])] == [
+                used_by(container) for container in asked.get(part, [])
+            ]
+
+
+def requests_of(document: dict[str, Any]) -> Any:
+    spec = document["spec"]["spec"] if document["kind"] == "ResourceClaimTemplate" else document["spec"]
+    return spec["devices"]["requests"]
+
+
+def check_request(asked: dict[str, Any], made: dict[str, Any]) -> None:
+    """Every alternative keeps what its author wrote, and tolerates what the policy gives."""
+    for part, stored in zip(alternatives_of(asked), alternatives_of(made), strict=True):
+        assert stored.items() >= {key: value for key, value in part.items() if key != "selectors"}.items()
+        assert part.get("selectors", []) == stored["selectors"][: len(part.get("selectors", []))]
+        assert stored["tolerations"]
+
+
+def alternatives_of(request: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the parts of a request that say what it asks for; in v1beta1 a request says so itself."""
+    return request.get("firstAvailable") or [request.get("exactly") or request]
+
+
+def used_by(container: dict[str, Any]) -> Any:
+    return container.get("resources", {}).get("claims", [])
+
+
+def pods_of(document: dict[str, Any]) -> int:
+    spec = document["spec"]
+    return int(spec.get("parallelism") or spec.get("replicas") or 1)
+
+
+def gates_of(pod: Any) -> list[str]:
+    return [gate["name"] for gate in pod["spec"].get("schedulingGates", [])]
 
 
 @pytest.mark.usefixtures("policy")

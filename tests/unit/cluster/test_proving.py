@@ -109,7 +109,19 @@ async def test_a_webhook_that_is_no_longer_reached_is_said_and_stays_closed(
     [warning] = [entry for entry in logs if entry["event"] == "the API server does not reach the webhook"]
     assert warning["closed"] is True
     assert policies(api.last("PATCH", VALIDATING).body)["queued"] == "Fail"
-    assert api.count("PATCH", VALIDATING) == 1
+
+
+async def test_a_webhook_that_is_no_longer_reached_is_registered_again(api: FakeApi, connection: Connection) -> None:
+    """Somebody has written another address, such as a process that was overtaken and has gone since."""
+    keeping = Keeping(api, connection, proved=True)
+
+    await keeping.until(writes=2)
+    looks = api.count("POST", LEASES)
+    await keeping.end()
+
+    assert looks > proving.TELLING
+    first, again, *_ = (asked.body for asked in api.asked if (asked.method, asked.path) == ("PATCH", VALIDATING))
+    assert again == first
 
 
 def test_the_mark_is_what_is_looked_for() -> None:
