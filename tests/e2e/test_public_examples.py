@@ -85,6 +85,9 @@ def test_what_muster_makes_of_public_examples_is_stored(
     for kind in ("jobs", "deployments"):
         client.delete(f"/apis/{'batch' if kind == 'jobs' else 'apps'}/v1/namespaces/{namespace.name}/{kind}")
     client.delete(f"{GROUP}/queues/{team.queue}")
+    for document in documents:
+        if document["kind"] == "DeviceClass":
+            client.delete(f"/apis/{document['apiVersion']}/deviceclasses/{document['metadata']['name']}")
 
 
 def store(namespace: Namespace, document: dict[str, Any]) -> None:
