@@ -267,6 +267,20 @@ def _gang_is_a_name(inputs: Inputs) -> Denial | None:
     return None
 
 
+def _gang_is_nobodys(inputs: Inputs) -> Denial | None:
+    """Refuse the name of a gang that is known by its Job or pod: both would have one Gang object, and one place."""
+    for where, text in inputs.arrival.settings(names.GANG).items():
+        known = inputs.snapshot.gangs.get(f"{inputs.arrival.namespace}/{text}")
+        if known is not None and known.workload is not None and not known.written_by_user:
+            owner = f"{known.workload.kind} {known.workload.name}"
+            return Denial(
+                DenyReason.POLICY_VIOLATION,
+                f"{where} {names.GANG} is {text}, the gang of {owner}, which no other pod can join; write another name",
+                {"key": names.GANG, "gang": text},
+            )
+    return None
+
+
 def _sizes_are_numbers(inputs: Inputs) -> Denial | None:
     sizes: dict[str, int] = {}
     for key in (names.GANG_SIZE, names.GANG_MIN):
@@ -376,6 +390,7 @@ CHECKS: tuple[Check, ...] = (
     _job_makes_it,
     _maker_is_named,
     _gang_is_a_name,
+    _gang_is_nobodys,
     _sizes_are_numbers,
     _topology_is_a_label,
     _runtime_is_a_duration,

@@ -180,6 +180,33 @@ def test_a_rule_that_reads_the_pod_is_not_escaped_by_a_claim_that_comes_later(na
             namespace.create(pod)
 
 
+def test_a_rule_for_a_queue_is_not_escaped_by_a_claim_that_comes_later(
+    control_plane: ControlPlane, muster: Muster, namespace: Namespace
+) -> None:
+    """The claim itself would say that it is for another queue, or for none."""
+    client, team = control_plane.client(), found_team(control_plane, namespace, gpus=4)
+    name = f"policy-{namespace.name}"
+    rules = [{"cel": "request.exactly.count < 2", "message": "one GPU"}]
+    spec = {"queues": [team.queue], "rules": rules}
+    body = {"apiVersion": "muster.dev/v1alpha1", "kind": "ClaimPolicy", "metadata": {"name": name}, "spec": spec}
+    client.create(f"{GROUP}/claimpolicies", body)
+    try:
+
+        def said() -> str:
+            try:
+                client.create(f"{namespace.pods}?dryRun=All", workloads.pod("early", claim="late"))
+            except ApiError as error:
+                return str(error)
+            return ""
+
+        eventually(lambda: "ResourceClaim late is not there yet" in said(), what="the pod is refused")
+        namespace.create(workloads.claim("late", workloads.device_request(count=1)))
+        eventually(lambda: not said(), what="it is taken once its claim is there")
+    finally:
+        client.delete(f"{GROUP}/claimpolicies/{name}")
+        client.delete(f"{GROUP}/queues/{team.queue}")
+
+
 @pytest.mark.usefixtures("policy")
 def test_a_namespace_outside_gets_nothing(control_plane: ControlPlane) -> None:
     outside = Namespace(name="default", client=control_plane.client())

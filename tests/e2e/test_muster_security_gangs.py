@@ -112,6 +112,17 @@ def test_a_job_that_is_orphaned_lets_its_pods_go(lab: Lab) -> None:
         assert intruders.is_gated(lab.namespace.pod(name))
 
 
+def test_nobody_names_a_gang_like_a_jobs(lab: Lab) -> None:
+    submitted(lab)
+    name = eventually(lambda: lab.team.gang("train"), what="the Job has a gang")["metadata"]["name"]
+
+    pod = workloads.pod("thief", labels={names.GANG: name}, annotations={names.GANG_SIZE: "1"})
+
+    assert f"PolicyViolation: label muster.dev/gang is {name}, the gang of Job train" in refused(
+        intruders.seen_by(lab, "alice").create, pod
+    )
+
+
 FOREIGN = {
     "a Job": {"batch.kubernetes.io/job-name": "train", "job-name": "train"},
     "a pod group": {"scheduling.x-k8s.io/pod-group": "pair", "kueue.x-k8s.io/pod-group-name": "pair"},

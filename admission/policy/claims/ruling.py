@@ -7,7 +7,7 @@ have, such as `pod` of a claim that nobody uses yet, is not asked.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -163,17 +163,17 @@ def judge(books: Iterable[Rulebook], subjects: Sequence[Subject], *, budget: Bud
     return Ruling(tuple(_merged(findings))) if findings else NOTHING
 
 
-def unasked(books: Iterable[Rulebook], label: str) -> Ruling:
-    """Return what is said of a claim that is not there yet: a rule that denies and reads the pod cannot be asked later.
+def unasked(books: Iterable[Rulebook], label: str, *, absent: Collection[str] = ()) -> Ruling:
+    """Return what is said of a claim that is not there yet, by rules that cannot be asked of it later.
 
-    label: how people call the claim.
+    label: how people call the claim. absent: what the review lacks; rules that read it are not asked now either.
     """
     said = f"{label} is not there yet, and this rule is asked when the pod is created; create {label} before the pod"
     findings = (
         Finding(book.policy, one.index, one.rule, said, label=label)
         for book in books
         for one in book.rules
-        if one.rule.action is Action.DENY and "pod" in one.needs
+        if one.needs.isdisjoint(absent)
     )
     return Ruling(tuple(findings))
 

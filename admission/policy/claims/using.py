@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from admission.api.claims import Claim, ClaimTemplate
 from admission.api.reading import Json
+from admission.api.rules import Action
 from admission.api.snapshot import Snapshot
 from admission.dra.cel.expressions import Budget
 from admission.policy.arrivals import Arrival
@@ -30,13 +31,15 @@ Asked = Claim | ClaimTemplate
 class _Place:
     """A namespace and a queue: its rules, and what those said that no pod matters to, of each claim.
 
-    settled: those rules; others: all that read pod or user; of_pod: those of them that are asked without a user.
+    settled: those rules; others: all that read pod or user; of_pod: those of them that are asked without a user; early:
+    those that deny, and that nobody would ask of a claim which comes after its pod.
     """
 
     chosen: Chosen
     settled: tuple[Rulebook, ...]
     of_pod: tuple[Rulebook, ...]
     others: tuple[Rulebook, ...]
+    early: tuple[Rulebook, ...]
     said: dict[str, tuple[Asked, Subject, Ruling]] = field(default_factory=dict)
 
 
@@ -63,8 +66,9 @@ class Rulings:
             found.append(settled)
             if open_:
                 found.append(ruling.judge(open_, [subject.used(pod=pod, user=person)], budget=budget))
-        if open_:
-            found += [ruling.unasked(open_, label) for label in _missing(arrival, snapshot)]
+        if place.early:
+            absent = ("user",) if person is None else ()
+            found += [ruling.unasked(place.early, label, absent=absent) for label in _missing(arrival, snapshot)]
         return ruling.merged(found)
 
     def _place(self, arrival: Arrival, policies: Policies) -> _Place:
@@ -79,6 +83,7 @@ class Rulings:
                 settled=_part(chosen, lambda rule: not rule.reads & _OF_POD),
                 of_pod=_part(chosen, lambda rule: bool(rule.reads & _OF_POD) and "user" not in rule.needs),
                 others=_part(chosen, lambda rule: bool(rule.reads & _OF_POD)),
+                early=_early(chosen),
             )
             self._places[key] = place
         return place
@@ -125,6 +130,14 @@ def _referred(arrival: Arrival, snapshot: Snapshot) -> Iterator[tuple[str, Asked
         yield f"ResourceClaimTemplate {name}", snapshot.templates.get(f"{arrival.namespace}/{name}")
     for name in dict.fromkeys(claim.claim for claim in arrival.claims if claim.claim):
         yield f"ResourceClaim {name}", snapshot.claims.get(f"{arrival.namespace}/{name}")
+
+
+def _early(chosen: Chosen) -> tuple[Rulebook, ...]:
+    """Return the denying rules that read the pod, or are of a policy for some queues: a claim may say another one."""
+    of_queues = {policy.name for policy in chosen.policies if policy.queues}
+    denying = _part(chosen, lambda rule: rule.rule.action is Action.DENY)
+    books = (book if book.policy in of_queues else book.only(lambda rule: "pod" in rule.needs) for book in denying)
+    return tuple(book for book in books if book.rules)
 
 
 def _part(chosen: Chosen, wanted: Callable[[Compiled], bool]) -> tuple[Rulebook, ...]:

@@ -1,9 +1,11 @@
 """Which new pods are let in, refused, or warned of."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from admission.api import gangs, names
 from admission.api.reasons import Denial, DenyReason
 from admission.policy import arrivals, doors
 from admission.policy.remembering import Memory
@@ -289,6 +291,27 @@ def test_what_is_allowed(world: World, pod: dict[str, Any], warnings: tuple[str,
     assert len(verdict.warnings) == len(warnings)
     for warning, words in zip(verdict.warnings, warnings, strict=True):
         assert words in warning
+
+
+@pytest.mark.parametrize(
+    ("manager", "workload", "refused"),
+    [("muster", "Job", True), ("muster", "Pod", True), ("muster", None, False), ("alice", "Job", False)],
+)
+def test_the_gang_of_a_job_or_pod_is_joined_by_no_name(manager: str, workload: str | None, refused: bool) -> None:
+    """Muster lists it under a name of its own, and two gangs of one name would have one Gang object."""
+    meta = {"name": "train-1a2b3", "namespace": "ml", "labels": {names.MANAGED_BY: manager}}
+    spec: dict[str, Any] = {"queue": "team-a"}
+    if workload is not None:
+        spec["workload"] = {"apiVersion": "v1", "kind": workload, "name": "train", "uid": "u"}
+    gang = gangs.decode({"metadata": meta, "spec": spec})
+    snapshot = replace(a_world().build(), gangs={gang.meta.key: gang})
+
+    denial = asking.judged(arrivals.decode(held(labels=asking.gangs(gang="train-1a2b3")), "ml"), snapshot).denial
+
+    assert (denial is not None) is refused
+    if denial is not None:
+        assert denial.reason is DenyReason.POLICY_VIOLATION
+        assert f"the gang of {workload} train, which no other pod can join" in denial.message
 
 
 def test_a_held_pod_is_noted_in_the_audit_log() -> None:

@@ -97,6 +97,15 @@ def test_what_a_rule_would_read_beside_the_pod_must_be_there(used: PodClaim, lab
     assert not judged(of(**warning), snapshot(), used).findings
 
 
+def test_a_claim_of_a_policy_for_some_queues_must_be_there() -> None:
+    """One that comes after its pod may say that it is for another queue."""
+    known = of("request.exactly.count < 2", "user.username != 'x'", queues=["research"])
+
+    assert len(judged(known, snapshot(), SHARED).findings) == 2
+    assert len(judged(known, snapshot(), SHARED, user=User(username=CONTROLLERS[0])).findings) == 1
+    assert not judged(of("request.exactly.count < 2", queues=["other"]), snapshot(), SHARED).findings
+
+
 def test_rules_see_the_pod() -> None:
     known = of("pod.spec.priorityClassName == 'low' || request.exactly.count <= 8")
 
