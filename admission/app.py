@@ -1,19 +1,22 @@
 """The composition root: reads the settings, builds the adapters, and runs the roles until told to stop.
 
-The whole wiring is this page. Every long-running task belongs to the one TaskGroup in `serve` and has a name.
+The whole wiring is this page. Every long-running task belongs to the one TaskGroup in `serve` and has a name. With
+several workers this process is the first of them, and `work` is what the others run: the webhook, and nothing else.
 """
 
 import asyncio
 import gc
 import os
 import socket
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import structlog
 
 from admission import resources
@@ -37,6 +40,7 @@ from admission.cluster.vaults import SecretVault
 from admission.cluster.versions import Versions
 from admission.control import admitting, leading
 from admission.control.outbox import Outbox
+from admission.dra.cel import parsing
 from admission.errors import ClusterAwayError, MendError, RetryError
 from admission.flow import choosing, reviewing
 from admission.flow.desks import Desk, Ports, Result
@@ -44,10 +48,13 @@ from admission.ledger import migrating
 from admission.ledger.ledger import SqlLedger
 from admission.policy.doors import Rules
 from admission.policy.remembering import Memory
-from admission.settings import Settings
+from admission.settings import Ledger, Settings
 from admission.telemetry import logs
 from admission.telemetry.metrics import Metrics
-from admission.webhook import authorities, proofs, rotating, server
+from admission.webhook import authorities, proofs, rotating, server, workers
+from admission.webhook.links import Link, Task
+from admission.webhook.server import Server
+from admission.webhook.workers import Crew, Orders
 
 log = structlog.get_logger()
 
@@ -56,6 +63,24 @@ RETRY = 2.0
 
 SYNC_WARNING = 30.0
 """Seconds after which a start that still waits for the cluster says what it waits for."""
+
+
+class Door:
+    """What the webhook knows beside the store, once it is `open`: before that the first reviews would wait for it."""
+
+    def __init__(self) -> None:
+        self.memory = Memory()
+        self.open = asyncio.Event()
+
+    async def prepare(self, store: Store) -> None:
+        """Find out what every review asks, away from the loop."""
+        await asyncio.to_thread(parsing.prepare)
+        await store.wait_synced()
+        try:
+            self.memory = await asyncio.to_thread(reviewing.prepared, store.snapshot())
+        except Exception:  # what one review trips over is no reason to answer none
+            log.exception("the first review could not be prepared for")
+        self.open.set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,28 +94,44 @@ class Parts:
     metrics: Metrics
     user: str
     """The name that the API server knows this process by."""
+    link: Link | None = None
+    """The line to the first of several workers; None: this is the first, or the only one."""
+    door: Door = field(default_factory=Door)
 
 
 class _StoppedError(Exception):
     """Ends the TaskGroup when the process is told to stop."""
 
 
-async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
-    """Run the roles of the settings until `stop` is set.
+async def work(end: socket.socket, *, stop: asyncio.Event) -> None:
+    """Do as a worker what the first process says at the other end, until `stop` is set or that process is gone."""
+    link = await Link.of(end)
+    structlog.contextvars.bind_contextvars(worker=link.task.number)
+    settings = msgspec.json.decode(link.task.settings, type=Settings)
+    await serve(settings, stop=stop, link=link)
+
+
+async def serve(settings: Settings, *, stop: asyncio.Event, link: Link | None = None) -> None:
+    """Run the roles of the settings until `stop` is set. link: to the first process, if this is a further worker.
 
     Raises MendError when the installation or the settings are wrong, ClusterAwayError when the API server does not
     answer at the start. Later losses of the API server or of the database are waited out.
     """
     logs.configure(level=settings.log_level.upper(), as_json=_as_json(settings.log_format))
+    if settings.webhook.workers > 1:
+        structlog.contextvars.bind_contextvars(worker=workers.FIRST)
     place = Place(kubeconfig=Path(settings.kubeconfig) if settings.kubeconfig else None)
     async with Connection(place) as connection:
-        parts = await _prepare(settings, connection)
+        parts = await _prepare(settings, connection, link)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(_stopped(stop), name="wait for the signal to stop")
                 tasks.create_task(watching.watch(connection, parts.store), name="watch the cluster")
                 tasks.create_task(_wait_for_sync(parts.store), name="wait for the cluster's objects")
+                if link is not None:
+                    tasks.create_task(_first_gone(link), name="wait for the end of the first worker")
                 if "webhook" in settings.roles:
+                    tasks.create_task(parts.door.prepare(parts.store), name="prepare for the first review")
                     tasks.create_task(_always(_webhook, parts), name="webhook")
                 if "controller" in settings.roles:
                     tasks.create_task(_always(_controller, parts), name="controller")
@@ -99,7 +140,7 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
             log.info("stopped")
 
 
-async def _prepare(settings: Settings, connection: Connection) -> Parts:
+async def _prepare(settings: Settings, connection: Connection, link: Link | None) -> Parts:
     version = await connection.version()
     user = await connection.who_am_i()
     if version < (1, 34):
@@ -110,49 +151,115 @@ async def _prepare(settings: Settings, connection: Connection) -> Parts:
     await namespaces.ensure(connection, settings.lease.namespace)
     versions = Versions(choosing.named(str(settings.controller.profile)))
     return Parts(
-        settings=settings, connection=connection, store=Store(), versions=versions, metrics=Metrics(), user=user
+        settings=settings,
+        connection=connection,
+        store=Store(),
+        versions=versions,
+        metrics=Metrics(worker=link.task.number if link is not None else workers.FIRST),
+        user=user,
+        link=link,
     )
 
 
 async def _webhook(parts: Parts) -> None:
-    """Answer the API server, and keep the webhook configurations true."""
+    """Answer the API server, and keep the webhook configurations true; as a further worker, answer it alone."""
     settings = parts.settings.webhook
-    namespace = parts.settings.lease.namespace
     source = _certificates(parts)
     shown = await source.look()
-    rules, memory = Rules(controller=parts.user), Memory()
-    handlers = server.Handlers(
-        mutate=lambda review: reviewing.mutate(review, parts.store, memory=memory),
-        validate=lambda review: reviewing.validate(review, parts.store, rules=rules, memory=memory),
+    if parts.link is not None:
+        # One that could not answer yet would be sent its part of the reviews all the same.
+        await parts.door.open.wait()
+    elif settings.workers > 1 and settings.port:
+        await server.ensure_free(settings.host, settings.port)
+    async with (
+        workers.hired(settings.workers) as crew,
+        server.serving(_listening(parts), _handlers(parts, crew), shown.certificate) as running,
+        asyncio.TaskGroup() as tasks,
+    ):
+        log.info("the webhook listens", host=settings.host, port=running.port)
+        terms = Terms(_client(parts.settings, shown.bundle, running.port))
+        rotation = rotating.keep(source, shown, show=running.renew, publish=terms.trust)
+        tasks.create_task(rotation, name="keep the certificate fresh")
+        tasks.create_task(crew.run(_orders(parts, running)), name="keep the workers running")
+        if parts.link is not None:
+            tasks.create_task(parts.link.report(running.waiting_for, parts.metrics.tallies), name="report")
+        if settings.register:
+            await parts.door.open.wait()
+            namespace = parts.settings.lease.namespace
+            tasks.create_task(proving.keep(parts.connection, terms, namespace=namespace), name="prove the webhook")
+            await registering.keep(parts.connection, parts.store, terms, namespace=namespace, controller=parts.user)
+
+
+def _handlers(parts: Parts, crew: Crew) -> server.Handlers:
+    store, metrics, door = parts.store, parts.metrics, parts.door
+    rules = Rules(controller=parts.user)
+
+    def page() -> tuple[bytes, str]:
+        metrics.staffed(int(door.open.is_set()) + crew.ready)
+        return metrics.page()
+
+    def waiting_for() -> list[str]:
+        own = [] if door.open.is_set() else ["its policies" if store.synced else "the cluster's objects"]
+        return own + crew.waiting_for()
+
+    return server.Handlers(
+        mutate=lambda review: reviewing.mutate(review, store, memory=door.memory),
+        validate=lambda review: reviewing.validate(review, store, rules=rules, memory=door.memory),
         prove=proofs.prove,
-        waiting_for=lambda: () if parts.store.synced else ("the cluster's objects",),
-        metrics=parts.metrics.page,
-        observe=parts.metrics.reviewed,
+        waiting_for=waiting_for,
+        metrics=page,
+        observe=metrics.reviewed,
+        elsewhere=parts.link.ask if parts.link is not None else None,
     )
-    plain = parts.settings.metrics
-    listening = server.Settings(
+
+
+def _listening(parts: Parts) -> server.Settings:
+    settings, plain = parts.settings.webhook, parts.settings.metrics
+    return server.Settings(
         host=settings.host,
         port=settings.port,
         plain_host=plain.host,
         plain_port=plain.port,
         reviews=settings.reviews,
+        linger=timedelta(seconds=settings.linger),
+        shared=settings.workers > 1 or parts.link is not None,
     )
-    async with server.serving(listening, handlers, shown.certificate) as running:
-        log.info("the webhook listens", host=settings.host, port=running.port)
-        client = Client(
-            authority=shown.bundle,
-            inject=settings.inject or "",
-            url=None if settings.service else settings.url or f"https://{settings.host}:{running.port}",
-            service=settings.service,
-        )
-        terms = Terms(client)
-        async with asyncio.TaskGroup() as tasks:
-            rotation = rotating.keep(source, shown, show=running.renew, publish=terms.trust)
-            tasks.create_task(rotation, name="keep the certificate fresh")
-            if settings.register:
-                await parts.store.wait_synced()
-                tasks.create_task(proving.keep(parts.connection, terms, namespace=namespace), name="prove the webhook")
-                await registering.keep(parts.connection, parts.store, terms, namespace=namespace, controller=parts.user)
+
+
+def _client(settings: Settings, bundle: bytes | None, port: int) -> Client:
+    """Return how the API server reaches the webhook."""
+    webhook = settings.webhook
+    return Client(
+        authority=bundle,
+        inject=webhook.inject or "",
+        url=None if webhook.service else webhook.url or f"https://{webhook.host}:{port}",
+        service=webhook.service,
+    )
+
+
+def _orders(parts: Parts, running: Server) -> Orders:
+    """Return what further workers do: they answer on the port of this process, and write nothing but their logs.
+
+    They do not read the ledger, so where it is is not told to them.
+    """
+    settings = parts.settings
+    replace = msgspec.structs.replace
+    its = replace(
+        settings,
+        roles=("webhook",),
+        install_crds=False,
+        webhook=replace(settings.webhook, port=running.port, workers=1, register=False),
+        metrics=replace(settings.metrics, port=None),
+        ledger=Ledger(),
+    )
+    encoded = msgspec.Raw(msgspec.json.encode(its))
+    return Orders(
+        command=(sys.executable, "-m", "admission.cli.working"),
+        task=lambda number: Task(number=number, settings=encoded),
+        pages=running.page,
+        heard=parts.metrics.told,
+        lost=parts.metrics.lost,
+    )
 
 
 def _certificates(parts: Parts) -> rotating.Source:
@@ -321,6 +428,12 @@ async def _wait_for_sync(store: Store) -> None:
             log.warning("waiting for the cluster's objects", error=str(error))
     gc.collect()
     gc.freeze()
+
+
+async def _first_gone(link: Link) -> None:
+    await link.listen()
+    log.warning("the first of the workers is gone")
+    raise _StoppedError
 
 
 async def _stopped(stop: asyncio.Event) -> None:

@@ -41,7 +41,11 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     inject: str | None = None
     """`namespace/name` of a Certificate of cert-manager, whose authority cert-manager writes as the caBundle."""
     reviews: Annotated[int, msgspec.Meta(ge=1)] = 256
-    """Reviews that are read or answered at a time; the API server is told to ask again for more (429)."""
+    """Reviews that each worker reads or answers at a time; the API server is told to ask again for more (429)."""
+    workers: int = 1
+    """Processes that answer reviews on the one port; each watches the cluster by itself and needs the memory for it."""
+    linger: Annotated[float, msgspec.Meta(ge=0)] = 3.0
+    """Seconds for which a stopping server still takes new connections, until the Service no longer sends any."""
     register: bool = True
     """Whether Muster writes the webhook configurations; off when Helm or others do."""
 
@@ -122,6 +126,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 ROLES = frozenset({"webhook", "controller"})
 PROFILES = ("auto", "1.36", "1.37")
+MOST_WORKERS = 64
 
 _DRIVER = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LONGEST_DRIVER = 63
@@ -140,6 +145,7 @@ def read(values: Mapping[str, Any]) -> Settings:
         raise MendError(f"settings: controller.profile: {settings.controller.profile}: choose {', '.join(PROFILES)}")
     _check_drivers(settings.fence)
     _check_files(settings.webhook)
+    _check_workers(settings)
     if not 0 < settings.lease.retry < settings.lease.renew_deadline < settings.lease.duration:
         raise MendError("settings: lease: retry < renew_deadline < duration must hold, all above 0")
     return settings
@@ -152,6 +158,14 @@ def _check_files(webhook: Webhook) -> None:
         raise MendError("settings: webhook: authority and inject are for a certificate from a file; name that, too")
     if webhook.authority and webhook.inject:
         raise MendError("settings: webhook: either Muster writes the caBundle (authority) or cert-manager (inject)")
+
+
+def _check_workers(settings: Settings) -> None:
+    workers = settings.webhook.workers
+    if not 1 <= workers <= MOST_WORKERS:
+        raise MendError(f"settings: webhook.workers: {workers}: choose a number from 1 to {MOST_WORKERS}")
+    if workers > 1 and "webhook" not in settings.roles:
+        raise MendError(f"settings: webhook.workers: {workers}: only the role webhook has workers; add it, or leave 1")
 
 
 def _check_drivers(fence: Sequence[str]) -> None:

@@ -9,6 +9,7 @@ import importlib
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Annotated, Any
 
@@ -78,8 +79,15 @@ def _options(
 
 def main() -> None:
     """Run the command line."""
-    try:
+    with sentences():
         app()
+
+
+@contextmanager
+def sentences() -> Iterator[None]:
+    """End the process with a sentence and an exit code where an error leaves the block."""
+    try:
+        yield
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except Exception as error:  # noqa: BLE001 - the end of the line: whatever comes here becomes a sentence

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +23,7 @@ EPILOG = applications.epilog(
         "muster serve",
         "muster serve --config /etc/muster/settings.yaml --role controller",
         "muster serve --database sqlite:///muster.sqlite3 --webhook-port 9443 --webhook-url https://127.0.0.1:9443",
+        "muster serve --workers 4 --metrics-port 9090",
     ),
     "It ends on SIGTERM or SIGINT. Exit codes: 0 it was told to end, 1 the cluster or the database "
     "does not answer, 2 the settings or the installation are wrong.",
@@ -41,6 +43,9 @@ def serve(
     webhook_host: Annotated[str | None, typer.Option(help="Address that the webhook listens on.")] = None,
     webhook_port: Annotated[int | None, typer.Option(help="Port that it listens on; 0 takes a free one.")] = None,
     webhook_url: Annotated[str | None, typer.Option(help="URL that the API server reaches it by.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes that answer reviews on that port; by default 1.")
+    ] = None,
     metrics_port: Annotated[int | None, typer.Option(help="Port for metrics and probes over plain HTTP.")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
     log_format: Annotated[str | None, typer.Option(help="json, text, or auto.")] = None,
@@ -53,10 +58,15 @@ def serve(
         log_level=log_level,
         log_format=log_format,
         ledger={"url": database, "cluster": cluster},
-        webhook={"host": webhook_host, "port": webhook_port, "url": webhook_url},
+        webhook={"host": webhook_host, "port": webhook_port, "url": webhook_url, "workers": workers},
         metrics={"port": metrics_port},
     )
-    asyncio.run(_serve(chosen))
+    run(lambda stop: _serve(chosen, stop))
+
+
+def run(serving: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
+    """Run what serves until its event is set, which SIGTERM and SIGINT do."""
+    asyncio.run(_until_told(serving))
 
 
 def settings(config: Path | None, **options: Any) -> Settings:
@@ -89,12 +99,16 @@ def _file(config: Path | None) -> dict[str, Any]:
     return dict(values or {})
 
 
-async def _serve(chosen: Settings) -> None:
-    # Imported here: the other commands share this module's settings, and need neither cluster nor database for them.
-    from admission import app as application  # noqa: PLC0415
-
+async def _until_told(serving: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    await serving(stop)
+
+
+async def _serve(chosen: Settings, stop: asyncio.Event) -> None:
+    # Imported here: the other commands share this module's settings, and need neither cluster nor database for them.
+    from admission import app as application  # noqa: PLC0415
+
     await application.serve(chosen, stop=stop)

@@ -12,6 +12,7 @@ from admission.api import names, patches, reviews
 from admission.api.reasons import Denial, DenyReason
 from admission.api.reviews import ALLOWED, Review, Verdict
 from admission.api.snapshot import Snapshot
+from admission.dra.cel import parsing
 from admission.errors import MalformedObjectError, RetryError
 from admission.flow.ports import View
 from admission.policy import arrivals, changing, doors, entering
@@ -26,6 +27,16 @@ from admission.policy.configuring import doors as own_doors
 from admission.policy.configuring.doors import ObjectArrival
 from admission.policy.doors import Rules
 from admission.policy.remembering import Memory
+
+
+def prepared(snapshot: Snapshot) -> Memory:
+    """Return a memory of what the first reviews would have to find out. It takes as long as all policies to compile."""
+    parsing.prepare()
+    memory = Memory()
+    memory.defaults(snapshot)
+    memory.limits(snapshot)
+    memory.policies(snapshot)
+    return memory
 
 
 def mutate(review: Review, view: View, *, memory: Memory) -> Verdict:

@@ -28,16 +28,22 @@ SLOW = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 AMOUNTS = ("nominal", "reserved", "used", "borrowed", "lent", "pending")
 
 
+Tally = tuple[str, str, list[int], float]
+"""Of one door and outcome: reviews in each bucket of `FAST` and above, and seconds of them all."""
+
+
 class Reviews(Collector):
-    """A histogram of reviews by door and outcome.
+    """A histogram of reviews by worker, door and outcome. Those of other workers are shown as these told them last.
 
     The library's own takes a lock for every bucket and for the sum, which is felt in a review; all reviews are observed
     by the loop's one thread, and a scrape that is off by the review under way does no harm.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, worker: int) -> None:
+        self._worker = worker
         self._counts: dict[tuple[str, str], list[int]] = {}
         self._sums: dict[tuple[str, str], float] = {}
+        self._told: dict[int, list[Tally]] = {}
 
     def observe(self, door: str, outcome: str, seconds: float) -> None:
         labels = door, outcome
@@ -48,17 +54,26 @@ class Reviews(Collector):
         counts[bisect_left(FAST, seconds)] += 1
         self._sums[labels] += seconds
 
+    def tallies(self) -> list[Tally]:
+        """Return what this process has observed."""
+        return [(*labels, counts, self._sums[labels]) for labels, counts in sorted(self._counts.items())]
+
+    def tell(self, worker: int, tallies: list[Tally]) -> None:
+        """Show what another worker has observed since it began."""
+        self._told[worker] = tallies
+
     def collect(self) -> Iterator[Metric]:
         """Yield the histogram, with buckets that count all below their bound, as Prometheus wants them."""
         bounds = [*map(floatToGoString, FAST), "+Inf"]
         family = HistogramMetricFamily(
             "muster_review_seconds",
-            "Time to answer an admission review, by door and outcome.",
-            labels=("door", "outcome"),
+            "Time to answer an admission review, by worker, door and outcome.",
+            labels=("worker", "door", "outcome"),
         )
-        for labels, counts in sorted(self._counts.items()):
-            buckets = list(zip(bounds, accumulate(map(float, counts)), strict=True))
-            family.add_metric(labels, buckets, self._sums[labels])
+        for worker, tallies in sorted({**self._told, self._worker: self.tallies()}.items()):
+            for door, outcome, counts, seconds in tallies:
+                buckets = list(zip(bounds, accumulate(map(float, counts)), strict=True))
+                family.add_metric((str(worker), door, outcome), buckets, seconds)
         yield family
 
 
@@ -99,10 +114,16 @@ class Queues(Collector):
 class Metrics:
     """All of Muster's metrics."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, worker: int = 1) -> None:
         self.registry = CollectorRegistry()
-        self._reviews = Reviews()
+        self._reviews = Reviews(worker)
         self.registry.register(self._reviews)
+        self._workers = Gauge(
+            "muster_webhook_workers", "Processes that are ready to answer reviews.", registry=self.registry
+        )
+        self._lost = Counter(
+            "muster_webhook_workers_lost", "Workers that ended and were started again.", registry=self.registry
+        )
         self._cycles = Histogram(
             "muster_cycle_seconds", "Duration of an admission cycle.", buckets=SLOW, registry=self.registry
         )
@@ -138,6 +159,22 @@ class Metrics:
     def reviewed(self, door: str, outcome: str, seconds: float) -> None:
         """Count one review. Both labels come from small fixed sets."""
         self._reviews.observe(door, outcome, seconds)
+
+    def tallies(self) -> list[Tally]:
+        """Return the reviews of this process, for the one that shows those of all."""
+        return self._reviews.tallies()
+
+    def told(self, worker: int, tallies: list[Tally]) -> None:
+        """Show the reviews of another worker."""
+        self._reviews.tell(worker, tallies)
+
+    def staffed(self, ready: int) -> None:
+        """Say how many workers are ready."""
+        self._workers.set(ready)
+
+    def lost(self) -> None:
+        """Count a worker that ended by itself."""
+        self._lost.inc()
 
     def cycled(self, seconds: float, *, admitted: int, held: Mapping[HoldReason, int]) -> None:
         """Count one admission cycle: gangs let in, and gangs that wait, by reason."""

@@ -19,10 +19,11 @@ import structlog
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from admission.errors import MendError
+from admission.errors import MendError, RetryError
 from admission.webhook import answering, certificates
 from admission.webhook.answering import Answer, Judge, Outcome
 from admission.webhook.certificates import Certificate
+from admission.webhook.links import Page
 
 log = structlog.get_logger(__name__)
 
@@ -32,6 +33,8 @@ MAX_BODY = 8 * 1024 * 1024
 AGAIN = {"Retry-After": "1"}
 """With this header the API server asks again after a 429 or a 5xx, up to ten times within the webhook's timeout.
 Without it, one such answer is a failure (client-go, rest/with_retry.go, v0.37). Whole seconds are all that it reads."""
+
+READYZ, METRICS = "/readyz", "/metrics"
 
 Observe = Callable[[str, Outcome, float], None]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -56,6 +59,8 @@ class Settings:
     """How long a client may take to send its body."""
     reviews: int = 256
     """Reviews under way at a time; more are told to come again. Each may hold a body of `MAX_BODY` in memory."""
+    shared: bool = False
+    """Whether other processes of ours listen on `port`, too, and share the connections that come (SO_REUSEPORT)."""
 
 
 def _ignore(_door: str, _outcome: Outcome, _seconds: float) -> None:
@@ -76,6 +81,9 @@ class Handlers:
     """The page of metrics and its content type."""
     observe: Observe = _ignore
     """Told of every review: door (mutate, validate), outcome, seconds."""
+    elsewhere: Callable[[str], Awaitable[Page]] | None = None
+    """Where several processes share the port: asks the first of them, who knows all, for `READYZ` and `METRICS`. Raises
+    RetryError when it does not answer."""
 
 
 class Server:
@@ -121,6 +129,27 @@ class Server:
             waiting.append(f"the certificate expired at {self._expires.isoformat()}")
         return waiting
 
+    def page(self, path: str) -> Page:
+        """Return what this process shows at `READYZ` or `METRICS`."""
+        if path == METRICS:
+            try:
+                page, content_type = self.handlers.metrics()
+            except Exception as error:  # noqa: BLE001 - whatever it is, it must not reach the caller
+                return Page(500, _failure(error).decode(), "application/json")
+            return Page(200, page.decode(), content_type)
+        waiting = self.waiting_for()
+        return Page(503, "".join(f"waiting: {what}\n" for what in waiting)) if waiting else Page(200, "ok\n")
+
+    async def page_of_all(self, path: str) -> Page:
+        """Return what is shown at a path for all processes that share the port."""
+        ask = self.handlers.elsewhere
+        if ask is None or (path == READYZ and self.waiting_for()):
+            return self.page(path)
+        try:
+            return await ask(path)
+        except RetryError as error:
+            return Page(503, f"waiting: {error}\n")
+
 
 SERVER = web.AppKey("server", Server)
 
@@ -129,7 +158,8 @@ SERVER = web.AppKey("server", Server)
 async def serving(settings: Settings, handlers: Handlers, certificate: Certificate) -> AsyncIterator[Server]:
     """Serve until the block is left; then turn unready, linger, and finish what is under way.
 
-    Raises MendError when it cannot listen where the settings say.
+    Raises MendError when it cannot listen where the settings say. It lingers when its task is cancelled, too: that
+    is how a process is told to stop.
     """
     server = Server(handlers, settings, certificate)
     context = await server.renew(certificate)
@@ -137,18 +167,37 @@ async def serving(settings: Settings, handlers: Handlers, certificate: Certifica
     if settings.plain_port is not None:
         runners.append(_runner(_probes(server)))
     try:
-        server.port = await _listen(runners[0], settings.host, settings.port, context, setting="webhook")
-        if settings.plain_port is not None:
-            server.plain_port = await _listen(
-                runners[1], settings.plain_host, settings.plain_port, None, setting="metrics"
-            )
+        await _listen_everywhere(server, runners, context)
         log.info("webhook serves", port=server.port, plain_port=server.plain_port)
-        yield server
-        server.draining = True
-        await asyncio.sleep(settings.linger.total_seconds())
+        try:
+            yield server
+        finally:
+            server.draining = True
+            await asyncio.sleep(settings.linger.total_seconds())
     finally:
         server.draining = True
         await _stop(server, runners)
+
+
+async def ensure_free(host: str, port: int) -> None:
+    """Raise MendError when somebody listens there: among processes that share a port, the system would not say so."""
+    try:
+        probe = await asyncio.get_running_loop().create_server(asyncio.Protocol, host, port, start_serving=False)
+    except OSError as error:
+        raise MendError(_unheard(host, port, error, "webhook")) from error
+    probe.close()
+
+
+async def _listen_everywhere(server: Server, runners: Sequence[web.AppRunner], context: ssl.SSLContext) -> None:
+    settings = server.settings
+    for runner in runners:
+        await runner.setup()
+    at = settings.host, settings.port
+    reviews = web.TCPSite(runners[0], *at, ssl_context=context, reuse_port=settings.shared or None)
+    server.port = await _listen(reviews, runners[0], at=at, setting="webhook")
+    if settings.plain_port is not None:
+        at = settings.plain_host, settings.plain_port
+        server.plain_port = await _listen(web.TCPSite(runners[1], *at), runners[1], at=at, setting="metrics")
 
 
 async def _stop(server: Server, runners: Sequence[web.AppRunner]) -> None:
@@ -170,13 +219,12 @@ def _runner(app: web.Application) -> web.AppRunner:
     return web.AppRunner(app, access_log=None, shutdown_timeout=1)
 
 
-async def _listen(runner: web.AppRunner, host: str, port: int, context: ssl.SSLContext | None, *, setting: str) -> int:
+async def _listen(site: web.TCPSite, runner: web.AppRunner, *, at: tuple[str, int], setting: str) -> int:
     """Listen, and return the port. Raises MendError when that is not possible there."""
-    await runner.setup()
     try:
-        await web.TCPSite(runner, host, port, ssl_context=context).start()
+        await site.start()
     except OSError as error:
-        raise MendError(_unheard(host, port, error, setting)) from error
+        raise MendError(_unheard(*at, error, setting)) from error
     return int(runner.addresses[0][1])
 
 
@@ -203,7 +251,7 @@ def _reviews(server: Server) -> web.Application:
         _route(app, "POST", "/prove", _door("prove", server, server.handlers.prove))
     _add_probes(app)
     if server.settings.plain_port is None:
-        _route(app, "GET", "/metrics", _metrics)
+        _route(app, "GET", METRICS, _page)
     app.router.add_route("*", "/{path:.*}", _nowhere)
     return app
 
@@ -212,14 +260,14 @@ def _probes(server: Server) -> web.Application:
     app = web.Application()
     app[SERVER] = server
     _add_probes(app)
-    _route(app, "GET", "/metrics", _metrics)
+    _route(app, "GET", METRICS, _page)
     app.router.add_route("*", "/{path:.*}", _nowhere)
     return app
 
 
 def _add_probes(app: web.Application) -> None:
     _route(app, "GET", "/healthz", _healthz)
-    _route(app, "GET", "/readyz", _readyz)
+    _route(app, "GET", READYZ, _page)
 
 
 def _route(app: web.Application, method: str, path: str, handler: Handler) -> None:
@@ -328,13 +376,6 @@ async def _healthz(_request: web.Request) -> web.Response:
     return web.Response(text="ok\n")
 
 
-async def _readyz(request: web.Request) -> web.Response:
-    waiting = request.app[SERVER].waiting_for()
-    if waiting:
-        return web.Response(status=503, text="".join(f"waiting: {what}\n" for what in waiting))
-    return web.Response(text="ok\n")
-
-
-async def _metrics(request: web.Request) -> web.Response:
-    page, content_type = request.app[SERVER].handlers.metrics()
-    return web.Response(body=page, headers={"Content-Type": content_type})
+async def _page(request: web.Request) -> web.Response:
+    page = await request.app[SERVER].page_of_all(request.path)
+    return web.Response(status=page.code, text=page.text, headers={"Content-Type": page.content_type})

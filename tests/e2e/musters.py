@@ -27,6 +27,7 @@ SETTINGS: dict[str, Any] = {
     "log_format": "text",
     "lease": {"duration": 4.0, "renew_deadline": 3.0, "retry": 0.5},
     "controller": {"resync": 2.0},
+    "webhook": {"linger": 0.0},
 }
 
 SECONDS_FROZEN = 15.0

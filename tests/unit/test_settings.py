@@ -41,6 +41,13 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown profile": ({"controller": {"profile": "1.35"}}, r"controller.profile: 1.35: choose auto, 1.36, 1.37"),
     "a fence around no driver": ({"fence": ["GPUs"]}, "fence: 'GPUs' is no name of a DRA driver"),
     "a fence that is named twice": ({"fence": ["a.example", "a.example"]}, "a.example stands there twice"),
+    "no worker": ({"webhook": {"workers": 0}}, "webhook.workers: 0: choose a number from 1 to 64"),
+    "more workers than anybody has cores": ({"webhook": {"workers": 1000}}, "webhook.workers: 1000: choose a number"),
+    "half a worker": ({"webhook": {"workers": 1.5}}, r"\$\.webhook\.workers"),
+    "workers of a controller": (
+        {"roles": ["controller"], "webhook": {"workers": 2}},
+        "webhook.workers: 2: only the role webhook has workers; add it, or leave 1",
+    ),
     "no role": ({"roles": []}, "none"),
     "a lease that is renewed too late": ({"lease": {"renew_deadline": 20.0}}, "renew_deadline < duration"),
 }

@@ -28,8 +28,28 @@ def test_reviews_are_counted_by_door_and_outcome() -> None:
     metrics.reviewed("mutate", "patched", 0.0002)
     metrics.reviewed("validate", "denied", 0.0001)
 
-    assert value(metrics, "muster_review_seconds_count", door="mutate", outcome="patched") == 2
-    assert value(metrics, "muster_review_seconds_count", door="validate", outcome="denied") == 1
+    assert value(metrics, "muster_review_seconds_count", worker="1", door="mutate", outcome="patched") == 2
+    assert value(metrics, "muster_review_seconds_count", worker="1", door="validate", outcome="denied") == 1
+
+
+def test_the_reviews_of_all_workers_are_shown_side_by_side() -> None:
+    metrics, other = Metrics(), Metrics(worker=2)
+    metrics.reviewed("mutate", "patched", 0.0001)
+    for _ in range(3):
+        other.reviewed("mutate", "patched", 0.5)
+
+    metrics.told(2, other.tallies())
+    metrics.staffed(2)
+    metrics.lost()
+
+    counted = [
+        value(metrics, "muster_review_seconds_count", worker=worker, door="mutate", outcome="patched")
+        for worker in ("1", "2")
+    ]
+    assert counted == [1, 3]
+    total = value(metrics, "muster_review_seconds_sum", worker="2", door="mutate", outcome="patched")
+    assert total == pytest.approx(1.5)
+    assert (value(metrics, "muster_webhook_workers"), value(metrics, "muster_webhook_workers_lost_total")) == (2, 1)
 
 
 def test_a_review_is_counted_in_every_bucket_that_it_fits() -> None:
@@ -39,10 +59,10 @@ def test_a_review_is_counted_in_every_bucket_that_it_fits() -> None:
         metrics.reviewed("mutate", "patched", seconds)
 
     def below(bound: str) -> float | None:
-        return value(metrics, "muster_review_seconds_bucket", door="mutate", outcome="patched", le=bound)
+        return value(metrics, "muster_review_seconds_bucket", worker="1", door="mutate", outcome="patched", le=bound)
 
     assert (below("5e-05"), below("0.0001"), below("0.00025"), below("1.0"), below("+Inf")) == (0, 1, 2, 2, 3)
-    total = value(metrics, "muster_review_seconds_sum", door="mutate", outcome="patched")
+    total = value(metrics, "muster_review_seconds_sum", worker="1", door="mutate", outcome="patched")
     assert total == pytest.approx(99.00021)
 
 

@@ -1,0 +1,243 @@
+"""The line between the first process and its workers, and how these are started, heard, started again and ended."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from admission.errors import MendError, RetryError
+from admission.webhook import links, workers
+from admission.webhook.links import Ask, Line, Link, Message, Page, Report, Tally, Task
+from admission.webhook.workers import Crew, Orders, Pace
+
+pytestmark = pytest.mark.enable_socket
+
+QUICK = Pace(pause=0.01, longest=0.02, grace=5.0)
+TASK = Task(number=2, settings=msgspec.Raw(b'{"a":1}'))
+TALLY: Tally = ("mutate", "patched", [1, 2], 0.5)
+
+# What a worker does, in a Python that starts fast. `say` sends a message up; the first line is the task.
+PREAMBLE = """
+import json, os, signal, socket, sys, time
+line = socket.socket(fileno=0)
+read = line.makefile("r")
+def say(**message): line.sendall((json.dumps(message) + "\\n").encode())
+def report(*waiting): say(type="Report", waiting=list(waiting), tallies=[["mutate", "patched", [1], 0.5]])
+task = json.loads(read.readline())
+"""
+
+
+@asynccontextmanager
+async def connected() -> AsyncIterator[tuple[Line, Link]]:
+    """Both ends of a line, the task given."""
+    ours, theirs = socket.socketpair()
+    line = await Line.of(ours)
+    await line.send(TASK)
+    link = await Link.of(theirs)
+    try:
+        yield line, link
+    finally:
+        line.close()
+        link.close()
+
+
+async def test_a_worker_is_told_its_task() -> None:
+    async with connected() as (_, link):
+        assert link.task.number == 2
+        assert msgspec.json.decode(link.task.settings) == {"a": 1}
+
+
+async def test_a_process_that_nobody_tells_a_task_says_how_workers_are_started() -> None:
+    ours, theirs = socket.socketpair()
+    ours.close()
+
+    with pytest.raises(MendError, match="muster serve --workers N"):
+        await Link.of(theirs)
+
+
+async def test_a_worker_reports_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "REPORT_SECONDS", 0.001)
+    waiting = ["pods"]
+    async with connected() as (line, link), asyncio.TaskGroup() as tasks:
+        reporting = tasks.create_task(link.report(lambda: waiting, lambda: [TALLY]))
+        seen: list[Message | None] = [await line.receive()]
+        waiting.clear()
+        while (report := await line.receive()) in seen:
+            pass
+        reporting.cancel()
+
+    assert seen == [Report(waiting=["pods"], tallies=[TALLY])]
+    assert report == Report(waiting=[], tallies=[TALLY])
+
+
+async def test_pages_come_in_the_order_in_which_they_were_asked_for() -> None:
+    async with connected() as (line, link), asyncio.TaskGroup() as tasks:
+        listening = tasks.create_task(link.listen())
+        asked = [tasks.create_task(link.ask(path)) for path in ("/readyz", "/metrics")]
+        for _ in asked:
+            message = await line.receive()
+            assert isinstance(message, Ask)
+            await line.send(Page(200, f"this is {message.path}"))
+        pages = await asyncio.gather(*asked)
+        listening.cancel()
+
+    assert [page.text for page in pages] == ["this is /readyz", "this is /metrics"]
+
+
+async def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with connected() as (line, link), asyncio.TaskGroup() as tasks:
+        listening = tasks.create_task(link.listen())
+        with monkeypatch.context() as hasty:
+            hasty.setattr(links, "ANSWER_SECONDS", 0.001)
+            with pytest.raises(RetryError, match="does not answer"):
+                await link.ask("/metrics")
+        asked = tasks.create_task(link.ask("/readyz"))
+        await line.send(Page(200, "late"))
+        await line.send(Page(200, "right"))
+
+        assert (await asked).text == "right"
+        listening.cancel()
+
+
+async def test_the_end_of_the_other_process_ends_the_listening() -> None:
+    async with connected() as (line, link):
+        line.close()
+
+        await link.listen()
+        with pytest.raises(RetryError):
+            await link.ask("/metrics")
+
+
+@dataclass
+class Boss:
+    """The first process: what it was told, and how its workers are started."""
+
+    crew: Crew
+    heard: list[tuple[int, list[Tally]]] = field(default_factory=list)
+    lost: int = 0
+
+    def orders(self, does: str) -> Orders:
+        return Orders(
+            command=(sys.executable, "-I", "-S", "-c", PREAMBLE + does),
+            task=lambda number: Task(number=number, settings=msgspec.Raw(b"{}")),
+            pages=lambda path: Page(200, f"this is {path}"),
+            heard=lambda number, tallies: self.heard.append((number, tallies)),
+            lost=self._lose,
+        )
+
+    def _lose(self) -> None:
+        self.lost += 1
+
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid for process in self.crew._processes.values()]
+
+
+@asynccontextmanager
+async def hired(does: str, *, workers_: int = 2, pace: Pace = QUICK) -> AsyncIterator[Boss]:
+    """Workers that do as a script says, until the block is left."""
+    async with workers.hired(workers_, pace) as crew:
+        boss = Boss(crew)
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(crew.run(boss.orders(does)))
+            try:
+                yield boss
+            finally:
+                running.cancel()
+
+
+async def until(look: Callable[[], Any]) -> None:
+    while not look():  # noqa: ASYNC110 - what other processes do sets no event here
+        await asyncio.sleep(0.001)
+
+
+READS_ON = "report()\nwhile read.readline(): pass\n"
+
+
+async def test_workers_are_ready_when_all_have_said_so() -> None:
+    async with hired("report('pods') if task['number'] == 3 else report()\nread.readline()", workers_=3) as boss:
+        assert boss.crew.waiting_for() == ["worker 2: starts", "worker 3: starts"]
+        await until(lambda: len(boss.heard) == 2)
+
+        assert boss.crew.waiting_for() == ["worker 3: pods"]
+        assert boss.crew.ready == 1
+
+
+async def test_what_workers_have_seen_is_passed_on() -> None:
+    async with hired(READS_ON) as boss:
+        await until(lambda: boss.heard)
+
+        assert boss.heard == [(2, [("mutate", "patched", [1], 0.5)])]
+
+
+async def test_a_worker_is_given_the_pages_that_it_asks_for() -> None:
+    does = "say(type='Ask', path='/metrics')\nreport(json.loads(read.readline())['text'])\nread.readline()"
+    async with hired(does) as boss:
+        await until(lambda: boss.heard)
+
+        assert boss.crew.waiting_for() == ["worker 2: this is /metrics"]
+
+
+async def test_a_worker_that_is_killed_is_started_again_and_keeps_nobody_waiting() -> None:
+    with capture_logs() as logged:
+        async with hired(READS_ON) as boss:
+            await until(lambda: boss.crew.ready == 1)
+            os.kill(boss.pids[0], signal.SIGKILL)
+            await until(lambda: boss.lost == 1)
+
+            assert boss.crew.ready == 0
+            assert boss.crew.waiting_for() == []
+            await until(lambda: boss.crew.ready == 1)
+
+    [warning] = [entry for entry in logged if entry["log_level"] == "warning"]
+    assert (warning["worker"], warning["code"], warning["pause"]) == (2, -signal.SIGKILL, 0.01)
+
+
+async def test_one_that_fails_again_and_again_is_waited_with() -> None:
+    with capture_logs() as logged:
+        async with hired("sys.exit(2)") as boss:
+            await until(lambda: boss.lost == 3)
+
+    assert [entry["pause"] for entry in logged if "pause" in entry] == [0.01, 0.02, 0.02]
+    assert {entry["code"] for entry in logged if "code" in entry} == {2}
+
+
+async def test_one_that_is_silent_for_too_long_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "SILENT_SECONDS", 0.05)
+
+    async with hired("time.sleep(60)", pace=Pace(pause=0.01, grace=0.05)) as boss:
+        await until(lambda: boss.lost == 1)
+
+
+async def test_workers_are_told_to_end_and_waited_for() -> None:
+    does = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n" + READS_ON
+    async with hired(does, workers_=3) as boss:
+        await until(lambda: boss.crew.ready == 2)
+        pids = boss.pids
+
+    assert [process.returncode for process in boss.crew._processes.values()] == [0, 0]
+    assert len(pids) == 2
+
+
+async def test_a_worker_that_does_not_end_is_killed() -> None:
+    does = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + READS_ON
+    with capture_logs() as logged:
+        async with hired(does, pace=Pace(grace=0.05)) as boss:
+            await until(lambda: boss.crew.ready == 1)
+
+    assert [process.returncode for process in boss.crew._processes.values()] == [-signal.SIGKILL]
+    assert [entry["event"] for entry in logged][-1] == "a worker does not end, and is killed"
+
+
+async def test_one_process_alone_waits_for_nobody() -> None:
+    async with hired("", workers_=1) as boss:
+        assert (boss.crew.waiting_for(), boss.crew.ready, boss.pids) == ([], 0, [])
