@@ -6,6 +6,7 @@ several workers this process is the first of them, and `work` is what the others
 
 import asyncio
 import gc
+import importlib
 import os
 import socket
 import sys
@@ -42,10 +43,8 @@ from admission.control import admitting, leading
 from admission.control.outbox import Outbox
 from admission.dra.cel import parsing
 from admission.errors import ClusterAwayError, MendError, RetryError
-from admission.flow import choosing, reviewing
+from admission.flow import choosing, ports, reviewing
 from admission.flow.desks import Desk, Ports, Result
-from admission.ledger import migrating
-from admission.ledger.ledger import SqlLedger
 from admission.policy.doors import Rules
 from admission.policy.remembering import Memory
 from admission.settings import Ledger, Settings
@@ -278,6 +277,13 @@ def _certificates(parts: Parts) -> rotating.Source:
 async def _controller(parts: Parts) -> None:
     """Lead when it is this process's turn, and run admission cycles meanwhile."""
     settings = parts.settings
+    if "webhook" in settings.roles:
+        await parts.door.open.wait()
+    # SQLAlchemy and alembic take as long to import as all the rest, and no review has to wait for them.
+    await asyncio.to_thread(importlib.import_module, "admission.ledger.migrating")
+    from admission.ledger import migrating  # noqa: PLC0415
+    from admission.ledger.ledger import SqlLedger  # noqa: PLC0415
+
     if settings.ledger.migrate:
         await migrating.migrate(settings.ledger.url)
     async with SqlLedger.open(settings.ledger.url, settings.ledger.cluster) as ledger:
@@ -312,9 +318,9 @@ class _Kept(NamedTuple):
     templates: TemplateKeeper
 
 
-def _desk(parts: Parts, ledger: SqlLedger, kept: _Kept, epoch: int) -> Desk:
+def _desk(parts: Parts, ledger: ports.Ledger, kept: _Kept, epoch: int) -> Desk:
     settings = parts.settings.controller
-    ports = Ports(
+    used = Ports(
         view=parts.store,
         pods=PodWriter(parts.connection),
         claims=ClaimWriter(parts.connection),
@@ -327,7 +333,7 @@ def _desk(parts: Parts, ledger: SqlLedger, kept: _Kept, epoch: int) -> Desk:
         templates=kept.templates,
     )
     actor = f"{parts.user}@{socket.gethostname()}/{os.getpid()}"
-    return Desk(ports=ports, actor=actor, epoch=epoch, steps=settings.steps, writes=settings.writes)
+    return Desk(ports=used, actor=actor, epoch=epoch, steps=settings.steps, writes=settings.writes)
 
 
 def _election(parts: Parts) -> Lease:

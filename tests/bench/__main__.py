@@ -2,54 +2,88 @@
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from rich.console import Console, Group
 from rich.table import Table
 
-from tests.bench import admission, allocator, cel, cluster_speed, cycle, ledger, planning, quota, rules, webhook
+from tests.bench import (
+    admission,
+    allocator,
+    cel,
+    cluster_speed,
+    cycle,
+    ledger,
+    planning,
+    quota,
+    rules,
+    starting,
+    webhook,
+)
 
-NUMBERS = {"requests_per_second": "requests/s", "p50_ms": "p50 ms", "p99_ms": "p99 ms", "cpu_us": "server CPU µs"}
-BENCHMARKS = ("webhook", "admission", "cel", "allocator", "planning", "cycle", "quota", "rules", "ledger", "cluster")
+Shown = Table | Group
 
-PURE = {"planning": planning, "quota": quota}
-"""Those that have rounds and nothing else."""
+
+def _pure(module: ModuleType, rounds: str = "rounds") -> Callable[[argparse.Namespace], tuple[dict[str, Any], Shown]]:
+    """Run a benchmark that has rounds and nothing else, whose number is that of an option."""
+
+    def run(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
+        result = module.measure(rounds=getattr(given, rounds))
+        return result, module.table(result)
+
+    return run
+
+
+def _webhook(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
+    result = webhook.measure(clients=given.clients, rounds=given.rounds, seconds=given.seconds, loop=given.loop)
+    return result, webhook.table(result)
+
+
+def _memory(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
+    result = webhook.measure_memory(reviews=given.reviews, loop=given.loop)
+    return result, webhook.memory_table(result)
+
+
+def _ledger(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
+    result = ledger.measure(rounds=given.passes, postings=given.postings)
+    return result, ledger.table(result)
+
+
+def _cluster(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
+    result = cluster_speed.measure(
+        gangs=given.fit, queued=given.queued, paced=given.paced, rows=given.rows, ways=given.ways
+    )
+    return result, Group(*cluster_speed.tables(result))
+
+
+def _admission(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
+    result = admission.measure(nodes=given.nodes, gangs=given.gangs, rounds=given.passes)
+    return result, _admission_table(result)
+
+
+BENCHMARKS: dict[str, Callable[[argparse.Namespace], tuple[dict[str, Any], Shown]]] = {
+    "webhook": _webhook,
+    "memory": _memory,
+    "start": _pure(starting, "passes"),
+    "admission": _admission,
+    "cel": _pure(cel),
+    "allocator": _pure(allocator),
+    "planning": _pure(planning),
+    "cycle": _pure(cycle, "passes"),
+    "quota": _pure(quota),
+    "rules": _pure(rules),
+    "ledger": _ledger,
+    "cluster": _cluster,
+}
 
 
 def main() -> None:
     given = _parser().parse_args()
-    table: Table | Group
     for name in given.benchmarks or BENCHMARKS:
-        if name == "webhook":
-            result = webhook.measure(clients=given.clients, rounds=given.rounds, seconds=given.seconds)
-            table = _webhook(result)
-        elif name == "cel":
-            result = cel.measure(rounds=given.rounds)
-            table = cel.table(result)
-        elif name == "allocator":
-            result = allocator.measure(rounds=given.rounds)
-            table = allocator.table(result)
-        elif name in PURE:
-            result = PURE[name].measure(rounds=given.rounds)
-            table = PURE[name].table(result)
-        elif name == "cycle":
-            result = cycle.measure(rounds=given.passes)
-            table = cycle.table(result)
-        elif name == "rules":
-            result = rules.measure(rounds=given.rounds)
-            table = rules.table(result)
-        elif name == "ledger":
-            result = ledger.measure(rounds=given.passes, postings=given.postings)
-            table = ledger.table(result)
-        elif name == "cluster":
-            result = cluster_speed.measure(
-                gangs=given.fit, queued=given.queued, paced=given.paced, rows=given.rows, ways=given.ways
-            )
-            table = Group(*cluster_speed.tables(result))
-        else:
-            result = admission.measure(nodes=given.nodes, gangs=given.gangs, rounds=given.passes)
-            table = _admission(result)
+        result, table = BENCHMARKS[name](given)
         given.out.mkdir(parents=True, exist_ok=True)
         (given.out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
         Console().print(table)
@@ -66,10 +100,16 @@ def _parser() -> argparse.ArgumentParser:
         help="webhook: rounds per server; cel, allocator, planning, quota, rules: rounds",
     )
     parser.add_argument("--seconds", type=float, default=1.5, help="webhook: length of a round")
-    parser.add_argument("--clients", type=lambda text: [int(n) for n in text.split(",")], default=[1, 50, 200])
+    parser.add_argument("--clients", type=lambda text: [int(n) for n in text.split(",")], default=[1, 50, 200, 500])
+    parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="uvloop", help="webhook, memory: event loop")
+    parser.add_argument(
+        "--reviews", type=int, default=60_000, help="memory: reviews to answer; a million takes minutes"
+    )
     parser.add_argument("--nodes", type=int, default=25, help="admission: nodes with eight GPUs")
     parser.add_argument("--gangs", type=int, default=50, help="admission: Jobs of four one-GPU pods")
-    parser.add_argument("--passes", type=int, default=3, help="admission, cycle, ledger: rounds that count, each way")
+    parser.add_argument(
+        "--passes", type=int, default=3, help="admission, cycle, ledger: rounds that count, each way; start: starts"
+    )
     parser.add_argument("--postings", type=int, default=5_000_000, help="ledger: in the books that are verified")
     parser.add_argument("--fit", type=int, default=200, help="cluster: Jobs of four one-GPU pods that fill the fleet")
     parser.add_argument("--queued", type=int, default=1_000, help="cluster: Jobs that queue for it")
@@ -87,19 +127,7 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split(","))
 
 
-def _webhook(result: dict[str, Any]) -> Table:
-    table = Table(title=f"Webhook beside a plain aiohttp server, medians of {result['rounds']} rounds")
-    for column in ("clients", "", "muster", "plain", "ratio"):
-        table.add_column(column, justify="right")
-    for row in result["clients"]:
-        for number, title in NUMBERS.items():
-            values = [row["muster"][number], row["plain"][number], row["ratio"][number]]
-            table.add_row(str(row["clients"]), title, f"{values[0]:.1f}", f"{values[1]:.1f}", f"{values[2]:.2f}")
-        table.add_row("", "goals met" if row["met"] else "goals missed", end_section=True)
-    return table
-
-
-def _admission(result: dict[str, Any]) -> Table:
+def _admission_table(result: dict[str, Any]) -> Table:
     table = Table(title=f"{result['pods']} pods in gangs of four on {result['nodes']} nodes, created to bound, medians")
     for column in ("", "with Muster", "without", "ratio"):
         table.add_column(column, justify="right")

@@ -1,19 +1,37 @@
-"""What the webhook knows and is asked in the benchmarks: 200 queues, 1,000 namespaces, pods of a training Job."""
+"""What the webhook knows and is asked in the benchmarks: 200 queues, 1,000 namespaces, pods of a training Job.
+
+The pods come in three shapes: without claims, with one, and with eight claims in a namespace with twenty rules.
+"""
 
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
-from admission.api import claims, meters, names, nodes, queues
+from admission.api import claims, meters, names, nodes, policies, queues
 from admission.api.names import MeterName, QueueName
 from admission.api.snapshot import Snapshot
+from tests.bench import rules
 
 PARENTS = 10
 LEAVES = 190
 NAMESPACES = 1_000
 BODIES = 64
 CONTROLLER = "system:serviceaccount:muster-system:muster"
+SERIAL = "#serial#"
+"""Stands in the uid of a review, and in the names of its pod's Job: whoever sends it puts a number there."""
+
+CLAIMS = 8
+RULED_QUEUE, RULED_TEAM = "research", "vision"
+
+
+class Shape(StrEnum):
+    """What the pods of a benchmark ask for."""
+
+    NONE = "no claim"
+    ONE = "one claim"
+    RULED = "8 claims, 20 rules"
 
 
 @dataclass
@@ -28,28 +46,38 @@ class FrozenView:
 
 
 def snapshot() -> Snapshot:
-    """Return the cluster. Every leaf is the default of its team's five or six namespaces."""
+    """Return the cluster. Every leaf is the default of its team's five or six namespaces, and so is `RULED_QUEUE`."""
+    plain = list(map(_namespace, range(NAMESPACES)))
+    ruled = list(map(_ruled_namespace, range(BODIES)))
+    templates = [("gpus", name, _template()) for name, _ in plain]
+    templates += [(f"gpus-{at}", name, _ruled_template()) for name, _ in ruled for at in range(CLAIMS)]
     return Snapshot(
         namespaces={
             name: nodes.decode_namespace({"metadata": {"name": name, "labels": {"team": team, "stage": "prod"}}})
-            for name, team in map(_namespace, range(NAMESPACES))
+            for name, team in (*plain, *ruled)
         },
-        queues={QueueName(q["metadata"]["name"]): queues.decode(q) for q in (*_parents(), *_leaves())},
+        queues={QueueName(q["metadata"]["name"]): queues.decode(q) for q in (*_parents(), *_leaves(), _ruled_leaf())},
         meters={
             MeterName("gpus"): meters.decode(_meter("gpus", {"count": {}})),
             MeterName("memory"): meters.decode(_meter("memory", {"capacity": {"name": "memory"}})),
         },
         templates={
-            f"{name}/gpus": claims.decode_template({**_template(), "metadata": {"name": "gpus", "namespace": name}})
-            for name, _ in map(_namespace, range(NAMESPACES))
+            f"{namespace}/{name}": claims.decode_template(
+                {**template, "metadata": {"name": name, "namespace": namespace}}
+            )
+            for name, namespace, template in templates
         },
+        policies={"bench": policies.decode(_policy())},
     )
 
 
-def reviews(door: str) -> list[dict[str, Any]]:
+def reviews(door: str, shape: Shape = Shape.ONE) -> list[dict[str, Any]]:
     """Return reviews of pods of several namespaces; half of them leave the queue to the default."""
-    step = NAMESPACES // BODIES
-    return [_review(at * step, door=door, named=bool(at % 2)) for at in range(BODIES)]
+    return [_review(at, shape, door=door, named=bool(at % 2)) for at in range(BODIES)]
+
+
+def _ruled_namespace(at: int) -> tuple[str, str]:
+    return f"vision-jobs-{at}", RULED_TEAM
 
 
 def _namespace(at: int) -> tuple[str, str]:
@@ -76,8 +104,22 @@ def _leaves() -> list[dict[str, Any]]:
     ]
 
 
+def _ruled_leaf() -> dict[str, Any]:
+    quotas = [{"meter": "gpus", "nominal": "1024"}]
+    selector = {"matchLabels": {"team": RULED_TEAM}}
+    spec = {"parent": "division-0", "default": True, "namespaceSelector": selector, "quotas": quotas}
+    return {"metadata": {"name": RULED_QUEUE}, "spec": spec}
+
+
+def _policy() -> dict[str, Any]:
+    """Return the policy whose rules are measured alone, too, for the namespaces of one team."""
+    policy = rules.policy()
+    policy["spec"]["namespaceSelector"] = {"matchLabels": {"team": RULED_TEAM}}
+    return policy
+
+
 def _meter(name: str, measure: Mapping[str, Any]) -> dict[str, Any]:
-    classes = ["a100.example.com", "h100.example.com", "b200.example.com"]
+    classes = ["a100.example.com", "h100.example.com", "b200.example.com", "gpu.example.com"]
     return {"metadata": {"name": name}, "spec": {"sources": [{"deviceClasses": classes, **measure}]}}
 
 
@@ -92,18 +134,26 @@ def _template() -> dict[str, Any]:
     return {"spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}}}
 
 
-def _review(at: int, *, door: str, named: bool) -> dict[str, Any]:
-    namespace, team = _namespace(at)
+def _ruled_template() -> dict[str, Any]:
+    spec = rules.claim()["spec"]
+    [request, *_] = spec["devices"]["requests"]
+    return {"spec": {"metadata": {"labels": {"team": RULED_TEAM}}, "spec": {"devices": {"requests": [request]}}}}
+
+
+def _review(at: int, shape: Shape, *, door: str, named: bool) -> dict[str, Any]:
+    ruled = shape is Shape.RULED
+    namespace, team = _ruled_namespace(at) if ruled else _namespace(at * (NAMESPACES // BODIES))
     pod = copy.deepcopy(_pod(at, namespace))
+    _ask(pod, [f"gpus-{number}" for number in range(CLAIMS)] if ruled else ["gpus"] * (shape is Shape.ONE))
     if named or door == "validate":
-        pod["metadata"]["labels"][names.QUEUE] = team
+        pod["metadata"]["labels"][names.QUEUE] = RULED_QUEUE if ruled else team
     if door == "validate":
         pod["spec"]["schedulingGates"] = [{"name": names.GATE}]
     return {
         "kind": "AdmissionReview",
         "apiVersion": "admission.k8s.io/v1",
         "request": {
-            "uid": f"705ab4f5-6393-11e8-b7cc-42010a80{at:04x}",
+            "uid": f"705ab4f5-6393-11e8-b7cc-{SERIAL}{at:04x}",
             "kind": {"group": "", "version": "v1", "kind": "Pod"},
             "resource": {"group": "", "version": "v1", "resource": "pods"},
             "requestKind": {"group": "", "version": "v1", "kind": "Pod"},
@@ -124,8 +174,18 @@ def _review(at: int, *, door: str, named: bool) -> dict[str, Any]:
     }
 
 
+def _ask(pod: dict[str, Any], templates: list[str]) -> None:
+    """Give a pod a claim of each template, for all of its containers."""
+    if not templates:
+        return
+    spec = pod["spec"]
+    spec["resourceClaims"] = [{"name": name, "resourceClaimTemplateName": name} for name in templates]
+    for container in (*spec["initContainers"], *spec["containers"]):
+        container["resources"]["claims"] = [{"name": name} for name in templates]
+
+
 def _pod(at: int, namespace: str) -> dict[str, Any]:
-    job, uid = f"pretrain-{at}", f"3c1a7e52-9d4b-4f60-8a2e-5b6c7d8e{at:04x}"
+    job, uid = f"pretrain-{SERIAL}-{at}", f"3c1a7e52-9d4b-4f60-8a2e-{SERIAL}{at:04x}"
     return {
         "kind": "Pod",
         "apiVersion": "v1",
@@ -179,7 +239,6 @@ def _spec(job: str) -> dict[str, Any]:
         "preemptionPolicy": "PreemptLowerPriority",
         "enableServiceLinks": True,
         "securityContext": {"runAsNonRoot": True, "runAsUser": 1000, "fsGroup": 2000},
-        "resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "gpus"}],
         "nodeSelector": {
             "node.kubernetes.io/instance-type": "p5.48xlarge",
             "topology.kubernetes.io/region": "eu-west-1",
@@ -230,7 +289,7 @@ def _container(name: str, image: str, resources: dict[str, str]) -> dict[str, An
             {"name": "NCCL_IB_HCA", "value": "mlx5"},
             {"name": "OMP_NUM_THREADS", "value": "12"},
         ],
-        "resources": {"requests": resources, "limits": resources, "claims": [{"name": "gpus"}]},
+        "resources": {"requests": resources, "limits": resources},
         "volumeMounts": [
             {"name": "checkpoints", "mountPath": "/checkpoints"},
             {"name": "config", "mountPath": "/etc/train", "readOnly": True},

@@ -56,13 +56,13 @@ USER = User(username="alice", groups=("vision", "dev"))
 
 def measure(rounds: int) -> dict[str, Any]:
     """Return the milliseconds of compiling the policy, of a claim's review and of a pod's."""
-    policy = policies.decode(_policy())
-    compiled = selecting.compile_policy(policy)
+    decoded = policies.decode(policy())
+    compiled = selecting.compile_policy(decoded)
     assert not compiled.flaws
     times = {
-        "compile": _least(lambda: selecting.compile_policy(policy), rounds, runs=3),
+        "compile": _least(lambda: selecting.compile_policy(decoded), rounds, runs=3),
         "claim": _least(lambda: _claim_review(compiled), rounds),
-        "pod": _least(_pod_review(policy), rounds),
+        "pod": _least(_pod_review(decoded), rounds),
     }
     return {"rounds": rounds, "ms": times, "met": all(times[name] <= goal for name, goal in GOALS_MS.items())}
 
@@ -82,14 +82,14 @@ def table(result: dict[str, Any]) -> Table:
 
 
 def _claim_review(compiled: selecting.Compiled) -> None:
-    subject = Subject(_claim(), namespace={"metadata": _NAMESPACE}, user=USER, queue="research")
+    subject = Subject(claim(), namespace={"metadata": _NAMESPACE}, user=USER, queue="research")
     assert not ruling.judge([compiled.rules], [subject]).findings
 
 
-def _pod_review(policy: policies.ClaimPolicy) -> Callable[[], None]:
+def _pod_review(decoded: policies.ClaimPolicy) -> Callable[[], None]:
     labels = {"team": "vision"}
     namespaces = {"ml": Namespace(meta=Meta(name="ml"), labels=labels)}
-    spec = {"metadata": {"labels": labels}, "spec": _claim()["spec"]}
+    spec = {"metadata": {"labels": labels}, "spec": claim()["spec"]}
     templates = [
         claims.decode_template({"metadata": {"name": f"t{number}", "namespace": "ml"}, "spec": spec})
         for number in range(CLAIMS)
@@ -97,7 +97,7 @@ def _pod_review(policy: policies.ClaimPolicy) -> Callable[[], None]:
     snapshot = Snapshot(namespaces=namespaces, templates={template.meta.key: template for template in templates})
     used = tuple(PodClaim(name=template.meta.name, template=template.meta.name) for template in templates)
     arrival = Arrival(namespace="ml", labels={"muster.dev/queue": "research"}, claims=used)
-    known, rulings = Policies.of({policy.name: policy}, namespaces), Rulings()
+    known, rulings = Policies.of({decoded.name: decoded}, namespaces), Rulings()
     controller = User(username="system:serviceaccount:kube-system:job-controller")
 
     def review() -> None:
@@ -109,13 +109,15 @@ def _pod_review(policy: policies.ClaimPolicy) -> Callable[[], None]:
 _NAMESPACE = {"name": "ml", "labels": {"team": "vision"}}
 
 
-def _policy() -> dict[str, Any]:
+def policy() -> dict[str, Any]:
+    """Return the policy as JSON, for all namespaces."""
     rules = [{"cel": cel, "message": "no"} for cel in RULES]
     variables = [{"name": name, "expression": cel} for name, cel in VARIABLES.items()]
     return {"metadata": {"name": "bench"}, "spec": {"variables": variables, "rules": rules}}
 
 
-def _claim() -> dict[str, Any]:
+def claim() -> dict[str, Any]:
+    """Return the claim as JSON."""
     asked = {
         "deviceClassName": "gpu.example.com",
         "allocationMode": "ExactCount",

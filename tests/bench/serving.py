@@ -1,7 +1,8 @@
-"""One server in a process of its own: `python -m tests.bench.serving muster|plain`.
+"""One server in a process of its own: `python -m tests.bench.serving muster|plain asyncio|uvloop PORT`.
 
 `plain` is aiohttp alone: over TLS, too, it reads the body and answers a constant AdmissionReview of the same size. It
-prints one JSON object when it listens: port, and the authority to trust; it stops when its standard input ends.
+prints one JSON object when it listens: port, and the authority to trust; it stops when its standard input ends. Those
+that are given the same port share the connections that come to it.
 """
 
 import asyncio
@@ -12,12 +13,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
+import uvloop
 from aiohttp import web
 
 from admission.api import reviews
 from admission.flow import reviewing
 from admission.policy.doors import Rules
-from admission.policy.remembering import Memory
 from admission.telemetry.metrics import Metrics
 from admission.webhook import answering, certificates, server
 from admission.webhook.answering import Judge
@@ -29,7 +30,8 @@ DOORS = ("mutate", "validate")
 
 def judges() -> dict[str, Judge]:
     """Wire the doors as `app` does, over a cluster that does not change."""
-    view, memory, rules = cluster.FrozenView(cluster.snapshot()), Memory(), Rules(controller=cluster.CONTROLLER)
+    view, rules = cluster.FrozenView(cluster.snapshot()), Rules(controller=cluster.CONTROLLER)
+    memory = reviewing.prepared(view.snapshot())
     return {
         "mutate": lambda review: reviewing.mutate(review, view, memory=memory),
         "validate": lambda review: reviewing.validate(review, view, rules=rules, memory=memory),
@@ -43,20 +45,20 @@ def answer_of(door: str) -> bytes:
 
 
 @asynccontextmanager
-async def muster(certificate: certificates.Certificate) -> AsyncIterator[int]:
+async def muster(certificate: certificates.Certificate, port: int) -> AsyncIterator[int]:
     """Serve the webhook as it is in production, metrics and all."""
     metrics = Metrics()
     doors = judges()
     handlers = server.Handlers(
         mutate=doors["mutate"], validate=doors["validate"], metrics=metrics.page, observe=metrics.reviewed
     )
-    settings = server.Settings(host=HOST, port=0, linger=timedelta(0), drain=timedelta(seconds=1))
+    settings = server.Settings(host=HOST, port=port, shared=True, linger=timedelta(0), drain=timedelta(seconds=1))
     async with server.serving(settings, handlers, certificate) as running:
         yield running.port
 
 
 @asynccontextmanager
-async def plain(certificate: certificates.Certificate) -> AsyncIterator[int]:
+async def plain(certificate: certificates.Certificate, port: int) -> AsyncIterator[int]:
     """Serve as little as possible."""
     app = web.Application(client_max_size=server.MAX_BODY)
     for door in DOORS:
@@ -65,7 +67,7 @@ async def plain(certificate: certificates.Certificate) -> AsyncIterator[int]:
     await asyncio.to_thread(certificates.load, context, certificate)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
     await runner.setup()
-    await web.TCPSite(runner, HOST, 0, ssl_context=context).start()
+    await web.TCPSite(runner, HOST, port, ssl_context=context, reuse_port=True).start()
     yield int(runner.addresses[0][1])
     await runner.cleanup()
 
@@ -78,17 +80,19 @@ def _constant(answer: bytes) -> Callable[[web.Request], Awaitable[web.Response]]
     return handler
 
 
-async def _main(name: str) -> None:
+async def _main(name: str, port: int) -> None:
     certificate = certificates.self_made([HOST], now=datetime.now(UTC))
     serving = {"muster": muster, "plain": plain}[name]
-    async with serving(certificate) as port:
+    async with serving(certificate, port) as heard:
         # As `app` does once the cluster is read: what lives as long as the process need not be looked through again.
         gc.collect()
         gc.freeze()
-        sys.stdout.write(json.dumps({"port": port, "authority": certificate.authority.decode()}) + "\n")
+        sys.stdout.write(json.dumps({"port": heard, "authority": certificate.authority.decode()}) + "\n")
         sys.stdout.flush()
         await asyncio.to_thread(sys.stdin.read)
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(sys.argv[1]))
+    NAME, LOOP, PORT = sys.argv[1:]
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop if LOOP == "uvloop" else None) as runner_:
+        runner_.run(_main(NAME, int(PORT)))

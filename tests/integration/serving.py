@@ -8,7 +8,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from tests.unit.cluster.fake_api import FakeApi
 
 COMMAND = str(Path(sys.executable).with_name("muster"))
 USER = "system:serviceaccount:muster-system:muster"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 STARTS = 30
 """How many processes may ask who they are."""
 
@@ -86,10 +87,15 @@ class Muster:
 
 
 @asynccontextmanager
-async def muster(folder: Path, **settings: Any) -> AsyncIterator[Muster]:
-    """Start it with the role webhook, and end it hard if it still runs."""
+async def muster(
+    folder: Path, *, roles: Sequence[str] = ("webhook",), ledger: Mapping[str, str] | None = None, **settings: Any
+) -> AsyncIterator[Muster]:
+    """Start it, and end it hard if it still runs. settings: those of its webhook."""
     api = FakeApi()
     await api.start()
+    for crd in ("claimpolicies", "gangs", "meters", "queues"):
+        established = {"conditions": [{"type": "Established", "status": "True"}]}
+        api.put(CRDS, {"metadata": {"name": f"{crd}.muster.dev"}, "status": established})
     api.objects[""]["version"] = {"major": "1", "minor": "37"}
     api.objects["/api/v1/namespaces"]["muster-system"] = {"metadata": {"name": "muster-system"}}
     for _ in range(STARTS):
@@ -97,7 +103,9 @@ async def muster(folder: Path, **settings: Any) -> AsyncIterator[Muster]:
         api.answer("POST", review, 201, {"status": {"userInfo": {"username": USER}}})
     with FreePorts() as ports:
         port, plain_port = ports.pick(), ports.pick()
-    config = _settings(folder, api, port, plain_port, settings)
+    config = _written(
+        folder, api, plain_port, {"port": port, **settings}, {"roles": list(roles), "ledger": ledger or {}}
+    )
     log = folder / "muster.log"
     with log.open("wb") as output:
         command = (COMMAND, "serve", "--config", str(config))
@@ -111,7 +119,7 @@ async def muster(folder: Path, **settings: Any) -> AsyncIterator[Muster]:
         await api.stop()
 
 
-def _settings(folder: Path, api: FakeApi, port: int, plain_port: int, settings: dict[str, Any]) -> Path:
+def _written(folder: Path, api: FakeApi, plain_port: int, webhook: dict[str, Any], others: dict[str, Any]) -> Path:
     kubeconfig = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -122,12 +130,12 @@ def _settings(folder: Path, api: FakeApi, port: int, plain_port: int, settings: 
     }
     (folder / "kubeconfig").write_text(yaml.safe_dump(kubeconfig))
     own = {
-        "roles": ["webhook"],
-        "install_crds": False,
+        "install_crds": "controller" in others["roles"],
         "kubeconfig": str(folder / "kubeconfig"),
         "log_format": "text",
         "metrics": {"port": plain_port},
-        "webhook": {"port": port, "register": False, **settings},
+        "webhook": {"register": False, **webhook},
+        **others,
     }
     path = folder / "muster.yaml"
     path.write_text(yaml.safe_dump(own))
