@@ -144,7 +144,8 @@ async def _prepare(settings: Settings, connection: Connection, link: Link | None
     user = await connection.who_am_i()
     if version < (1, 34):
         raise MendError(f"{connection.server} is Kubernetes {version[0]}.{version[1]}; resource.k8s.io/v1 needs 1.34")
-    log.info("connected", server=connection.server, version=f"{version[0]}.{version[1]}", user=user)
+    loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
+    log.info("connected", server=connection.server, version=f"{version[0]}.{version[1]}", user=user, loop=loop)
     if settings.install_crds:
         await installing.install(connection, sorted((resources.config() / "crds").glob("*.yaml")))
     await namespaces.ensure(connection, settings.lease.namespace)

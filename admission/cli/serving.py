@@ -66,7 +66,17 @@ def serve(
 
 def run(serving: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
     """Run what serves until its event is set, which SIGTERM and SIGINT do."""
-    asyncio.run(_until_told(serving))
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_until_told(serving))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return what makes loops of uvloop, which is optional; None where it is not installed."""
+    try:
+        import uvloop  # noqa: PLC0415
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
 
 
 def settings(config: Path | None, **options: Any) -> Settings:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from time import perf_counter, time
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, cast
 
 from admission.webhook import answering
 from admission.webhook.answering import Judge, Outcome
@@ -135,8 +135,8 @@ class Express(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to listen."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for mypy: create_server makes no other
-        self._transport = transport
+        # Transports of uvloop are none of asyncio's, and do the same.
+        self._transport = cast("asyncio.Transport", transport)
         self._lane.connections.add(self)
         # The other machine may vanish without a word.
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
