@@ -7,6 +7,7 @@ configuration's failurePolicy decides. Both are given the same `Memory`, which m
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import cast
 
 from admission.api import names, patches, reviews
 from admission.api.reasons import Denial, DenyReason
@@ -16,7 +17,7 @@ from admission.dra.cel import parsing
 from admission.errors import MalformedObjectError, RetryError
 from admission.flow.ports import View
 from admission.policy import arrivals, changing, doors, entering
-from admission.policy.arrivals import Arrival
+from admission.policy.arrivals import Arrival, PodHead
 from admission.policy.claims import attaching, converting, promising, remaining
 from admission.policy.claims import doors as claim_doors
 from admission.policy.claims.doors import ClaimArrival, Knowledge
@@ -56,10 +57,17 @@ def mutate(review: Review, view: View, *, memory: Memory) -> Verdict:
     if not _is_pod(review) or review.operation != "CREATE":
         return _misdirected(review, "CREATE")
     try:
-        arrival = arrivals.decode(review.obj, review.namespace)
+        arrival = _arrival(review)
     except MalformedObjectError as error:
         return reviews.refuse_malformed(error)
     return _completed(arrival, review, view.snapshot(), memory)
+
+
+def _arrival(review: Review) -> Arrival:
+    """Read a new pod. One that was parsed as no more than what is read has the right types already."""
+    if review.sent:
+        return arrivals.read(cast("PodHead", review.obj), review.namespace)
+    return arrivals.decode(review.obj, review.namespace)
 
 
 def _completed(arrival: Arrival, review: Review, snapshot: Snapshot, memory: Memory) -> Verdict:
@@ -116,11 +124,16 @@ def validate(review: Review, view: View, *, rules: Rules, memory: Memory) -> Ver
 def _of_pod(review: Review, view: View, rules: Rules, memory: Memory) -> Verdict:
     try:
         if review.operation == "CREATE":
-            arrival = arrivals.decode(review.obj, review.namespace)
+            arrival = _arrival(review)
             snapshot = _fulfilled(arrival, view, memory)
-            defaults, limits = memory.defaults(snapshot), memory.limits(snapshot)
             verdict = doors.judge_creation(
-                arrival, snapshot, rules=rules, defaults=defaults, limits=limits, username=review.username
+                arrival,
+                snapshot,
+                rules=rules,
+                defaults=memory.defaults(snapshot),
+                limits=memory.limits(snapshot),
+                passed=memory.passed(snapshot),
+                username=review.username,
             )
             if verdict.denial is None and remaining.may_matter(arrival):
                 verdict = replace(verdict, denial=remaining.denial(arrival, review.whole()))

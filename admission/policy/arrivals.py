@@ -175,6 +175,11 @@ def decode(obj: Json | None, namespace: str) -> Arrival:
         head = msgspec.convert(obj, PodHead)
     except msgspec.ValidationError as error:
         raise MalformedObjectError("Pod", meta.name_in(obj), (_flaw(error),)) from error
+    return read(head, namespace)
+
+
+def read(head: PodHead, namespace: str) -> Arrival:
+    """Read a pod whose fields are known to have the right types. Raises MalformedObjectError for what they say."""
     labels, spec = head["metadata"].get("labels"), head["spec"]
     gates = spec.get("schedulingGates")
     requests, containers = pods.decode_asks(Reader(spec)) if _asks_for_devices(spec) else ({}, ())

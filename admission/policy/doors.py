@@ -70,6 +70,12 @@ Limits = Callable[[Queue, Sequence[KnownClaim], Extended], Denial | None]
 """Refuses what the queue could not hold even if nobody used anything (`limits.Limits`)."""
 
 
+Passed = dict[tuple[str | int, ...], tuple[ClaimSpec, ...]]
+"""Claims that passed their checks: by queue and the ids of their specs, which are kept, so that no other gets one."""
+
+MOST_PASSED = 10_000
+
+
 def no_limits(_queue: Queue, _claims: Sequence[KnownClaim], _extended: Extended) -> Denial | None:
     """Refuse nothing."""
     return None
@@ -95,6 +101,7 @@ class Inputs:
     claims: tuple[KnownClaim, ...] = ()
     missing: tuple[str, ...] = ()
     limits: Limits = field(default=no_limits)
+    passed: Passed = field(default_factory=dict)
     username: str = ""
 
 
@@ -151,9 +158,13 @@ def judge_creation(  # noqa: PLR0913 - all that an answer depends on, by name
     rules: Rules,
     defaults: Defaults,
     limits: Limits = no_limits,
+    passed: Passed | None = None,
     username: str = "",
 ) -> Verdict:
-    """Judge a new pod as it will be stored. username: who creates it; empty where nobody knows. Raises RetryError."""
+    """Judge a new pod as it will be stored. username: who creates it; empty where nobody knows. Raises RetryError.
+
+    passed: remembers claims that passed, for as long as queues and meters stay what they are.
+    """
     if arrival.is_mirror:
         return ALLOWED
     entrance = entering.entrance(arrival, snapshot, defaults)
@@ -169,6 +180,7 @@ def judge_creation(  # noqa: PLR0913 - all that an answer depends on, by name
         claims=claims,
         missing=missing,
         limits=limits,
+        passed={} if passed is None else passed,
         username=username,
     )
     for check in CHECKS:
@@ -332,6 +344,26 @@ def _flaw_of_duration(text: str) -> str:
     return ""
 
 
+def _claims_will_do(inputs: Inputs) -> Denial | None:
+    """Check the claims, unless those of a pod before were the same: pods of a Job share their templates."""
+    if inputs.arrival.containers:
+        return _first_denial(inputs)
+    key: tuple[str | int, ...] = (inputs.queue.name,)
+    key += tuple([id(claim.spec) * (-1 if claim.allocated else 1) for claim in inputs.claims])
+    if key in inputs.passed:
+        return None
+    denial = _first_denial(inputs)
+    if denial is None:
+        if len(inputs.passed) >= MOST_PASSED:
+            inputs.passed.clear()
+        inputs.passed[key] = tuple(claim.spec for claim in inputs.claims)
+    return denial
+
+
+def _first_denial(inputs: Inputs) -> Denial | None:
+    return next((denial for check in CLAIM_CHECKS if (denial := check(inputs)) is not None), None)
+
+
 def _claims_are_small_enough(inputs: Inputs) -> Denial | None:
     return next((denial for claim in inputs.claims if (denial := too_large(claim)) is not None), None)
 
@@ -384,6 +416,8 @@ def _fits_one_day(inputs: Inputs) -> Denial | None:
 
 Check = Callable[[Inputs], Denial | None]
 
+CLAIM_CHECKS: tuple[Check, ...] = (_claims_are_small_enough, _classes_are_metered, _fits_one_day)
+
 CHECKS: tuple[Check, ...] = (
     _scheduler_is_not_bypassed,
     _gate_is_there,
@@ -394,9 +428,7 @@ CHECKS: tuple[Check, ...] = (
     _sizes_are_numbers,
     _topology_is_a_label,
     _runtime_is_a_duration,
-    _claims_are_small_enough,
-    _classes_are_metered,
-    _fits_one_day,
+    _claims_will_do,
 )
 """Checks of a new pod that enters a queue, in order; the first denial is the answer."""
 

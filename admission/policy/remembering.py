@@ -7,6 +7,7 @@ A snapshot's mappings are never changed in place, and one that did not change is
 from admission.api.snapshot import Snapshot
 from admission.policy.claims.selecting import Policies
 from admission.policy.claims.using import Rulings
+from admission.policy.doors import Passed
 from admission.policy.entering import Defaults
 from admission.policy.limits import Limits
 
@@ -18,6 +19,7 @@ class Memory:
         self.rulings = Rulings()
         self._defaults: Defaults | None = None
         self._limits: Limits | None = None
+        self._passed: Passed = {}
         self._policies: Policies | None = None
         self._for_policies: tuple[object, object] = (None, None)
         self._for_defaults: tuple[object, object] = (None, None)
@@ -37,7 +39,13 @@ class Memory:
         if self._limits is None or queues is not snapshot.queues or meters is not snapshot.meters:
             self._limits = Limits.of(snapshot.queues.values(), snapshot.meters.values())
             self._for_limits = snapshot.queues, snapshot.meters
+            self._passed = {}
         return self._limits
+
+    def passed(self, snapshot: Snapshot) -> Passed:
+        """Return the claims that passed the door while queues and meters were as they are."""
+        self.limits(snapshot)
+        return self._passed
 
     def policies(self, snapshot: Snapshot) -> Policies:
         """Return the ClaimPolicies, compiled."""

@@ -15,6 +15,7 @@ from tests.bench import (
     allocator,
     cel,
     cluster_speed,
+    creating,
     cycle,
     ledger,
     planning,
@@ -47,6 +48,11 @@ def _memory(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
     return result, webhook.memory_table(result)
 
 
+def _creating(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
+    result = creating.measure(rounds=given.passes, seconds=given.creating, pace=given.pace)
+    return result, creating.table(result)
+
+
 def _ledger(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
     result = ledger.measure(rounds=given.passes, postings=given.postings)
     return result, ledger.table(result)
@@ -68,6 +74,7 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], tuple[dict[str, Any], Shown
     "webhook": _webhook,
     "memory": _memory,
     "start": _pure(starting, "passes"),
+    "creating": _creating,
     "admission": _admission,
     "cel": _pure(cel),
     "allocator": _pure(allocator),
@@ -105,10 +112,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--reviews", type=int, default=60_000, help="memory: reviews to answer; a million takes minutes"
     )
+    parser.add_argument("--creating", type=float, default=10, help="creating: seconds of a round")
+    parser.add_argument("--pace", type=float, default=1.0, help="creating: pods a second of each of 50 clients")
     parser.add_argument("--nodes", type=int, default=25, help="admission: nodes with eight GPUs")
     parser.add_argument("--gangs", type=int, default=50, help="admission: Jobs of four one-GPU pods")
     parser.add_argument(
-        "--passes", type=int, default=3, help="admission, cycle, ledger: rounds that count, each way; start: starts"
+        "--passes",
+        type=int,
+        default=3,
+        help="admission, creating, cycle, ledger: rounds that count; start: starts",
     )
     parser.add_argument("--postings", type=int, default=5_000_000, help="ledger: in the books that are verified")
     parser.add_argument("--fit", type=int, default=200, help="cluster: Jobs of four one-GPU pods that fill the fleet")

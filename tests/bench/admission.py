@@ -29,9 +29,9 @@ def measure(*, nodes: int, gangs: int, rounds: int) -> dict[str, Any]:
     """Run all rounds on a fleet of nodes with eight GPUs each."""
     with ControlPlane() as control_plane:
         fleet.install(control_plane.client(), fleet.demo_fleet([8] * nodes))
-        with _muster(control_plane) as muster:
+        with running_muster(control_plane) as muster:
             taken: dict[str, list[float]] = {way: [] for way in WAYS}
-            namespaces = {way: _namespace(control_plane, way, gpus=nodes * 8) for way in WAYS}
+            namespaces = {way: namespace_of(control_plane, way, gpus=nodes * 8) for way in WAYS}
             for number in range(rounds + 1):
                 for way in WAYS if number % 2 else WAYS[::-1]:
                     seconds = _round(control_plane, namespaces[way], number, gangs)
@@ -56,7 +56,8 @@ def _summary(taken: dict[str, list[float]], *, nodes: int, gangs: int, resident:
 
 
 @contextlib.contextmanager
-def _muster(control_plane: ControlPlane) -> Iterator[Muster]:
+def running_muster(control_plane: ControlPlane) -> Iterator[Muster]:
+    """Have Muster run on a control plane."""
     muster = Muster(control_plane)
     try:
         yield muster.start()
@@ -64,7 +65,8 @@ def _muster(control_plane: ControlPlane) -> Iterator[Muster]:
         muster.clean()
 
 
-def _namespace(control_plane: ControlPlane, way: str, *, gpus: int) -> Namespace:
+def namespace_of(control_plane: ControlPlane, way: str, *, gpus: int) -> Namespace:
+    """Make a namespace: with a queue of so many GPUs for the way `muster`, else one that Muster does not see."""
     client = control_plane.client()
     client.create("/api/v1/namespaces", {"metadata": {"name": f"bench-{way}"}})
     namespace = Namespace(name=f"bench-{way}", client=client)

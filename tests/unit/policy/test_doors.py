@@ -333,3 +333,37 @@ def test_limits_are_asked_last_with_the_claims_that_are_known() -> None:
 
     assert verdict.denial == Denial(DenyReason.NEVER_FITS, "too much")
     assert asked == [("team-a", [("ResourceClaimTemplate t", False), ("ResourceClaim c", True)])]
+
+
+def test_claims_that_passed_are_not_checked_again_for_the_next_pod_and_refused_ones_are() -> None:
+    world = a_world().template("t", exactly("gpu", GPU)).template("u", exactly("gpu", GPU))
+    world = world.claim("c", exactly("gpu", GPU), allocated=True)
+    asked: list[list[str]] = []
+
+    def limits(_queue: Any, claims: Any, _extended: Any) -> Denial | None:
+        asked.append([claim.source for claim in claims])
+        return Denial(DenyReason.NEVER_FITS, "too much") if len(claims) > 1 else None
+
+    snapshot, passed = world.build(), doors.Passed()
+    defaults = Memory().defaults(snapshot)
+
+    def judge(**claims: Any) -> Denial | None:
+        pod = arrivals.decode(held(**claims), "ml")
+        return doors.judge_creation(pod, snapshot, rules=RULES, defaults=defaults, limits=limits, passed=passed).denial
+
+    answers = [judge(templates=("t",)) for _ in range(3)] + [judge(templates=("u",)), judge(claims=("c",))]
+    assert answers == [None] * 5
+    assert all(judge(templates=("t", "u")) is not None for _ in range(2))
+
+    one = "ResourceClaimTemplate"
+    assert asked == [[f"{one} t"], [f"{one} u"], ["ResourceClaim c"], *[[f"{one} t", f"{one} u"]] * 2]
+
+
+def test_what_passed_is_forgotten_with_the_queues_and_meters() -> None:
+    memory, before, after = Memory(), a_world().build(), a_world().build()
+
+    passed = memory.passed(before)
+    passed[("team-a",)] = ()
+
+    assert memory.passed(before) is passed
+    assert memory.passed(after) == {}

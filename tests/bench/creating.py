@@ -1,0 +1,126 @@
+"""What Muster adds to the creation of a pod through a real API server: the same pods with it and without.
+
+Fifty clients create pods at a steady pace, each over a connection of its own and no faster than it is answered, in a
+namespace with a queue and in one that Muster does not see; rounds alternate in one run on one control plane. Pods carry
+a gate of somebody else's, so that no scheduler looks at them; those of a round are deleted before the next begins.
+Muster runs as `muster serve` does by default, controller and all, so its cycles compete with its answers.
+"""
+
+import asyncio
+import json
+import random
+from collections.abc import Callable
+from http import HTTPStatus
+from itertools import count
+from time import perf_counter
+from typing import Any
+from urllib.parse import urlsplit
+
+import uvloop
+from rich.table import Table
+
+from tests.bench.admission import WAYS, namespace_of, running_muster
+from tests.controlplane import ControlPlane, fleet, workloads
+from tests.controlplane.clients import Client
+from tests.controlplane.namespaces import Namespace
+from tests.controlplane.observing import eventually
+
+CLIENTS = 50
+GOAL_MS = 5.0
+PARTS = (0.5, 0.9, 0.99)
+
+
+def measure(*, rounds: int, seconds: float, pace: float) -> dict[str, Any]:
+    """Run all rounds. pace: pods a second of each client."""
+    latencies: dict[str, list[float]] = {way: [] for way in WAYS}
+    with ControlPlane() as control_plane:
+        fleet.install(control_plane.client(), fleet.demo_fleet([8]))
+        with running_muster(control_plane):
+            namespaces = {way: namespace_of(control_plane, way, gpus=8) for way in WAYS}
+            for number in range(rounds + 1):
+                for way in WAYS if number % 2 else WAYS[::-1]:
+                    found = _round(control_plane.client(), namespaces[way], seconds=seconds, pace=pace)
+                    if number:
+                        latencies[way] += found
+    ms = {way: {str(part): _percentile(found, part) for part in PARTS} for way, found in latencies.items()}
+    return {
+        "rounds": rounds,
+        "seconds": seconds,
+        "pace": pace,
+        "pods": {way: len(found) for way, found in latencies.items()},
+        "ms": ms,
+    }
+
+
+def _percentile(latencies: list[float], part: float) -> float:
+    return sorted(latencies)[int(len(latencies) * part)] * 1e3
+
+
+def _round(client: Client, namespace: Namespace, *, seconds: float, pace: float) -> list[float]:
+    found = uvloop.run(_load(client, namespace, seconds=seconds, pace=pace))
+    client.delete(f"{namespace.pods}?gracePeriodSeconds=0&labelSelector=bench")
+    eventually(lambda: not client.items(namespace.pods), what=f"{namespace.name} is empty again", within=300)
+    return found
+
+
+async def _load(client: Client, namespace: Namespace, *, seconds: float, pace: float) -> list[float]:
+    numbers = count()
+    end = perf_counter() + seconds
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(_client(client, namespace, lambda: next(numbers), end=end, pause=1 / pace))
+            for _ in range(CLIENTS)
+        ]
+    return [latency for task in tasks for latency in task.result()]
+
+
+async def _client(
+    client: Client, namespace: Namespace, number: Callable[[], int], *, end: float, pause: float
+) -> list[float]:
+    """Create a pod after the other until the end; the first, for which the connection is made, does not count."""
+    address = urlsplit(client.server)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port, ssl=client.tls)
+    latencies: list[float] = []
+    await asyncio.sleep(random.uniform(0, pause))  # noqa: S311 - clients shall not come all at once
+    while (began := perf_counter()) < end:
+        writer.write(_request(client, address.netloc, namespace, number()))
+        await writer.drain()
+        await _answer(reader)
+        latencies.append(perf_counter() - began)
+        await asyncio.sleep(max(0.0, began + pause - perf_counter()))
+    writer.close()
+    return latencies[1:]
+
+
+def _request(client: Client, host: str, namespace: Namespace, number: int) -> bytes:
+    pod = workloads.pod(f"pod-{number}", gates=["bench.example.com/wait"], labels={"bench": "true"})
+    body = json.dumps(pod).encode()
+    head = (
+        f"POST {namespace.pods} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {client.token}\r\n"
+        f"Content-Type: application/json\r\nAccept: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+async def _answer(reader: asyncio.StreamReader) -> None:
+    head = await reader.readuntil(b"\r\n\r\n")
+    lowered = head.lower()
+    at = lowered.index(b"content-length:") + 15
+    body = await reader.readexactly(int(lowered[at : lowered.index(b"\r\n", at)]))
+    if int(head.split(b" ", 2)[1]) != HTTPStatus.CREATED:
+        raise RuntimeError(f"a pod is not created: {head!r} {body[:500]!r}")
+
+
+def table(result: dict[str, Any]) -> Table:
+    """Show percentiles with Muster and without."""
+    made = Table(
+        title=f"A pod's creation through the API server, {CLIENTS} clients with {result['pace']:g} pods/s each,"
+        f" {result['rounds']} rounds of {result['seconds']:g} s"
+    )
+    for column in ("ms", "with Muster", "without", "added", "goal"):
+        made.add_column(column, justify="right")
+    for part in map(str, PARTS):
+        with_, without = (result["ms"][way][part] for way in WAYS)
+        goal = f"≤ {GOAL_MS:g}" if part == "0.99" else ""
+        made.add_row(f"p{float(part) * 100:g}", f"{with_:.1f}", f"{without:.1f}", f"{with_ - without:.1f}", goal)
+    return made
