@@ -163,7 +163,7 @@ def _ruled(verdict: Verdict, arrival: Arrival, review: Review, snapshot: Snapsho
 def _fulfilled(arrival: Arrival, view: View, memory: Memory) -> Snapshot:
     """Return what is known, with the templates that policies are about to provide for the pod."""
     snapshot = view.snapshot()
-    if not arrival.claims or not snapshot.policies:
+    if not arrival.claims or not snapshot.policies or not memory.policies(snapshot).provide:
         return snapshot
     return promising.fulfilled(arrival, _known(view, memory))
 

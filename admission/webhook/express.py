@@ -25,6 +25,9 @@ LONGEST_BODY = 65_536
 
 LONGEST_HEAD = 4_096
 
+MOST_HEADS = 1_024
+"""Heads that are remembered: those of the API server differ in the length of the body alone."""
+
 HOLD_SECONDS = 1.0
 """How long the rest of a request is waited for here; aiohttp has a limit of its own after that."""
 
@@ -33,7 +36,7 @@ SETTLE_SECONDS = 1.0
 
 # RFC 9112: a request line, and fields whose names are tokens, without folded lines. Visible ASCII alone.
 _HEAD = re.compile(
-    rb"POST (/[a-z]+)(?:\?[!-~]*)? HTTP/1\.1\r\n(?:[-!#$%&'*+.^_`|~0-9A-Za-z]+:[\t -~]*\r\n)+",
+    rb"POST (/[a-z]+)(?:\?[!-~]*)? HTTP/1\.1\r\n(?:[-!#$%&'*+.^_`|~0-9A-Za-z]+:[\t -~]*\r\n)+\r\n",
 )
 _LENGTH = re.compile(rb"\r\ncontent-length:[\t ]*([0-9]{1,6})[\t ]*\r\n")
 _TYPE = re.compile(rb"\r\ncontent-type:[\t ]*application/json[\t ]*\r\n")
@@ -49,9 +52,9 @@ class Door(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A request whose head was read: its door, where its body begins, and where it ends."""
+    """A request whose head was read: the path of its door, where its body begins, and where it ends."""
 
-    door: Door
+    path: bytes
     start: int
     end: int
 
@@ -72,6 +75,26 @@ class Desk(Protocol):
         """Note that it no longer is."""
 
 
+def frame(data: bytes) -> Frame | Literal["partial", "unusual"]:
+    """Read the head of a request."""
+    end = data.find(b"\r\n\r\n", 0, LONGEST_HEAD) + 4
+    if end < 4:
+        return "partial" if data.startswith(b"POST /") and len(data) < LONGEST_HEAD else "unusual"
+    return _framed(data[:end])
+
+
+@functools.lru_cache(maxsize=MOST_HEADS)
+def _framed(head: bytes) -> Frame | Literal["unusual"]:
+    usual = _HEAD.fullmatch(head)
+    fields = head.lower()
+    length = _LENGTH.search(fields)
+    if usual is None or length is None or not _TYPE.search(fields) or _UNUSUAL.search(fields):
+        return "unusual"
+    if any(fields.count(name) != 1 for name in _ONCE) or int(length[1]) > LONGEST_BODY:
+        return "unusual"
+    return Frame(usual[1], len(head), len(head) + int(length[1]))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
     """What all connections share. doors: by path. ordinary: makes an aiohttp connection."""
@@ -82,24 +105,11 @@ class Lane:
     ordinary: Callable[[], asyncio.Protocol]
     connections: set["Express"] = field(default_factory=set)
 
-    def frame(self, data: bytes) -> Frame | Literal["partial", "unusual"]:
-        """Read the head of a request."""
-        end = data.find(b"\r\n\r\n", 0, LONGEST_HEAD)
-        if end < 0:
-            return "partial" if data.startswith(b"POST /") and len(data) < LONGEST_HEAD else "unusual"
-        head = _HEAD.fullmatch(data, 0, end + 2)
-        door = self.doors.get(head[1]) if head is not None else None
-        if door is None:
-            return "unusual"
-        fields = data[: end + 2].lower()
-        length = _LENGTH.search(fields)
-        usual = length is not None and _TYPE.search(fields) and all(fields.count(name) == 1 for name in _ONCE)
-        if not usual or length is None or _UNUSUAL.search(fields) or int(length[1]) > LONGEST_BODY:
-            return "unusual"
-        return Frame(door, end + 4, end + 4 + int(length[1]))
-
-    def answer(self, door: Door, body: bytes) -> bytes | None:
+    def answer(self, path: bytes, body: bytes) -> bytes | None:
         """Return the whole response to a review; None when there is more to say than yes or no."""
+        door = self.doors.get(path)
+        if door is None:
+            return None
         began = perf_counter()
         try:
             answer = answering.answer(body, door.judge)
@@ -154,20 +164,20 @@ class Express(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Answer a request that is whole, wait for one that is not."""
         held = self._held = self._held + data if self._held else data
-        frame = self._frame
-        if frame is None:
-            found = self._lane.frame(held)
+        whole = self._frame
+        if whole is None:
+            found = frame(held)
             if found == "unusual" or (self._timer is None and self._lane.desk.full):
                 self._hand_over()
                 return
             if found == "partial":
                 self._hold()
                 return
-            frame = self._frame = found
-        if len(held) < frame.end:
+            whole = self._frame = found
+        if len(held) < whole.end:
             self._hold()
             return
-        response = self._lane.answer(frame.door, held[frame.start :]) if len(held) == frame.end else None
+        response = self._lane.answer(whole.path, held[whole.start :]) if len(held) == whole.end else None
         if response is None or self._transport is None:
             self._hand_over()
             return

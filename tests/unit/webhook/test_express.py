@@ -17,7 +17,6 @@ from admission.api import names
 from admission.api.reviews import Review, Verdict
 from admission.webhook import certificates, express, server
 from admission.webhook.answering import Outcome
-from admission.webhook.express import Lane
 from admission.webhook.server import Handlers, Server, Settings
 from tests.unit.webhook.cases import a_pod, held
 from tests.unit.webhook.test_server import as_json, mutate, review_of, trusting, validate
@@ -303,7 +302,7 @@ async def test_a_mangled_request_is_answered_as_aiohttp_alone_would(seed: int, m
     async with connected(quick) as wire:
         mixed = await outcome(wire, mutated(seed))
     with monkeypatch.context() as patched:
-        patched.setattr(Lane, "frame", lambda *_: "unusual")
+        patched.setattr(express, "frame", lambda _: "unusual")
         async with connected(quick) as wire:
             alone = await outcome(wire, mutated(seed))
 
