@@ -5,10 +5,12 @@ the pod nor its user is the same for every pod of a template, so it is remembere
 and the template stay what they are: a Job's thousandth pod costs little more than a look-up.
 """
 
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from admission.api.claims import Claim, ClaimTemplate
+from admission.api.pods import PodClaim
 from admission.api.reading import Json
 from admission.api.rules import Action
 from admission.api.snapshot import Snapshot
@@ -41,6 +43,8 @@ class _Place:
     others: tuple[Rulebook, ...]
     early: tuple[Rulebook, ...]
     said: dict[str, tuple[Asked, Subject, Ruling]] = field(default_factory=dict)
+    together: dict[tuple[PodClaim, ...], tuple[tuple[Asked | None, ...], Ruling]] = field(default_factory=dict)
+    """By the claims of a pod, where no rule reads more of it: what these are, and what was said of all of them."""
 
 
 class Rulings:
@@ -59,6 +63,8 @@ class Rulings:
             return ruling.NOTHING
         person = subjects.person(user)
         open_ = place.of_pod if person is None else place.others
+        if not open_ and not (place.early and any(_missing(arrival, snapshot))):
+            return _together(place, arrival, snapshot)
         budget = Budget(cost=ruling.COST, steps=ruling.STEPS)
         found = []
         for label, asked in _asked(arrival, snapshot):
@@ -87,6 +93,28 @@ class Rulings:
             )
             self._places[key] = place
         return place
+
+
+def _together(place: _Place, arrival: Arrival, snapshot: Snapshot) -> Ruling:
+    """Return what is said of all claims of a pod that no pod matters to; from memory where they are the same."""
+    asked = tuple([_look_up(claim, arrival.namespace, snapshot) for claim in arrival.claims])
+    known = place.together.get(arrival.claims)
+    if known is not None and all(map(operator.is_, known[0], asked)):
+        return known[1]
+    budget = Budget(cost=ruling.COST, steps=ruling.STEPS)
+    found = [_settled(place, one, label, arrival, snapshot, budget)[1] for label, one in _asked(arrival, snapshot)]
+    said = ruling.merged(found)
+    if budget.cost > 0 and budget.steps > 0:
+        if len(place.together) >= MOST:
+            place.together.clear()
+        place.together[arrival.claims] = asked, said
+    return said
+
+
+def _look_up(claim: PodClaim, namespace: str, snapshot: Snapshot) -> Asked | None:
+    if claim.template:
+        return snapshot.templates.get(f"{namespace}/{claim.template}")
+    return snapshot.claims.get(f"{namespace}/{claim.claim}")
 
 
 def _settled(  # noqa: PLR0913, PLR0917 - what an answer depends on

@@ -227,3 +227,19 @@ def test_a_spec_is_written_as_it_was_read(requests: Sequence[Any]) -> None:
         "metadata": {"name": "one", "namespace": "vision", "uid": "u-1"},
         "spec": spec,
     }
+
+
+def test_claims_that_are_remembered_together_are_judged_anew_when_one_of_them_is_another() -> None:
+    known, rulings = of("request.exactly.count <= 8"), Rulings()
+    before, after = snapshot(template(), claim()), snapshot(template(), replace(claim(), spec=NONE.spec))
+    both = (ONE, SHARED)
+
+    first = judged(known, before, *both, rulings=rulings)
+    assert judged(known, before, *both, rulings=rulings) is first
+    assert judged(known, before, ONE, rulings=rulings) is not first
+
+    assert len(first.findings) == 2
+    assert len(judged(known, after, *both, rulings=rulings).findings) == 1
+
+
+NONE = claims.decode({"metadata": {"name": "none", "namespace": "vision"}, "spec": {"devices": {"requests": []}}})
