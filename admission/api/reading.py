@@ -4,7 +4,7 @@ A `Reader` stands on one mapping and knows its path. Each method reads one field
 it is wrong and goes on with a harmless value; `Reader.finish` raises if any flaw was noted.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -59,6 +59,10 @@ class Reader:
     def keys(self, name: str) -> tuple[str, ...]:
         """Return the keys of a mapping; none when the field is absent or no mapping."""
         return tuple(map(str, self._mapping(name)))
+
+    def unknown(self, known: Collection[str]) -> tuple[str, ...]:
+        """Return the names of fields that are not among the known ones."""
+        return tuple(str(name) for name in self._value if name not in known)
 
     def object(self, name: str) -> Json:
         """Return an object as it is, for what is passed on unread; an empty one when absent."""

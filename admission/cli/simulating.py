@@ -1,4 +1,4 @@
-"""`muster simulate`: what Muster would decide about these manifests, without a cluster."""
+"""`muster simulate`: what Muster would decide about these manifests, or about a trace of jobs, without a cluster."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from admission.cli import applications, manifests, rendering
+from admission.api.reasons import Denial
+from admission.cli import applications, manifests, playing, rendering
 from admission.cli.manifests import BadInputError, Manifest
 from admission.cli.rendering import Format, Number
 from admission.dra import releases
@@ -16,6 +17,7 @@ from admission.errors import MendError
 from admission.flow import expanding, simulating
 from admission.flow.claiming import Act, Effect
 from admission.flow.expanding import Expanded
+from admission.flow.playing import Policy
 from admission.flow.simulating import GangOutcome, Outcome, Verdict
 
 app = applications.single()
@@ -30,9 +32,11 @@ EPILOG = applications.epilog(
     (
         "muster simulate config/examples jobs.yaml",
         "kubectl get nodes,resourceslices,deviceclasses,queues,meters -o yaml | muster simulate - jobs.yaml",
+        "muster simulate cluster.yaml --arrivals trace.jsonl --compare fifo-count --chart trace.svg",
         "muster simulate cluster/ --until-empty --format json | jq '.gangs[] | select(.decision != \"Admitted\")'",
     ),
-    "Exit codes: 0 all gangs are admitted, 3 some are held, 4 some are denied, 2 the input is wrong.",
+    "Exit codes: 0 all gangs are admitted (with --arrivals: all jobs start), 3 some are held (never start), 4 some are"
+    " denied, 2 the input is wrong.",
 )
 
 
@@ -53,17 +57,30 @@ def simulate(
         list[str] | None, typer.Option("--policy", metavar="FILE", help="ClaimPolicies to try beside those of PATH.")
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Bound of the search, per gang and question.")] = 50_000,
+    arrivals: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Play a trace of jobs in virtual time (.csv, else JSON lines)."),
+    ] = None,
+    compare: Annotated[
+        Policy | None, typer.Option(help="With --arrivals: play it so as well, and show both side by side.")
+    ] = None,
+    chart: Annotated[
+        str | None, typer.Option(metavar="FILE", help="With --arrivals: draw use and waiting over time, as SVG.")
+    ] = None,
 ) -> None:
     """Show which gangs would start, where and on which devices, and why the others wait. Needs no cluster.
 
     Reads any manifests: nodes, slices, classes, claims, templates, Jobs, pods and Muster's objects. Jobs become their
     pods. Pods that are bound and claims that are allocated count as in use.
     """
+    _refuse_options(arrivals, compare, chart, until_empty=until_empty)
     found = [*manifests.read(paths), *_policies(policy or [])]
     bodies = [manifest.body for manifest in found]
     world = expanding.expand(bodies, now=_time(now), namespace=namespace, profile=releases.profile(profile))
     _refuse_flaws(world, found)
 
+    if arrivals is not None:
+        raise typer.Exit(_play(world, arrivals, compare, chart, output, steps))
     outcome = asyncio.run(simulating.simulate(world, until_empty=until_empty, steps=steps))
 
     for text in (*world.notes, *_warnings(outcome)):
@@ -73,6 +90,34 @@ def simulate(
     else:
         show(outcome, world.effects)
     raise typer.Exit(exit_code(outcome, world.effects))
+
+
+def _refuse_options(arrivals: str | None, compare: Policy | None, chart: str | None, *, until_empty: bool) -> None:
+    for option, value in (("--compare", compare), ("--chart", chart)):
+        if value is not None and arrivals is None:
+            raise MendError(f"{option} is about a trace; add --arrivals FILE")
+    if until_empty and arrivals is not None:
+        raise MendError("--until-empty is without times; a trace that --arrivals plays says when its jobs end")
+
+
+def _play(  # noqa: PLR0917 - as the command has them
+    world: Expanded, path: str, compare: Policy | None, chart: str | None, output: Format, steps: int
+) -> int:
+    """Play a trace and show what it comes to; return the exit code."""
+    for text in world.notes:
+        rendering.note(text)
+    policies = dict.fromkeys(one for one in (Policy.MUSTER, compare) if one is not None)
+    plays = playing.play(world, path, list(policies), steps=steps)
+    if chart is not None:
+        playing.draw(chart, plays)
+    if output is Format.JSON:
+        rendering.as_json(playing.as_json(plays))
+    else:
+        playing.show(plays)
+    left = [job.why for job in playing.unstarted(plays[0])]
+    if any(isinstance(why, Denial) for why in left):
+        return SOME_DENIED
+    return SOME_HELD if left else ALL_ADMITTED
 
 
 def exit_code(outcome: Outcome, effects: Sequence[Effect] = ()) -> int:

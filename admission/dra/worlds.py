@@ -27,6 +27,8 @@ from admission.dra.stocks import Stock
 from admission.dra.tainting import Tainted
 from admission.dra.takings import Share, Taking
 
+Nodes = frozenset[NodeName]
+
 Left = Mapping[NodeName, Mapping[str, int] | None]
 """What is left of each node's allocatable resources; None for a node that limits nothing."""
 
@@ -255,6 +257,13 @@ def also(world: World, given: Iterable[Taking], holder: Holder) -> World:
     use = _Use.of(world)
     use.add(given, holder)
     return _after(world, use.on(world), _seeing(world, use.added))
+
+
+def using(
+    world: World, use: tuple[Mapping[DeviceId, Holder], Mapping[DeviceId, tuple[Shared, ...]]], left: Left, where: Nodes
+) -> World:
+    """Return the world with just these devices in use, taken and shared. where: all nodes of which that differs."""
+    return _after(world, replace(world, taken=use[0], shares=use[1], left=left), where)
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ class _Run:
             reports=cluster,
             ledger=self._ledger,
             scheduler=memory.Known(world.profile),
-            fences=memory.Fences(_fences(world.snapshot)),
+            fences=memory.Fences(fences(world.snapshot)),
         )
         self._desk = Desk(ports=ports, actor=ACTOR, epoch=EPOCH, steps=steps)
         self._seen: dict[GangUid, GangReport] = {}
@@ -180,7 +180,7 @@ class _Run:
         )
 
 
-def _fences(snapshot: Snapshot) -> Barriers:
+def fences(snapshot: Snapshot) -> Barriers:
     """Return what there is to be seen of the fences in the input: that they have stood for long, and are heeded."""
     drivers = sorted(filter(None, map(taint_rules.fenced, snapshot.taint_rules.values())))
     return Barriers(fence=tuple(drivers), rules=dict.fromkeys(drivers, meta.EPOCH), policy=meta.EPOCH)

@@ -279,18 +279,19 @@ def decide(inputs: Inputs) -> Finding:
 
 
 def _decided(inputs: Inputs) -> Finding:
-    rules = inputs.rules
-    demands = wanting.demands(inputs.group, rules.snapshot)
-    needed = wanting.at_least(demands, rules.meters, rules.snapshot.nodes.values())
+    demands = wanting.demands(inputs.group, inputs.rules.snapshot)
+    needed = wanting.at_least(demands, inputs.rules.meters, inputs.rules.snapshot.nodes.values())
     inputs = replace(inputs, demands=demands, needed=needed)
-    for check in CHECKS:
-        objection = check(inputs)
-        if objection is not None:
-            by = check.__name__
-            return Finding(group=inputs.group, outcome=objection, needed=needed, by=by, ahead=inputs.blocked_by)
-    found = _planned(inputs)
+    found = objected(inputs) or _planned(inputs)
     found.needed = needed
     return found
+
+
+def objected(inputs: Inputs) -> Finding | None:
+    """Return the first objection of the chain; None where only the plan is left to be made."""
+    objections = ((check.__name__, check(inputs)) for check in CHECKS)
+    found = next(((by, objection) for by, objection in objections if objection is not None), None)
+    return Finding(group=inputs.group, outcome=found[1], by=found[0], ahead=inputs.blocked_by) if found else None
 
 
 def queue_is_active(inputs: Inputs) -> Hold | None:

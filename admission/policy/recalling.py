@@ -126,6 +126,10 @@ class Recall:
         found.world, found.stale = world, found.stale + bool(nodes)
         return found
 
+    def go_on(self) -> None:
+        """Forget between which worlds nodes changed, where one follows the other and no cycle begins."""
+        self._changed.clear()
+
     @property
     def is_stale(self) -> bool:
         """Whether a sentence is to be renewed as soon as nothing else changes."""

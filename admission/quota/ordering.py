@@ -90,6 +90,13 @@ class Tournament(Generic[W]):
         self._update(queue)
         return gang
 
+    def enter(self, gang: W) -> None:
+        """Let one more gang compete."""
+        queue = self._queue_of(gang)
+        self._gangs[queue].append(gang)
+        self._gangs[queue].sort(key=rank, reverse=True)
+        self._update(queue)
+
     def take(self, queue: QueueName, charge: Charge) -> None:
         """Count what was granted to a gang of a queue."""
         self._shares.take(queue, charge)

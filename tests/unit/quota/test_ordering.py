@@ -125,3 +125,12 @@ def test_gangs_of_unknown_and_inactive_queues_are_looked_at_too() -> None:
 
 def test_nobody_waits() -> None:
     assert keys(a_tournament([a_root(gpu=8)])) == []
+
+
+def test_a_gang_that_enters_later_has_its_place() -> None:
+    tournament = a_tournament([a_queue("a"), a_queue("b")], *GANGS)
+
+    assert next(tournament).key == "a/2"
+    tournament.enter(a_gang("a/3", minute=2))
+    tournament.enter(a_gang("c/1", priority=2))
+    assert keys(tournament) == ["c/1", "b/1", "a/3", "b/2", "a/1"]

@@ -1,0 +1,255 @@
+"""Traces: the jobs that come to a cluster one after the other, as `muster simulate --arrivals` plays them.
+
+A row of a trace is one job: when it arrives, in which queue, how many pods it has, what each of them asks for, and for
+how long they run. docs/simulation.md describes the fields.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from admission.api import claims, durations, nodes
+from admission.api.claims import ClaimSpec
+from admission.api.names import QueueName
+from admission.api.nodes import Resources
+from admission.api.reading import Json, Reader
+from admission.api.validation import claims as rules
+from admission.api.validation import formats
+from admission.errors import Flaw
+
+MOST_PODS = 10_000
+"""Pods of one job: as many as a gang may have."""
+
+LONGEST = timedelta(days=3650)
+"""How late a job may arrive, and how long it may run."""
+
+FIELDS = ("name", "queue", "arrival", "runtime", "pods", "priority", "topology", "requests", "claims")
+COLUMNS = ("name", "queue", "arrival", "runtime", "pods", "priority", "topology", "cpu", "memory")
+CLAIM_COLUMNS = ("class", "count", "selector")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ask:
+    """What each pod of a job asks for: claims of its own, and resources of its node. Jobs that ask alike share it."""
+
+    claims: tuple[ClaimSpec, ...] = ()
+    requests: Resources = field(default_factory=dict)
+    topology: str = ""
+    """A label of nodes of which all pods need one value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """One job of a trace. at: since the trace begins. runtime: from when all of its pods run. line: where it stands."""
+
+    name: str
+    queue: QueueName
+    at: timedelta
+    runtime: timedelta
+    pods: int = 1
+    priority: int = 0
+    ask: Ask = field(default_factory=Ask)
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a trace and where it stands: the number of its line, from 1."""
+
+    line: int
+    body: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """What was read of a trace: its jobs in the order of their arrival, and what is wrong, with the line."""
+
+    arrivals: tuple[Arrival, ...] = ()
+    flaws: tuple[tuple[int, Flaw], ...] = ()
+
+
+def decode(rows: Iterable[Row]) -> Trace:
+    """Read the rows of a trace. Times of day count from the earliest of them."""
+    reading = _Reading()
+    found = [one for row in rows if (one := reading.row(row)) is not None]
+    first = min((one.moment for one in found if one.moment is not None), default=None)
+    arrivals: list[Arrival] = []
+    for one in found:
+        if first is not None and one.moment is None:
+            reading.flaw(one.line, "arrival", "is no time of day as others of the file are; write all of them alike")
+            continue
+        at = one.moment - first if one.moment is not None and first is not None else one.offset
+        if at > LONGEST:
+            reading.flaw(one.line, "arrival", f"is more than {LONGEST.days} days after the first one")
+        arrivals.append(Arrival(at=at, line=one.line, **one.rest))
+    return Trace(arrivals=tuple(sorted(arrivals, key=lambda one: (one.at, one.name))), flaws=tuple(reading.flaws))
+
+
+def from_columns(columns: Mapping[str, str]) -> dict[str, Any]:
+    """Return the row that a line of CSV says. Empty cells are absent; other columns than the known ones are kept."""
+    given = {name: text for name, text in columns.items() if text}
+    row: dict[str, Any] = {name: text for name, text in given.items() if name not in (*COLUMNS, *CLAIM_COLUMNS)}
+    row |= {name: _number(given[name]) for name in ("arrival", "runtime", "pods", "priority") if name in given}
+    row |= {name: given[name] for name in ("name", "queue", "topology") if name in given}
+    requests = {name: given[name] for name in ("cpu", "memory") if name in given}
+    claim: dict[str, Any] = {"class": given["class"]} if "class" in given else {}
+    claim |= {"count": _number(given["count"])} if "count" in given else {}
+    claim |= {"selectors": [given["selector"]]} if "selector" in given else {}
+    return row | ({"requests": requests} if requests else {}) | ({"claims": [claim]} if claim else {})
+
+
+def _number(text: str) -> int | float | str:
+    """Return the number that a cell holds; the text itself where it is none, for the reader to object to."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """A row that was read. moment: where it arrives at a time of day; offset: where it does after the beginning."""
+
+    line: int
+    moment: datetime | None
+    offset: timedelta
+    rest: Mapping[str, Any]
+
+
+class _Reading:
+    """The rows of one trace while they are read: what is alike in them is read once."""
+
+    def __init__(self) -> None:
+        self.flaws: list[tuple[int, Flaw]] = []
+        self._asks: dict[str, Ask] = {}
+        self._names: dict[str, int] = {}
+
+    def flaw(self, line: int, name: str, message: str) -> None:
+        self.flaws.append((line, Flaw(name, message)))
+
+    def row(self, row: Row) -> _Found | None:
+        """Return what a row says; None, with flaws noted, where something is wrong with it."""
+        reader = Reader(row.body)
+        for name in reader.unknown(FIELDS):
+            reader.flaw(name, f"is no field of a trace; known are {', '.join(FIELDS)}")
+        name = reader.text("name") or f"job-{row.line}"
+        if name in self._names:
+            reader.flaw("name", f"{name!r} is the name of the job in line {self._names[name]}, too")
+        self._names.setdefault(name, row.line)
+        moment, offset = _arrival(reader)
+        rest = {
+            "name": name,
+            "queue": QueueName(reader.required("queue")),
+            "runtime": _runtime(reader),
+            "pods": _pods(reader),
+            "priority": reader.integer("priority"),
+            "ask": self._ask(reader),
+        }
+        self.flaws += [(row.line, flaw) for flaw in reader.flaws]
+        return None if reader.flaws else _Found(line=row.line, moment=moment, offset=offset, rest=rest)
+
+    def _ask(self, reader: Reader) -> Ask:
+        asked = [reader.raw(name) for name in ("claims", "requests", "topology")]
+        key = json.dumps(asked, default=repr)
+        if key not in self._asks:
+            ask = Ask(
+                claims=tuple(_claims(reader)),
+                requests={"pods": 1} | nodes.decode_resources(reader, "requests"),
+                topology=_topology(reader),
+            )
+            if reader.flaws:
+                return ask
+            self._asks[key] = ask
+        return self._asks[key]
+
+
+def _arrival(reader: Reader) -> tuple[datetime | None, timedelta]:
+    value = reader.raw("arrival")
+    if value is None:
+        reader.flaw("arrival", "is required")
+    elif isinstance(value, str) and "T" in value:
+        moment = reader.time("arrival")
+        if moment is not None and moment.tzinfo is None:
+            reader.flaw("arrival", f"{value!r} has no time zone; add Z or an offset such as +02:00")
+            return None, timedelta()
+        return moment, timedelta()
+    return None, reader.parsed("arrival", _duration, timedelta())
+
+
+def _runtime(reader: Reader) -> timedelta:
+    if "runtime" not in reader:
+        reader.flaw("runtime", "is required")
+        return LONGEST
+    found = reader.parsed("runtime", _duration, LONGEST)
+    if not found:
+        reader.flaw("runtime", "must be longer than nothing")
+    return found
+
+
+def _duration(text: str) -> timedelta:
+    """Return a number of seconds, or a duration such as 1h30m."""
+    try:
+        found = timedelta(seconds=float(text))
+    except ValueError:
+        found = durations.parse(text)
+    except OverflowError:
+        found = LONGEST * 2
+    if not timedelta() <= found <= LONGEST:
+        raise ValueError(f"{text!r} is not between 0 and {LONGEST.days} days; write seconds, or a duration as 1h30m")
+    return found
+
+
+def _pods(reader: Reader) -> int:
+    found = reader.integer("pods", 1)
+    if not 1 <= found <= MOST_PODS:
+        reader.flaw("pods", f"is {found}, it must be from 1 to {MOST_PODS}")
+    return found
+
+
+def _topology(reader: Reader) -> str:
+    label = reader.text("topology")
+    wrong = formats.key(label) if label else None
+    if wrong is not None:
+        reader.flaw("topology", wrong)
+    return label
+
+
+def _claims(reader: Reader) -> Iterator[ClaimSpec]:
+    for claim in reader.children("claims"):
+        if "devices" in claim:
+            spec = claim
+        else:
+            for name in claim.unknown(("class", "count", "selectors")):
+                claim.flaw(name, "is no field of a claim; known are class, count and selectors, or devices")
+            spec = Reader(_spec(claim), claim.path)
+        rules.judge(spec)
+        for flaw in spec.flaws if spec is not claim else ():
+            reader.flaw(_as_written(flaw.field), flaw.message)
+        yield claims.decode_spec(spec)
+
+
+def _spec(claim: Reader) -> Json:
+    """Return the ResourceClaimSpec that a short claim means: so many devices of a class."""
+    count, selectors = claim.integer("count", 1), claim.texts("selectors")
+    if count < 1:
+        claim.flaw("count", f"is {count}, it must be at least 1")
+    exactly = {
+        "deviceClassName": claim.required("class"),
+        "allocationMode": claims.EXACT_COUNT,
+        "count": max(count, 1),
+        "selectors": [{"cel": {"expression": text}} for text in selectors],
+    }
+    return {"devices": {"requests": [{"name": "devices", "exactly": exactly}]}}
+
+
+def _as_written(path: str) -> str:
+    """Return the field of a short claim that a field of the spec was made from."""
+    return (
+        path.replace(".devices.requests[0].exactly", "")
+        .replace("deviceClassName", "class")
+        .replace(".cel.expression", "")
+    )

@@ -1,0 +1,80 @@
+"""Charts of a trace that was played, as SVG: what is in use, and how many jobs wait, over the time."""
+
+import itertools
+import sys
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from admission.errors import MendError
+from admission.flow.playing import Moment, Play
+
+POINTS = 500
+"""Of each line. Every point is the mean of the time that it stands for."""
+
+HOUR = timedelta(hours=1)
+
+
+def write(path: Path, plays: Sequence[Play]) -> None:
+    """Write a chart. Raises MendError where the library is not installed or the file cannot be written."""
+    text = svg(plays)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise MendError(f"--chart {path}: cannot be written: {error}") from error
+
+
+def svg(plays: Sequence[Play]) -> str:
+    """Return the chart, always the same for the same plays."""
+    pygal = _library()
+    chart = pygal.XY(
+        title="Devices in use (%) and jobs that wait (right)",
+        x_title="hours",
+        stroke=True,
+        show_dots=False,
+        js=[],
+        no_prefix=True,
+    )
+    chart.uuid = "muster"
+    for play in plays:
+        total = sum(play.devices.values()) or 1
+        chart.add(f"in use, {play.policy}", points(play, lambda moment: 100 * moment.used.total() / total))  # noqa: B023
+    for play in plays:
+        chart.add(f"waiting, {play.policy}", points(play, lambda moment: moment.waiting), secondary=True)
+    return str(chart.render(is_unicode=True))
+
+
+def points(play: Play, value: Callable[[Moment], float]) -> list[tuple[float, float]]:
+    """Return hours since the trace began, and the mean of a value in the time around them."""
+    moments = play.moments
+    if not moments:
+        return []
+    first, end = moments[0].at, moments[-1].at
+    step = (end - first) / POINTS
+    if not step:
+        return [(first / HOUR, value(moments[-1]))]
+    sums = [0.0] * POINTS
+    for moment, after in itertools.pairwise(moments):
+        _spread(sums, (moment.at - first) / step, (after.at - first) / step, value(moment))
+    return [((first + (at + 0.5) * step) / HOUR, total) for at, total in enumerate(sums)]
+
+
+def _spread(sums: list[float], start: float, end: float, value: float) -> None:
+    """Add a value to the means of all points between two times, which are counted in points."""
+    at = int(start)
+    while start < end and at < len(sums):
+        until = min(end, at + 1.0)
+        sums[at] += value * (until - start)
+        start, at = until, at + 1
+
+
+def _library() -> Any:
+    # Imported here: it is an extra.
+    try:
+        import pygal  # noqa: PLC0415
+    except ImportError as error:
+        raise MendError("--chart needs the Python package pygal: pip install 'muster-admission[charts]'") from error
+    # It hooks itself into every later import, by an interface that Python has dropped, for old names of its plug-ins.
+    sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__module__ != pygal.__name__]
+    return pygal

@@ -1,0 +1,178 @@
+"""`muster simulate --arrivals`: a trace played against a cluster, and what it comes to."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from admission.api import durations
+from admission.api.reasons import Denial
+from admission.cli import charting, progress, rendering, tracing
+from admission.cli.rendering import Number
+from admission.flow import playing, staging, tallying
+from admission.flow.expanding import Expanded
+from admission.flow.playing import Play, Played, Policy
+from admission.flow.staging import Town
+from admission.flow.tallying import Figures, Tally
+
+MOST_TOLD = 20
+"""Jobs that never start that a table lists."""
+
+
+def play(world: Expanded, path: str, policies: Sequence[Policy], *, steps: int) -> list[Play]:
+    """Play the trace of a file under each policy. Raises MendError and BadInputError."""
+    town = staging.town(world, steps=steps)
+    arrivals = tracing.read(path)
+    tracing.check(path, arrivals, town)
+    for text in notes(town):
+        rendering.note(text)
+    plays: list[Play] = []
+    for policy in policies:
+        with progress.shown(f"playing {policy}") as watch:
+            plays.append(playing.play(town, arrivals, policy, watch))
+    return plays
+
+
+def notes(town: Town) -> list[str]:
+    """Return what of the input takes no part."""
+    found: list[str] = []
+    if town.left_out:
+        some = ", ".join(town.left_out[:3]) + (" and others" if len(town.left_out) > 3 else "")
+        found.append(f"gangs of the input that wait take no part: {some}")
+    if any(queue.budgets for queue in town.tree.queues.values()):
+        found.append("budgets are not played: jobs are not held for want of one")
+    if any(town.rules.sharing.half_lives.values()):
+        found.append("half-lives are not played: fair shares are those of present use")
+    return found
+
+
+def as_json(plays: Sequence[Play]) -> dict[str, Any]:
+    """Return the documented JSON (docs/simulation.md)."""
+    return {"jobs": len(plays[0].jobs), "results": [_result(play) for play in plays]}
+
+
+def show(plays: Sequence[Play]) -> None:
+    """Write the tables: every figure of one policy beside the same one of the other."""
+    found = [(play, tallying.figures(play)) for play in plays]
+    rendering.table(
+        "Jobs",
+        (
+            *("queue", "policy"),
+            *map(Number, ("jobs", "started", "wait mean", "p50", "p95", "p99", "longest", "slowdown")),
+            *map(Number, ("device-hours", "served")),
+        ),
+        [
+            *(
+                (queue, play.policy, *_cells(figures.queues[queue]))
+                for queue in found[0][1].queues
+                for play, figures in found
+            ),
+            *(("all", play.policy, *_cells(figures.whole)) for play, figures in found),
+        ],
+    )
+    rendering.table(
+        "Cluster",
+        ("policy", "driver", *map(Number, ("devices", "utilisation", "to the end", "makespan", "fairness"))),
+        [
+            (
+                *(play.policy, driver, count),
+                *(_percent(figures.utilisation.get(driver)), _percent(figures.overall.get(driver))),
+                *(durations.render(figures.makespan), f"{figures.fairness:.4f}"),
+            )
+            for play, figures in found
+            for driver, count in sorted(play.devices.items())
+        ],
+    )
+    _show_left(plays)
+
+
+def draw(path: str, plays: Sequence[Play]) -> None:
+    """Write a chart of the plays. Raises MendError where it cannot be written."""
+    charting.write(Path(path), plays)
+
+
+def unstarted(play: Play) -> list[Played]:
+    """Return the jobs that never start."""
+    return [job for job in play.jobs if job.start is None]
+
+
+def _show_left(plays: Sequence[Play]) -> None:
+    for play in plays:
+        left = unstarted(play)
+        if left:
+            rendering.table(
+                f"Jobs that never start ({play.policy})",
+                ("job", "queue", "decision", "why"),
+                [(job.arrival.name, job.arrival.queue, _decision(job), _why(job)) for job in left[:MOST_TOLD]],
+            )
+            if len(left) > MOST_TOLD:
+                rendering.note(f"{play.policy}: {len(left) - MOST_TOLD} more never start")
+
+
+def _cells(tally: Tally) -> tuple[str, ...]:
+    wait = tally.wait
+    times = (wait.mean, wait.p50, wait.p95, wait.p99, wait.longest)
+    return (
+        *(str(tally.jobs), str(tally.started)),
+        *(durations.render(timedelta(seconds=seconds)) for seconds in times),
+        *(f"{tally.slowdown:.2f}", f"{tally.hours:.1f}", _percent(tally.served)),
+    )
+
+
+def _percent(part: float | None) -> str:
+    return "-" if part is None else f"{100 * part:.1f} %"
+
+
+def _decision(job: Played) -> str:
+    return "Denied" if isinstance(job.why, Denial) else "Held"
+
+
+def _why(job: Played) -> str:
+    return f"{job.why.reason}: {job.why.message}" if job.why is not None else ""
+
+
+def _result(play: Play) -> dict[str, Any]:
+    found: Figures = tallying.figures(play)
+    return {
+        "policy": str(play.policy),
+        "makespanSeconds": found.makespan.total_seconds(),
+        "fairness": found.fairness,
+        "utilisation": {
+            driver: {
+                "devices": count,
+                "whileJobsArrive": found.utilisation.get(driver),
+                "toTheEnd": found.overall.get(driver),
+            }
+            for driver, count in sorted(play.devices.items())
+        },
+        "all": _tally(found.whole),
+        "queues": {str(name): _tally(tally) for name, tally in found.queues.items()},
+        "unstarted": [
+            {
+                "name": job.arrival.name,
+                "queue": job.arrival.queue,
+                "decision": _decision(job),
+                "reason": str(job.why.reason) if job.why is not None else None,
+                "message": job.why.message if job.why is not None else "",
+            }
+            for job in unstarted(play)
+        ],
+    }
+
+
+def _tally(tally: Tally) -> dict[str, Any]:
+    wait = tally.wait
+    return {
+        "jobs": tally.jobs,
+        "started": tally.started,
+        "waitSeconds": {
+            "mean": wait.mean,
+            "p50": wait.p50,
+            "p95": wait.p95,
+            "p99": wait.p99,
+            "longest": wait.longest,
+        },
+        "slowdown": tally.slowdown,
+        "deviceHours": tally.hours,
+        "served": tally.served,
+    }

@@ -1,0 +1,97 @@
+"""Jobs of a trace as gangs that wait: what their pods and claims would be if somebody had created them.
+
+For `muster simulate --arrivals`. Pods and claims are made when a job is looked at, and no sooner: of most jobs that
+wait the planner never asks.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from admission.api import names
+from admission.api.claims import Claim
+from admission.api.meta import Meta
+from admission.api.names import GangUid, QueueName, Uid
+from admission.api.pods import Pod, PodClaim
+from admission.api.traces import Arrival
+from admission.policy.recognition import Group, Identity
+
+NAMESPACE = "trace"
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A job that has arrived and waits. queued_since: when it arrived, as the order of queues compares it."""
+
+    arrival: Arrival
+    queued_since: datetime
+    group: Group | None = None
+    claims: tuple[Claim, ...] = ()
+
+    @property
+    def priority(self) -> int:
+        return self.arrival.priority
+
+    @property
+    def key(self) -> str:
+        return f"{NAMESPACE}/{self.arrival.name}"
+
+    @property
+    def queue(self) -> QueueName:
+        return self.arrival.queue
+
+    @property
+    def pods(self) -> int:
+        return self.arrival.pods
+
+
+def asked_devices(arrival: Arrival) -> int:
+    """Return how many devices a job asks for, by the first alternatives of its requests."""
+    return arrival.pods * sum(request.alternatives[0].count for spec in arrival.ask.claims for request in spec.requests)
+
+
+def made(waiting: Waiting) -> Group:
+    """Return the gang of a job, and make its pods and claims where that was not done before."""
+    if waiting.group is None:
+        pods = tuple(_pods(waiting))
+        waiting.claims = tuple(_claims(waiting, pods))
+        waiting.group = Group(
+            identity=Identity(
+                uid=GangUid(waiting.key),
+                namespace=NAMESPACE,
+                name=waiting.arrival.name,
+                size=len(pods),
+                needed=len(pods),
+            ),
+            queue=waiting.queue,
+            priority=waiting.priority,
+            queued_since=waiting.queued_since,
+            pods=pods,
+        )
+    return waiting.group
+
+
+def _pods(waiting: Waiting) -> Iterator[Pod]:
+    arrival, ask = waiting.arrival, waiting.arrival.ask
+    annotations = {names.TOPOLOGY: ask.topology} if ask.topology else {}
+    for number in range(arrival.pods):
+        name = f"{arrival.name}-{number}"
+        meta = Meta(
+            name=name,
+            namespace=NAMESPACE,
+            uid=Uid(name),
+            labels={names.QUEUE: arrival.queue},
+            annotations=annotations,
+            created=waiting.queued_since,
+        )
+        claims = tuple(PodClaim(name=f"c{at}", claim=f"{name}-c{at}") for at in range(len(ask.claims)))
+        yield Pod(meta=meta, gates=(names.GATE,), claims=claims, requests=ask.requests, priority=arrival.priority)
+
+
+def _claims(waiting: Waiting, pods: tuple[Pod, ...]) -> Iterator[Claim]:
+    for pod in pods:
+        for named, spec in zip(pod.claims, waiting.arrival.ask.claims, strict=True):
+            name = str(named.claim)
+            yield Claim(
+                meta=Meta(name=name, namespace=NAMESPACE, uid=Uid(name), created=waiting.queued_since), spec=spec
+            )

@@ -1,0 +1,244 @@
+"""Who of the jobs that wait starts now: as Muster decides, or as a queue does that counts.
+
+Jobs that ask for the same in one queue differ in nothing but their rank, so where the first of them cannot start, none
+can. They stand in one line, and only heads of lines are decided about; in a strict queue all jobs are one line. A head
+that was held is decided about again when what holds it may have changed, and at no other time; as long as jobs only
+start, less and less is free, so who was held stays so.
+"""
+
+import bisect
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from admission.api.gangs import Charge
+from admission.api.names import QueueName
+from admission.api.queues import QueueingStrategy
+from admission.api.reasons import Denial, Hold
+from admission.flow.arriving import Waiting
+from admission.flow.staging import Running, Stage
+from admission.policy.deciding import Grant
+from admission.policy.recalling import Proof
+from admission.policy.resting import PROOF, QUOTA, STEADY, Finding
+from admission.quota import ordering
+from admission.quota.ordering import Tournament
+from admission.quota.shortages import Shortage
+from admission.quota.standing import Standing
+
+Refused = tuple[Waiting, Denial]
+
+
+class Decider(Protocol):
+    """Decides who starts. refused: jobs that never will, since the last question."""
+
+    refused: list[Refused]
+
+    def arrive(self, waiting: Waiting) -> None:
+        """Let a job wait."""
+
+    def settle(self, *, freed: bool) -> list[Running]:
+        """Start who can start now; return them in order. freed: whether jobs have ended."""
+
+    def waiting(self) -> Iterator[tuple[Waiting, Hold]]:
+        """Yield the jobs that wait, each with what holds it, or the first of those that ask for the same."""
+
+
+@dataclass(slots=True, eq=False)
+class Line:
+    """Jobs of one queue, by rank, of which only the first may start. held: what was found of it, or None."""
+
+    jobs: list[Waiting] = field(default_factory=list)
+    held: Finding | None = None
+
+    @property
+    def head(self) -> Waiting:
+        return self.jobs[0]
+
+    def add(self, waiting: Waiting) -> bool:
+        """Put a job in its place; return whether it is the first now."""
+        jobs, rank = self.jobs, ordering.rank(waiting)
+        if not jobs or ordering.rank(jobs[-1]) < rank:
+            jobs.append(waiting)
+            return len(jobs) == 1
+        at = bisect.bisect(jobs, rank, key=ordering.rank)
+        jobs.insert(at, waiting)
+        return at == 0
+
+    def pop(self) -> Waiting:
+        """Take the first one out. The next one is to be asked."""
+        self.held = None
+        return self.jobs.pop(0)
+
+
+class Muster:
+    """Decides as the controller does."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.refused: list[Refused] = []
+        self._stage = stage
+        self._lines: dict[Hashable, Line] = {}
+
+    def arrive(self, waiting: Waiting) -> None:
+        line = self._lines.setdefault(self._line_of(waiting), Line())
+        if line.add(waiting):
+            line.held = None
+
+    def settle(self, *, freed: bool) -> list[Running]:
+        stage = self._stage
+        if freed:
+            self._forget_what_fell()
+        lines = {line.head.key: line for line in self._lines.values() if line.held is None}
+        contest = Tournament(stage.shares, [line.head for line in lines.values()], lambda one: one.queue)
+        started: list[Running] = []
+        for waiting in contest:
+            line = lines[waiting.key]
+            found = stage.decide(waiting)
+            if isinstance(found.outcome, Hold):
+                line.held = found
+                continue
+            line.pop()
+            if isinstance(found.outcome, Grant):
+                plan = found.outcome.plan
+                stage.charge(waiting, plan.charge)
+                contest.take(waiting.queue, plan.charge)
+                started.append(stage.start(waiting, plan, plan.charge))
+            else:
+                self.refused.append((waiting, found.outcome))
+            if line.jobs:
+                lines[line.head.key] = line
+                contest.enter(line.head)
+            else:
+                del self._lines[self._line_of(waiting)]
+        return started
+
+    def waiting(self) -> Iterator[tuple[Waiting, Hold]]:
+        for line in self._lines.values():
+            yield from ((job, line.held.outcome) for job in line.jobs if line.held is not None)
+
+    def _line_of(self, waiting: Waiting) -> Hashable:
+        if self._stage.town.queue(waiting).strategy is QueueingStrategy.STRICT_FIFO:
+            return waiting.queue
+        return waiting.queue, waiting.arrival.ask, waiting.pods, waiting.priority
+
+    def _forget_what_fell(self) -> None:
+        """Have the heads asked again for which something has changed."""
+        grounds = Grounds(self._stage)
+        for line in self._lines.values():
+            if line.held is not None and not grounds.stand(line.head.queue, line.held):
+                line.held = None
+
+
+class Counting:
+    """Decides as a queue does that counts: first in, first out by quota, whatever devices are free.
+
+    A job whose least charge fits the quota of its queue is let in, and uses it from then on. It starts when the planner
+    finds a place for all of it, and holds its quota until then. Those behind the first one that does not fit wait,
+    queue by queue. A real one is worse off: pods that are let in one by one take devices from each other while they
+    wait for the rest of their gang.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self.refused: list[Refused] = []
+        self._stage = stage
+        self._lines: dict[QueueName, Line] = {}
+        self._let_in: list[_LetIn] = []
+        self._unlimited = _Unlimited(stage.town.tree, {})
+
+    def arrive(self, waiting: Waiting) -> None:
+        line = self._lines.setdefault(waiting.queue, Line())
+        if line.add(waiting):
+            line.held = None
+
+    def settle(self, *, freed: bool) -> list[Running]:
+        if freed:
+            grounds = Grounds(self._stage)
+            for one in self._let_in:
+                if one.held is not None and not grounds.stand(one.waiting.queue, one.held):
+                    one.held = None
+            for line in self._lines.values():
+                if line.held is not None and not grounds.stand(line.head.queue, line.held):
+                    line.held = None
+        self._count()
+        return list(self._placed())
+
+    def waiting(self) -> Iterator[tuple[Waiting, Hold]]:
+        yield from ((one.waiting, one.held.outcome) for one in self._let_in if one.held is not None)
+        for line in self._lines.values():
+            yield from ((job, line.held.outcome) for job in line.jobs if line.held is not None)
+
+    def _count(self) -> None:
+        """Let in whom the quotas allow."""
+        stage = self._stage
+        lines = {name: line for name, line in self._lines.items() if line.jobs and line.held is None}
+        contest = Tournament(stage.shares, [line.head for line in lines.values()], lambda one: one.queue)
+        for waiting in contest:
+            line = lines[waiting.queue]
+            needed, found = stage.count(waiting)
+            if found is not None and isinstance(found.outcome, Hold):
+                line.held = found
+                continue
+            line.pop()
+            if found is not None:
+                self.refused.append((waiting, found.outcome))
+            else:
+                stage.charge(waiting, needed)
+                contest.take(waiting.queue, needed)
+                self._let_in.append(_LetIn(waiting, needed))
+            if line.jobs:
+                contest.enter(line.head)
+
+    def _placed(self) -> Iterator[Running]:
+        """Start those that were let in, and for which there is a place."""
+        left: list[_LetIn] = []
+        for one in self._let_in:
+            if one.held is None:
+                one.held = self._stage.decide(one.waiting, self._unlimited)
+                if isinstance(one.held.outcome, Grant):
+                    yield self._stage.start(one.waiting, one.held.outcome.plan, one.charge)
+                    continue
+            left.append(one)
+        self._let_in = left
+
+
+@dataclass(slots=True, eq=False)
+class _LetIn:
+    """A job that uses its quota and waits for a place."""
+
+    waiting: Waiting
+    charge: Charge
+    held: Finding | None = None
+
+
+class _Unlimited(Standing):
+    """Quotas that allow everything."""
+
+    def charge_fits(self, queue: QueueName, charge: Charge) -> Shortage | None:  # noqa: ARG002 - of the base class
+        return None
+
+
+class Grounds:
+    """Whether what holds jobs is still so, each ground looked at once."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._proofs: dict[Proof, bool] = {}
+        self._lacks: dict[Hashable, bool] = {}
+
+    def stand(self, queue: QueueName, held: Finding) -> bool:
+        """Return whether a job of a queue would be held again."""
+        if held.proof is not None and held.by == PROOF:
+            if held.proof not in self._proofs:
+                self._proofs[held.proof] = self._is_proved(held)
+            return self._proofs[held.proof]
+        if held.by == QUOTA:
+            key = queue, tuple(sorted(held.needed.items()))
+            if key not in self._lacks:
+                self._lacks[key] = self._stage.standing.charge_fits(queue, held.needed) is not None
+            return self._lacks[key]
+        return held.by in STEADY
+
+    def _is_proved(self, held: Finding) -> bool:
+        if held.alike is None:
+            return False
+        recall, world = self._stage.rules.recall, self._stage.ward.world
+        return recall.proof(held.alike.key, world, self._stage.rules.selectors) is held.proof

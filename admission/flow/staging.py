@@ -1,0 +1,242 @@
+"""The cluster that a trace is played on: what stands still in it, and what moves while jobs come and go.
+
+What the input shows as running has its devices and its quota from the beginning to the end.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from admission.api.claims import Claim
+from admission.api.gangs import Charge
+from admission.api.names import QueueName
+from admission.api.queues import Queue
+from admission.api.snapshot import Snapshot
+from admission.api.traces import Arrival
+from admission.dra import metering, worlds
+from admission.dra.cel import admitting
+from admission.dra.plans import Plan
+from admission.dra.selecting import Selectors
+from admission.dra.tenancies import Tenancy, Ward
+from admission.dra.worlds import Holder, World
+from admission.errors import Flaw
+from admission.flow import arriving, opening, simulating
+from admission.flow.arriving import Waiting
+from admission.flow.expanding import Expanded
+from admission.policy import deciding, protection, recognition, wanting
+from admission.policy.deciding import Inputs, Rules
+from admission.policy.protection import Scene
+from admission.policy.recalling import Recall
+from admission.policy.recognition import Group
+from admission.policy.resting import Finding, Rest
+from admission.quota import sharing
+from admission.quota.books import Book
+from admission.quota.sharing import Shares
+from admission.quota.standing import Standing, Usage
+from admission.quota.tree import Tree
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Town:
+    """What stands still: nodes, devices, queues and meters, and what runs there from the beginning.
+
+    left_out: gangs of the input that wait, and take no part.
+    """
+
+    world: World
+    snapshot: Snapshot
+    tree: Tree
+    usage: Usage
+    rules: Rules
+    left_out: tuple[str, ...] = ()
+
+    def queue(self, waiting: Waiting) -> Queue:
+        return self.snapshot.queues[waiting.queue]
+
+
+def town(world: Expanded, *, steps: int) -> Town:
+    """Return the cluster that the input describes. Raises MendError where what runs cannot be charged."""
+    snapshot = protection.without_fences(world.snapshot)
+    groups = recognition.groups(snapshot, {})
+    running = [group for group in groups if opening.placed(group)]
+    book = Book()
+    for entry in opening.entries(running, snapshot, at=world.now, actor=simulating.ACTOR):
+        book = book.apply(entry)
+    placements = book.placements.values()
+    barriers = simulating.fences(world.snapshot)
+    scene = Scene(barriers=barriers, snapshot=world.snapshot, placements=placements, now=world.now)
+    tree = Tree.of(snapshot.queues.values())
+    snapshot = replace(snapshot, claims=dict(snapshot.claims))
+    rules = Rules(
+        snapshot=snapshot,
+        tree=tree,
+        meters=metering.compile_meters(snapshot.meters.values()),
+        selectors=Selectors(world.profile.cel),
+        now=world.now,
+        steps=steps,
+        profile=world.profile,
+        sharing=sharing.Rules.of(tree),
+        protection=protection.judge(scene).protections,
+    )
+    return Town(
+        world=worlds.of(snapshot, placements, profile=world.profile),
+        snapshot=snapshot,
+        tree=tree,
+        usage={queue: {meter: sum(use) for meter, use in meters.items()} for queue, meters in book.usage().items()},
+        rules=rules,
+        left_out=tuple(sorted(_name(group, world) for group in groups if group.waiting and not opening.placed(group))),
+    )
+
+
+def _name(group: Group, world: Expanded) -> str:
+    """Return what people call a gang: its workload, where a made-up UID would stand behind the name."""
+    workload = group.identity.workload
+    invented = workload is not None and workload.uid in world.invented
+    return f"{group.identity.namespace}/{workload.name}" if workload is not None and invented else group.key
+
+
+def lacks(town: Town, arrivals: Iterable[Arrival]) -> list[tuple[int, Flaw]]:
+    """Return what jobs name that the cluster does not have or take, each once, with the line of the first of them."""
+    found: dict[tuple[str, str], tuple[int, Flaw]] = {}
+    for arrival in arrivals:
+        for name, value, judge in _named(arrival):
+            if (name, value) not in found:
+                message = judge(town, value)
+                found[name, value] = arrival.line, Flaw(name, message)
+    return [(line, flaw) for line, flaw in found.values() if flaw.message]
+
+
+_Judge = Callable[[Town, str], str]
+
+
+def _named(arrival: Arrival) -> Iterator[tuple[str, str, _Judge]]:
+    """Yield field and value of all that a job names, and what judges it."""
+    yield "queue", arrival.queue, _judge_queue
+    for at, spec in enumerate(arrival.ask.claims):
+        for option in (option for request in spec.requests for option in request.alternatives):
+            yield f"claims[{at}].class", option.device_class, _judge_class
+            yield from ((f"claims[{at}].selectors", text, _judge_selector) for text in option.selectors)
+
+
+def _judge_queue(town: Town, name: str) -> str:
+    queue = town.snapshot.queues.get(QueueName(name))
+    if queue is None:
+        return f"there is no Queue {name} in the input; add it to the PATHs, or name another"
+    if queue.namespaces is None:
+        return f"nobody enters queue {name} directly, as it has no spec.namespaceSelector; name one below it"
+    return ""
+
+
+def _judge_class(town: Town, name: str) -> str:
+    known = name in town.snapshot.classes
+    return "" if known else f"there is no DeviceClass {name} in the input; add it to the PATHs, or name another"
+
+
+def _judge_selector(town: Town, text: str) -> str:
+    objection = admitting.device(text, profile=town.world.profile.cel)
+    return f"{text!r} is not CEL that Kubernetes takes: {objection.message}" if objection is not None else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Running:
+    """A job that runs. charge: what its queue uses for it."""
+
+    waiting: Waiting
+    tenancy: Tenancy
+    charge: Charge
+    start: timedelta
+    end: timedelta
+
+
+@dataclass(slots=True)
+class Stage:
+    """What moves: the time since the trace began, the devices and quotas in use, and the jobs that run."""
+
+    town: Town
+    rules: Rules = field(init=False)
+    ward: Ward = field(init=False)
+    standing: Standing = field(init=False)
+    shares: Shares = field(init=False)
+    now: timedelta = timedelta()
+    _claims: dict[str, Claim] = field(init=False)
+    _ends: list[tuple[timedelta, int, Running]] = field(default_factory=list)
+    _started: int = 0
+
+    def __post_init__(self) -> None:
+        town = self.town
+        self._claims = dict(town.snapshot.claims)
+        # The mapping is this stage's own, and grows and shrinks with the jobs that are looked at.
+        snapshot = replace(town.snapshot, claims=self._claims)
+        self.rules = replace(town.rules, snapshot=snapshot, recall=Recall(), rest=Rest(), defects=[])
+        self.ward = Ward(town.world)
+        self.standing = Standing(town.tree, town.usage)
+        self.shares = Shares(self.standing, town.usage, town.rules.sharing)
+
+    def inputs(self, waiting: Waiting, standing: Standing) -> Inputs:
+        """Return what a job is decided on now. standing: what the quotas leave."""
+        group = arriving.made(waiting)
+        self._claims.update((claim.meta.key, claim) for claim in waiting.claims)
+        return Inputs(
+            rules=self.rules,
+            group=group,
+            queue=self.town.queue(waiting),
+            world=self.ward.world,
+            standing=standing,
+        )
+
+    def decide(self, waiting: Waiting, standing: Standing | None = None) -> Finding:
+        """Return what the controller would decide about a job now."""
+        return deciding.decide(self.inputs(waiting, standing or self.standing))
+
+    def count(self, waiting: Waiting) -> tuple[Charge, Finding | None]:
+        """Return the least that a job costs, and what objects to it before anything is planned."""
+        inputs = self.inputs(waiting, self.standing)
+        demands = wanting.demands(inputs.group, self.rules.snapshot)
+        needed = wanting.at_least(demands, self.rules.meters, self.rules.snapshot.nodes.values())
+        found = deciding.objected(replace(inputs, demands=demands, needed=needed))
+        if found is not None:
+            found.needed = needed
+        return needed, found
+
+    def charge(self, waiting: Waiting, charge: Charge) -> None:
+        """Let the queue of a job use what it is charged. The shares are the caller's to keep."""
+        self.standing.take(waiting.queue, charge)
+
+    def start(self, waiting: Waiting, plan: Plan, charge: Charge) -> Running:
+        """Give a job its devices, from now until it ends."""
+        pods = {pod.meta.uid: pod for pod in arriving.made(waiting).pods}
+        tenancy = Tenancy(
+            takings=tuple(
+                (Holder(claim=claim.claim, gang=waiting.key), plan.takings.get(claim.uid, ()))
+                for pod in plan.pods
+                for claim in pod.claims
+            ),
+            requests=tuple((place.node, pods[place.uid].requests) for place in plan.pods),
+        )
+        self.ward.move(came=(tenancy,))
+        for claim in waiting.claims:
+            self._claims.pop(claim.meta.key, None)
+        end = self.now + waiting.arrival.runtime
+        running = Running(waiting=waiting, tenancy=tenancy, charge=charge, start=self.now, end=end)
+        self._started += 1
+        heapq.heappush(self._ends, (end, self._started, running))
+        return running
+
+    @property
+    def next_end(self) -> timedelta | None:
+        """Return when the next job ends; None where none runs."""
+        return self._ends[0][0] if self._ends else None
+
+    def end_due(self) -> list[Running]:
+        """End the jobs whose time is up, and return them."""
+        ended: list[Running] = []
+        while self._ends and self._ends[0][0] <= self.now:
+            ended.append(heapq.heappop(self._ends)[2])
+        if ended:
+            self.ward.move(went=[running.tenancy for running in ended])
+            self.rules.recall.go_on()
+        for running in ended:
+            self.standing.give_back(running.waiting.queue, running.charge)
+            self.shares.give_back(running.waiting.queue, running.charge)
+        return ended

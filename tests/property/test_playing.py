@@ -1,0 +1,183 @@
+"""A trace that is played starts the jobs that the controller's own cycles start, at the same times.
+
+The other side is a cluster and a ledger in memory, in which pods and claims really come and go, with a cycle after each
+change: nothing of `flow.playing` but the pods that it makes of a job.
+"""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from admission.api import names, traces
+from admission.api.names import Uid
+from admission.api.pods import Pod
+from admission.api.traces import Arrival, Row
+from admission.flow import arriving, cycle, expanding, memory, playing, staging
+from admission.flow.arriving import Waiting
+from admission.flow.desks import Desk, Ports
+from admission.flow.expanding import Expanded
+from admission.flow.playing import Policy
+
+Json = dict[str, Any]
+
+CARDS = "ab"
+TICK = timedelta(milliseconds=1)
+"""Between two cycles: the ledger wants time to go on."""
+
+
+def node(name: str, gpus: int, card: str, cpus: int) -> list[Json]:
+    devices = [{"name": f"gpu-{at}", "attributes": {"card": {"string": card}}} for at in range(gpus)]
+    pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+    allocatable = {"cpu": str(cpus), "pods": "10"}
+    return [
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": {"allocatable": allocatable}},
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": name},
+            "spec": {"driver": "gpu.example.com", "nodeName": name, "pool": pool, "devices": devices},
+        },
+    ]
+
+
+def queue(name: str, **spec: Any) -> Json:
+    return {"apiVersion": "muster.dev/v1alpha1", "kind": "Queue", "metadata": {"name": name}, "spec": spec}
+
+
+def fixed() -> list[Json]:
+    return [
+        {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}},
+        {
+            "apiVersion": "muster.dev/v1alpha1",
+            "kind": "Meter",
+            "metadata": {"name": "gpus"},
+            "spec": {"sources": [{"deviceClasses": ["gpu"], "count": {}}]},
+        },
+        queue("all"),
+    ]
+
+
+@st.composite
+def towns(draw: st.DrawFn) -> Expanded:
+    objects = fixed()
+    for number in range(draw(st.integers(1, 3))):
+        card = draw(st.sampled_from(CARDS))
+        objects += node(f"node-{number}", draw(st.integers(1, 4)), card, draw(st.integers(1, 5)))
+    fair = draw(st.booleans())
+    for name in ("x", "y"):
+        strategy = draw(st.sampled_from(["StrictFIFO", "BestEffortFIFO"]))
+        quota: Json = {"meter": "gpus", "nominal": draw(st.integers(1, 5))}
+        if draw(st.booleans()):
+            quota["borrowingLimit"] = 1
+        spec: Json = {"parent": "all", "namespaceSelector": {}, "queueingStrategy": strategy, "quotas": [quota]}
+        objects.append(queue(name, **spec, **({"fairSharing": {"weight": 1}} if fair else {})))
+    world = expanding.expand(objects)
+    assert world.flaws == ()
+    return world
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> tuple[Arrival, ...]:
+    rows = [
+        {
+            "name": f"j{at}",
+            "queue": draw(st.sampled_from("xy")),
+            "arrival": draw(st.integers(0, 12)),
+            "runtime": draw(st.integers(1, 9)),
+            "pods": draw(st.integers(1, 3)),
+            "priority": draw(st.sampled_from([0, 0, 0, 1])),
+            "requests": {"cpu": draw(st.sampled_from(["1", "2"]))},
+            "claims": [_claim(draw(st.integers(1, 3)), draw(st.sampled_from(["", *CARDS])))],
+        }
+        for at in range(draw(st.integers(1, 9)))
+    ]
+    trace = traces.decode(Row(at, row) for at, row in enumerate(rows, 1))
+    assert trace.flaws == ()
+    return trace.arrivals
+
+
+def _claim(count: int, card: str) -> Json:
+    wanted = [f"device.attributes['gpu.example.com'].card == '{card}'"] if card else []
+    return {"class": "gpu", "count": count, "selectors": wanted}
+
+
+class Controlled:
+    """The same jobs as pods and claims in a cluster, and the controller."""
+
+    def __init__(self, world: Expanded) -> None:
+        self.cluster = memory.Cluster(world.snapshot)
+        self.ledger = memory.Ledger()
+        cluster = self.cluster
+        ports = Ports(
+            view=cluster, pods=cluster, claims=cluster, workloads=cluster, reports=cluster, ledger=self.ledger
+        )
+        self.desk = Desk(ports=ports, actor="test", epoch=1)
+        self.begun = world.now
+
+    async def starts(self, arrivals: tuple[Arrival, ...]) -> dict[str, float]:
+        """Return when every job that starts does."""
+        found: dict[str, timedelta] = {}
+        pods: dict[str, tuple[Pod, ...]] = {}
+        left = list(arrivals)
+        ends: dict[str, timedelta] = {}
+        runtimes = {arrival.name: arrival.runtime for arrival in arrivals}
+        while left or ends:
+            now = min([*ends.values(), *(arrival.at for arrival in left)])
+            for name in [name for name, end in ends.items() if end == now]:
+                self.end(pods[name])
+                del ends[name]
+            for arrival in [one for one in left if one.at == now]:
+                pods[arrival.name] = self.create(arrival)
+                left.remove(arrival)
+            for key in await self.settle(now):
+                name = key.removeprefix(f"{arriving.NAMESPACE}/")
+                found[name], ends[name] = now, now + runtimes[name]
+        return {name: start.total_seconds() for name, start in found.items()}
+
+    async def settle(self, now: timedelta) -> list[str]:
+        """Run cycles until nothing more is granted; return who was."""
+        granted: list[str] = []
+        at = self.begun + now
+        while True:
+            result = await cycle.run(self.desk, at)
+            self.cluster.schedule(self.ledger.book)
+            at += TICK
+            granted += result.granted
+            if not result.granted:
+                # What ended is released by one cycle, and what was bound is settled by the next.
+                again = await cycle.run(self.desk, at)
+                self.cluster.schedule(self.ledger.book)
+                assert not again.granted
+                return granted
+
+    def create(self, arrival: Arrival) -> tuple[Pod, ...]:
+        waiting = Waiting(arrival, self.begun + arrival.at)
+        labels = {names.GANG: arrival.name, names.GANG_SIZE: str(arrival.pods), names.QUEUE: arrival.queue}
+        made = tuple(
+            replace(pod, meta=replace(pod.meta, labels=labels, resource_version="1"))
+            for pod in arriving.made(waiting).pods
+        )
+        self.cluster._pods.update((pod.meta.uid, pod) for pod in made)
+        for claim in waiting.claims:
+            self.cluster._claims[claim.meta.key] = replace(claim, meta=replace(claim.meta, resource_version="1"))
+        return made
+
+    def end(self, pods: tuple[Pod, ...]) -> None:
+        self.cluster.finish(pods)
+        for pod in pods:
+            del self.cluster._pods[Uid(pod.meta.uid)]
+            for claim in pod.claims:
+                del self.cluster._claims[f"{pod.meta.namespace}/{claim.claim}"]
+
+
+@given(towns(), jobs())
+def test_a_trace_is_played_as_the_controller_would_decide(world: Expanded, arrivals: tuple[Arrival, ...]) -> None:
+    played = playing.play(staging.town(world, steps=50_000), arrivals, Policy.MUSTER)
+
+    found = {job.arrival.name: job.start.total_seconds() for job in played.jobs if job.start is not None}
+
+    assert found == asyncio.run(Controlled(world).starts(arrivals))

@@ -1,0 +1,34 @@
+"""What the lines of a chart are made of."""
+
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from admission.cli import charting
+from admission.flow.playing import Moment, Play, Policy
+
+
+def play(*moments: tuple[float, int]) -> Play:
+    made = tuple(Moment(timedelta(hours=at), Counter(), waiting) for at, waiting in moments)
+    return Play(policy=Policy.MUSTER, jobs=(), moments=made, devices=Counter())
+
+
+def waiting(found: Play) -> list[tuple[float, float]]:
+    return charting.points(found, lambda moment: moment.waiting)
+
+
+def test_each_point_is_the_mean_of_its_time() -> None:
+    half = 1 / charting.POINTS / 2
+
+    found = waiting(play((0, 4), (half, 8), (1, 0)))
+
+    assert len(found) == charting.POINTS
+    assert found[0][0] == pytest.approx(half)
+    assert [value for _, value in found[:2]] == pytest.approx([6.0, 8.0])
+    assert sum(value for _, value in found) / len(found) == pytest.approx(4 * half + 8 * (1 - half))
+
+
+def test_a_trace_of_one_moment_has_one_point() -> None:
+    assert waiting(play((2, 3))) == [(2.0, 3)]
+    assert waiting(play()) == []

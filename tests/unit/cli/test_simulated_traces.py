@@ -1,0 +1,179 @@
+"""`muster simulate --arrivals`: what is read, what is printed, and how it ends."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+import yaml
+
+from tests.unit.cli.conftest import Muster
+from tests.unit.test_simulating import job, node, teams
+
+ROWS = [
+    {"name": "a", "queue": "team", "arrival": 0, "runtime": "10s", "claims": [{"class": "gpu"}]},
+    {"name": "large", "queue": "team", "arrival": 1, "runtime": 10, "claims": [{"class": "gpu", "count": 2}]},
+    {"name": "small", "queue": "team", "arrival": 2, "runtime": 3, "claims": [{"class": "gpu"}]},
+]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(yaml.safe_dump_all([*teams(quota=2), *node("one", 4)]))
+    return str(path)
+
+
+def lines(folder: Path, *rows: Any) -> str:
+    path = folder / "trace.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return str(path)
+
+
+def test_the_tables_show_both_policies_side_by_side(muster: Muster, place: str, tmp_path: Path) -> None:
+    done = muster("simulate", place, "--arrivals", lines(tmp_path, *ROWS), "--compare", "fifo-count")
+
+    assert done.returncode == 0, done.stderr
+    table = done.stdout.splitlines()
+    headings = "QUEUE POLICY JOBS STARTED WAIT MEAN P50 P95 P99 LONGEST SLOWDOWN DEVICE-HOURS SERVED"
+    assert " ".join(table[1].split()) == headings
+    assert table[2].split()[:9] == ["team", "muster", "3", "3", "3s", "0s", "9s", "9s", "9s"]
+    assert table[3].split()[:9] == ["team", "fifo-count", "3", "3", "9s", "9s", "18s", "18s", "18s"]
+    assert [line.split()[0] for line in table[4:6]] == ["all", "all"]
+    assert table[7] == "Cluster"
+    assert table[9].split()[:3] == ["muster", "gpu.example.com", "4"]
+
+
+def test_the_json_has_the_documented_fields(muster: Muster, place: str, tmp_path: Path) -> None:
+    done = muster("simulate", place, "--arrivals", lines(tmp_path, *ROWS), "--format", "json")
+
+    answer = json.loads(done.stdout)
+    assert answer["jobs"] == 3
+    (result,) = answer["results"]
+    assert result["policy"] == "muster"
+    assert result["makespanSeconds"] == 20.0
+    assert result["fairness"] == 1.0
+    assert result["unstarted"] == []
+    assert result["utilisation"]["gpu.example.com"]["devices"] == 4
+    assert result["utilisation"]["gpu.example.com"]["whileJobsArrive"] == pytest.approx(2 / 8)
+    assert result["queues"]["team"] == result["all"]
+    assert result["all"]["waitSeconds"] == {"mean": 3.0, "p50": 0.0, "p95": 9.0, "p99": 9.0, "longest": 9.0}
+    assert result["all"]["started"] == 3
+
+
+def test_csv_says_the_same(muster: Muster, place: str, tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(
+        "name,queue,arrival,runtime,class,count\na,team,0,10s,gpu,1\nlarge,team,1,10,gpu,2\n\nsmall,team,2,3,gpu,\n"
+    )
+
+    by_lines = muster("simulate", place, "--arrivals", lines(tmp_path, *ROWS), "-o", "json")
+
+    assert muster("simulate", place, "--arrivals", str(path), "-o", "json").stdout == by_lines.stdout
+
+
+def test_jobs_that_never_start_are_listed_and_make_the_exit_code(muster: Muster, place: str, tmp_path: Path) -> None:
+    never = {**ROWS[1], "claims": [{"class": "gpu", "count": 3}]}
+
+    done = muster("simulate", place, "--arrivals", lines(tmp_path, ROWS[0], never))
+
+    assert done.returncode == 3
+    assert "Jobs that never start (muster)" in done.stdout
+    assert "large  team   Held      QuotaExceeded: queue team" in done.stdout
+
+
+def test_what_is_wrong_with_a_trace_is_told_with_file_line_and_field(
+    muster: Muster, place: str, tmp_path: Path
+) -> None:
+    path = lines(tmp_path, ROWS[0], {**ROWS[1], "runtime": 0}, {**ROWS[2], "gpus": 1})
+    Path(path).write_text(Path(path).read_text() + "{nonsense\n")
+
+    done = muster("simulate", place, "--arrivals", path)
+
+    assert done.returncode == 2
+    assert f"{path}:2: runtime: must be longer than nothing" in done.stderr
+    assert f"{path}:3: gpus: is no field of a trace" in done.stderr
+    assert f"{path}:4: .: is no JSON" in done.stderr
+
+
+def test_of_much_that_is_wrong_some_is_told(muster: Muster, place: str, tmp_path: Path) -> None:
+    done = muster("simulate", place, "--arrivals", lines(tmp_path, *({"queue": "team"} for _ in range(30))))
+
+    assert done.returncode == 2
+    assert "and 40 more" in done.stderr
+
+
+def test_what_the_cluster_does_not_have_is_told(muster: Muster, place: str, tmp_path: Path) -> None:
+    path = lines(tmp_path, ROWS[0], {**ROWS[1], "queue": "nobody"})
+
+    done = muster("simulate", place, "--arrivals", path)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{path}:2: queue: there is no Queue nobody in the input" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--compare", "fifo-count"], "--compare is about a trace; add --arrivals FILE"),
+        (["--chart", "x.svg"], "--chart is about a trace; add --arrivals FILE"),
+        (["--arrivals", "nowhere.jsonl", "--until-empty"], "--until-empty is without times"),
+        (["--arrivals", "nowhere.jsonl"], "--arrivals nowhere.jsonl: cannot be read"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(muster: Muster, place: str, words: list[str], message: str) -> None:
+    done = muster("simulate", place, *words)
+
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_an_empty_trace_is_refused(muster: Muster, place: str, tmp_path: Path) -> None:
+    done = muster("simulate", place, "--arrivals", lines(tmp_path))
+
+    assert done.returncode == 2
+    assert "has no jobs" in done.stderr
+
+
+def test_what_takes_no_part_is_noted(muster: Muster, tmp_path: Path) -> None:
+    first, *rest = teams(quota=2)
+    budget = {"meter": "gpus", "hours": 1, "period": "Day"}
+    path = tmp_path / "cluster.yaml"
+    path.write_text(
+        yaml.safe_dump_all(
+            [{**first, "spec": {**first["spec"], "budgets": [budget]}}, *rest, *node("n", 4), *job("waits")]
+        )
+    )
+
+    done = muster("simulate", str(path), "--arrivals", lines(tmp_path, *ROWS))
+
+    assert done.returncode == 0, done.stderr
+    assert "gangs of the input that wait take no part: default/waits" in done.stderr
+    assert "budgets are not played" in done.stderr
+
+
+def test_the_chart_is_svg_and_always_the_same(muster: Muster, place: str, tmp_path: Path) -> None:
+    trace, chart = lines(tmp_path, *ROWS), tmp_path / "chart.svg"
+    words = ("simulate", place, "--arrivals", trace, "--compare", "fifo-count", "--chart", str(chart))
+
+    assert muster(*words).returncode == 0
+    drawn = chart.read_text()
+    assert muster(*words).returncode == 0
+
+    assert chart.read_text() == drawn
+    assert not any(type(finder).__module__ == "pygal" for finder in sys.meta_path)
+    assert ET.fromstring(drawn).tag == "{http://www.w3.org/2000/svg}svg"  # noqa: S314 - our own
+    assert all(f"{what}, {policy}" in drawn for what in ("in use", "waiting") for policy in ("muster", "fifo-count"))
+
+
+def test_without_the_library_the_chart_says_what_to_install(
+    muster: Muster, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pygal", None)
+
+    done = muster("simulate", place, "--arrivals", lines(tmp_path, *ROWS), "--chart", str(tmp_path / "x.svg"))
+
+    assert done.returncode == 2
+    assert "pip install 'muster-admission[charts]'" in done.stderr

@@ -1,0 +1,266 @@
+"""Traces played in virtual time: who starts when, what it comes to, and that it is what the controller's rules say."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from admission.api import traces
+from admission.api.reasons import DenyReason, HoldReason
+from admission.api.traces import Arrival, Row
+from admission.flow import playing, staging, tallying
+from admission.flow.playing import Play, Policy
+from admission.flow.staging import Town
+from tests.unit.test_simulating import Objects, expand, job, node, objects, teams
+
+
+def town(*parts: Objects) -> Town:
+    world = expand(*parts)
+    assert world.flaws == ()
+    return staging.town(world, steps=5_000)
+
+
+def trace(rows: Iterable[dict[str, Any]]) -> tuple[Arrival, ...]:
+    read = traces.decode(Row(at, row) for at, row in enumerate(rows, 1))
+    assert read.flaws == ()
+    return read.arrivals
+
+
+def row(name: str, arrival: float, runtime: float, *, gpus: int = 1, **more: Any) -> dict[str, Any]:
+    claims = [{"class": "gpu", "count": gpus}]
+    return {"name": name, "queue": "team", "arrival": arrival, "runtime": runtime, "claims": claims, **more}
+
+
+def play(place: Town, *rows: dict[str, Any], policy: Policy = Policy.MUSTER) -> Play:
+    return playing.play(place, trace(rows), policy)
+
+
+def starts(found: Play) -> dict[str, float | None]:
+    return {job.arrival.name: None if job.start is None else job.start.total_seconds() for job in found.jobs}
+
+
+def why(found: Play, name: str) -> tuple[str, str]:
+    (reason,) = (job.why for job in found.jobs if job.arrival.name == name)
+    assert reason is not None
+    return reason.reason, reason.message
+
+
+def queue(name: str, nominal: int, **spec: Any) -> Objects:
+    return [
+        {
+            "apiVersion": "muster.dev/v1alpha1",
+            "kind": "Queue",
+            "metadata": {"name": name},
+            "spec": {"namespaceSelector": {}, "quotas": [{"meter": "gpus", "nominal": nominal}], **spec},
+        }
+    ]
+
+
+def strict(quota: int = 8) -> Objects:
+    first, *rest = teams(quota)
+    return [{**first, "spec": {**first["spec"], "queueingStrategy": "StrictFIFO"}}, *rest]
+
+
+def test_jobs_start_when_they_arrive_or_when_what_they_need_is_free() -> None:
+    place = town(teams(), node("one", 2))
+
+    found = play(place, row("a", 0, 10), row("b", 1, 10), row("c", 2, 10), row("d", 3, 5))
+
+    assert starts(found) == {"a": 0, "b": 1, "c": 10, "d": 11}
+    assert [moment.waiting for moment in found.moments] == [0, 0, 1, 2, 1, 0, 0, 0]
+    assert [moment.used["gpu.example.com"] for moment in found.moments] == [1, 2, 2, 2, 2, 2, 1, 0]
+
+
+def test_a_gang_starts_with_all_of_its_pods_or_not_at_all() -> None:
+    place = town(teams(), node("one", 2), node("two", 2))
+
+    found = play(place, row("a", 0, 10), row("gang", 1, 10, pods=2, gpus=2))
+
+    assert starts(found) == {"a": 0, "gang": 10}
+
+
+def test_small_jobs_pass_one_that_waits_but_not_in_a_strict_queue() -> None:
+    rows = row("a", 0, 10), row("large", 1, 10, gpus=2), row("small", 2, 3)
+
+    assert starts(play(town(teams(), node("one", 2)), *rows)) == {"a": 0, "large": 10, "small": 2}
+    assert starts(play(town(strict(), node("one", 2)), *rows)) == {"a": 0, "large": 10, "small": 20}
+
+
+def test_priority_goes_before_arrival() -> None:
+    place = town(teams(), node("one", 1))
+
+    found = play(place, row("a", 0, 10), row("low", 1, 10), row("high", 2, 10, priority=5))
+
+    assert starts(found) == {"a": 0, "low": 20, "high": 10}
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_a_quota_is_used_from_start_to_end_and_given_back(policy: Policy) -> None:
+    place = town(teams(quota=1), node("one", 4))
+
+    assert starts(play(place, row("a", 0, 10), row("b", 1, 10), policy=policy)) == {"a": 0, "b": 10}
+
+
+def test_of_queues_that_share_fairly_the_one_that_uses_less_is_next() -> None:
+    shared = {"fairSharing": {"weight": 1}}
+    place = town(teams(0), queue("x", 1, parent="team", **shared), queue("y", 1, parent="team", **shared), node("n", 2))
+    rows = [row("x0", 0, 10, queue="x"), *(row(f"x{at}", 0, 30, queue="x") for at in (1, 2))]
+
+    found = starts(play(place, *rows, row("y", 1, 10, queue="y")))
+
+    assert found == {"x0": 0, "x1": 0, "x2": 20, "y": 10}
+
+
+def test_what_runs_in_the_input_has_its_devices_to_the_end() -> None:
+    template, made = job("runs")
+    spec = {**made["spec"]["template"]["spec"], "nodeName": "one"}
+    labels = {"muster.dev/queue": "team"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "runs-0", "labels": labels}, "spec": spec}
+    result = {"request": "gpu", "driver": "gpu.example.com", "pool": "one", "device": "gpu-0"}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "runs-0-gpu"},
+        "spec": template["spec"]["spec"],
+        "status": {"allocation": {"devices": {"results": [result]}}},
+    }
+    pod["status"] = {
+        "phase": "Running",
+        "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "runs-0-gpu"}],
+    }
+    place = town(teams(), node("one", 2), [template, pod, claim])
+
+    found = play(place, row("a", 0, 10), row("b", 0, 10), row("large", 0, 1, gpus=2))
+
+    assert place.usage == {"team": {"gpus": 1}}
+    assert starts(found) == {"a": 0, "b": 10, "large": None}
+    assert why(found, "large")[0] == HoldReason.DEVICES_BUSY
+
+
+def test_what_waits_in_the_input_takes_no_part_and_is_named() -> None:
+    place = town(teams(), node("one", 1), job("waits"))
+
+    assert place.left_out == ("default/waits",)
+    assert starts(play(place, row("a", 0, 10))) == {"a": 0}
+
+
+def test_jobs_that_never_start_say_why() -> None:
+    place = town(teams(), node("one", 2))
+
+    found = play(
+        place, row("large", 0, 10, gpus=4), row("a", 1, 1), row("dear", 2, 1, gpus=9), row("large2", 3, 1, gpus=4)
+    )
+
+    assert starts(found) == {"large": None, "a": 1, "dear": None, "large2": None}
+    assert why(found, "large")[0] == HoldReason.NO_FEASIBLE_PLACEMENT
+    assert why(found, "large2") == why(found, "large")
+    assert why(found, "dear")[0] == HoldReason.QUOTA_EXCEEDED
+
+
+def test_a_class_that_no_meter_counts_is_denied_and_keeps_nobody_waiting() -> None:
+    other = objects("""
+        apiVersion: resource.k8s.io/v1
+        kind: DeviceClass
+        metadata: {name: other}
+        spec: {}
+        """)
+    place = town(strict(), other, node("one", 1))
+    unmetered = row("no", 0, 10, claims=[{"class": "other"}])
+
+    for policy in Policy:
+        found = play(place, unmetered, row("a", 0, 10), policy=policy)
+
+        assert starts(found) == {"no": None, "a": 0}
+        assert why(found, "no")[0] == DenyReason.UNMETERED_CLASS
+
+
+def test_a_queue_that_counts_holds_quota_for_devices_that_are_not_there() -> None:
+    """Two devices are free when `pair` comes, but on two nodes: where it counts, `c` waits though it has a place."""
+    place = town(teams(quota=4), node("one", 2), node("two", 2))
+    rows = row("a", 0, 30), row("a-short", 0, 5), row("b", 0, 100), row("pair", 6, 10, gpus=2), row("c", 7, 10)
+
+    counted, decided = play(place, *rows, policy=Policy.FIFO_COUNT), play(place, *rows)
+
+    assert starts(decided)["pair"] == starts(counted)["pair"] == 30
+    assert starts(decided)["c"] == 7
+    assert starts(counted)["c"] == 30
+
+
+def test_a_queue_that_counts_lets_nobody_pass_the_first_one() -> None:
+    place = town(teams(quota=2), node("one", 4))
+    rows = row("a", 0, 10), row("large", 1, 10, gpus=2), row("small", 2, 3)
+
+    assert starts(play(place, *rows, policy=Policy.FIFO_COUNT)) == {"a": 0, "large": 10, "small": 20}
+    assert starts(play(place, *rows)) == {"a": 0, "large": 10, "small": 2}
+
+
+def test_the_same_trace_has_the_same_outcome() -> None:
+    place = town(teams(), node("one", 4), node("two", 4))
+    jobs = trace(row(f"j{at}", at % 7, 1 + at % 5, gpus=1 + at % 3, pods=1 + at % 2) for at in range(60))
+
+    assert playing.play(place, jobs, Policy.MUSTER) == playing.play(place, jobs[::-1], Policy.MUSTER)
+
+
+# What it comes to.
+
+
+def test_figures_of_a_play() -> None:
+    place = town(teams(), node("one", 2))
+    found = play(place, row("a", 0, 40, gpus=2), row("b", 10, 40), row("c", 30, 10), row("d", 100, 1))
+
+    figures = tallying.figures(found)
+
+    whole = figures.whole
+    assert (whole.jobs, whole.started) == (4, 4)
+    assert (whole.wait.mean, whole.wait.p50, whole.wait.p95, whole.wait.longest) == (10.0, 0.0, 30.0, 30.0)
+    assert whole.slowdown == pytest.approx((1 + 70 / 40 + 20 / 10 + 1) / 4)
+    assert figures.makespan == timedelta(seconds=101)
+    assert figures.utilisation["gpu.example.com"] == pytest.approx((80 + 40 + 10) / 200)
+    assert figures.overall["gpu.example.com"] == pytest.approx((80 + 40 + 10 + 1) / 202)
+    assert whole.hours == pytest.approx(131 / 3600)
+    assert whole.served == 1.0
+
+
+def test_fairness_is_by_what_queues_had_of_what_they_asked_for() -> None:
+    place = town(teams(0), queue("x", 2), queue("y", 1), node("one", 3))
+    rows = [row(f"{name}{at}", 0, 10, queue=name) for name in "xy" for at in range(2)]
+
+    figures = tallying.figures(play(place, *rows, row("last", 10, 1, queue="x")))
+
+    assert figures.queues["x"].served == 1.0  # type: ignore[index]
+    assert figures.queues["y"].served == 0.5  # type: ignore[index]
+    assert figures.fairness == pytest.approx(1.5**2 / (2 * 1.25))
+
+
+def test_percentiles_are_values_of_some_job() -> None:
+    values = [float(at) for at in range(1, 201)]
+
+    assert [tallying.nearest_rank(values, percent) for percent in (50, 95, 99, 100)] == [100.0, 190.0, 198.0, 200.0]
+    assert tallying.nearest_rank([], 50) == 0.0
+    assert tallying.nearest_rank([7.0], 1) == 7.0
+
+
+def test_what_the_cluster_lacks_is_told_with_the_line() -> None:
+    place = town(
+        teams(),
+        objects("""
+        apiVersion: muster.dev/v1alpha1
+        kind: Queue
+        metadata: {name: above}
+        spec: {}
+        """),
+    )
+    rows = (
+        *(row("a", 0, 1), row("b", 0, 1, queue="other"), row("c", 0, 1, queue="other"), row("d", 0, 1, queue="above")),
+        row("e", 0, 1, claims=[{"class": "none"}]),
+        row("f", 0, 1, claims=[{"class": "gpu", "selectors": ["device.("]}]),
+    )
+
+    found = [f"{line}: {flaw}" for line, flaw in staging.lacks(place, trace(rows))]
+
+    assert found[0].startswith("2: queue: there is no Queue other")
+    assert found[1].startswith("4: queue: nobody enters queue above directly")
+    assert found[2].startswith("5: claims[0].class: there is no DeviceClass none")
+    assert found[3].startswith("6: claims[0].selectors: 'device.(' is not CEL that Kubernetes takes")
+    assert len(found) == 4
