@@ -1,8 +1,7 @@
 """The webhook's HTTPS server: reviews, probes, metrics, and a stop that loses no request.
 
 `app` wires it: `async with serving(settings, handlers, certificate) as server`. Handlers are plain functions that read
-memory only, so they run on the loop; nothing here keeps state between requests. Most reviews take `express`, and are
-answered by what follows here only where they are unusual.
+memory only, so they run on the loop; nothing here keeps state between requests.
 """
 
 import asyncio
@@ -11,21 +10,19 @@ import os
 import secrets
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from time import perf_counter
-from typing import Any
 
 import structlog
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from admission.errors import MendError, RetryError
-from admission.webhook import answering, certificates, express
+from admission.webhook import answering, certificates
 from admission.webhook.answering import Answer, Judge, Outcome
 from admission.webhook.certificates import Certificate
-from admission.webhook.express import Lane
 from admission.webhook.links import Page
 
 log = structlog.get_logger(__name__)
@@ -113,15 +110,6 @@ class Server:
         self._expires = certificate.expires
         return self._context
 
-    @property
-    def full(self) -> bool:
-        """Whether so many reviews are under way that no other is let in."""
-        return self.under_way >= self.settings.reviews
-
-    def begin_review(self) -> None:
-        """Note that a review is under way."""
-        self.under_way += 1
-
     def end_review(self) -> None:
         """Note that a review is no longer under way."""
         self.under_way -= 1
@@ -178,14 +166,20 @@ async def serving(settings: Settings, handlers: Handlers, certificate: Certifica
     """
     server = Server(handlers, settings, certificate)
     context = await server.renew(certificate)
-    async with AsyncExitStack() as stack:
-        await _listen(server, context, stack)
+    runners = [_runner(_reviews(server))]
+    if settings.plain_port is not None:
+        runners.append(_runner(_probes(server)))
+    try:
+        await _listen_everywhere(server, runners, context)
         log.info("webhook serves", port=server.port, plain_port=server.plain_port)
         try:
             yield server
         finally:
             server.draining = True
             await asyncio.sleep(settings.linger.total_seconds())
+    finally:
+        server.draining = True
+        await _stop(server, runners)
 
 
 async def ensure_free(host: str, port: int) -> None:
@@ -197,58 +191,44 @@ async def ensure_free(host: str, port: int) -> None:
     probe.close()
 
 
-async def _listen(server: Server, context: ssl.SSLContext, stack: AsyncExitStack) -> None:
-    """Listen to reviews, and to probes where they have a port of their own; the stack then stops that.
-
-    Nobody listens any more before what is under way is waited for, and connections are closed after that: aiohttp drops
-    what arrives on a connection once it cleans up, also the rest of a body that is half read.
-    """
+async def _listen_everywhere(server: Server, runners: Sequence[web.AppRunner], context: ssl.SSLContext) -> None:
     settings = server.settings
-    reviews = await _runner(_reviews(server), stack)
-    lane = _lane(server, reviews)
-    stack.callback(lane.close)
-    stack.push_async_callback(server.drained)
+    for runner in runners:
+        await runner.setup()
     at = settings.host, settings.port
-    shared = settings.shared or None
-    server.port = await _heard(stack, at, "webhook", lambda: express.Express(lane), ssl=context, reuse_port=shared)
+    reviews = web.TCPSite(runners[0], *at, ssl_context=context, backlog=BACKLOG, reuse_port=settings.shared or None)
+    server.port = await _listen(reviews, runners[0], at=at, setting="webhook")
     if settings.plain_port is not None:
-        probes = await _runner(_probes(server), stack)
         at = settings.plain_host, settings.plain_port
-        server.plain_port = await _heard(stack, at, "metrics", lambda: _ordinary(probes))
+        server.plain_port = await _listen(web.TCPSite(runners[1], *at), runners[1], at=at, setting="metrics")
 
 
-async def _runner(app: web.Application, stack: AsyncExitStack) -> web.AppRunner:
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
-    stack.push_async_callback(runner.cleanup)
-    await runner.setup()
-    return runner
+async def _stop(server: Server, runners: Sequence[web.AppRunner]) -> None:
+    """Stop listening, then wait for what is under way, then close connections.
 
-
-async def _heard(
-    stack: AsyncExitStack, at: tuple[str, int], setting: str, make: Callable[[], asyncio.Protocol], **how: Any
-) -> int:
-    """Listen until the stack is left, and return the port. Raises MendError when that is not possible there."""
+    aiohttp drops what arrives on a connection once it cleans up, also the rest of a body that is half read; so it may
+    not begin before.
+    """
     try:
-        listening = await asyncio.get_running_loop().create_server(make, *at, backlog=BACKLOG, **how)
+        for site in [site for runner in runners for site in runner.sites]:
+            await site.stop()
+        await server.drained()
+    finally:
+        for runner in runners:
+            await runner.cleanup()
+
+
+def _runner(app: web.Application) -> web.AppRunner:
+    return web.AppRunner(app, access_log=None, shutdown_timeout=1)
+
+
+async def _listen(site: web.TCPSite, runner: web.AppRunner, *, at: tuple[str, int], setting: str) -> int:
+    """Listen, and return the port. Raises MendError when that is not possible there."""
+    try:
+        await site.start()
     except OSError as error:
         raise MendError(_unheard(*at, error, setting)) from error
-    stack.callback(listening.close)
-    return int(listening.sockets[0].getsockname()[1])
-
-
-def _ordinary(runner: web.AppRunner) -> asyncio.Protocol:
-    """Return a new connection of aiohttp's."""
-    assert runner.server is not None  # noqa: S101 - for mypy: it is set up
-    return runner.server()
-
-
-def _lane(server: Server, runner: web.AppRunner) -> Lane:
-    handlers = server.handlers
-    doors = {
-        b"/mutate": express.Door("mutate", handlers.mutate),
-        b"/validate": express.Door("validate", handlers.validate),
-    }
-    return Lane(doors=doors, desk=server, observe=handlers.observe, ordinary=lambda: _ordinary(runner))
+    return int(runner.addresses[0][1])
 
 
 def _unheard(host: str, port: int, error: OSError, setting: str) -> str:
@@ -313,11 +293,13 @@ def _door(name: str, server: Server, judge: Judge) -> Handler:
     observe = server.handlers.observe
     read_timeout = server.settings.read_timeout.total_seconds()
 
+    most = server.settings.reviews
+
     async def review(request: web.Request) -> web.Response:
-        if server.full:
+        if server.under_way >= most:
             observe(name, Outcome.SHED, 0.0)
-            return _busy(server.settings.reviews)
-        server.begin_review()
+            return _busy(most)
+        server.under_way += 1
         try:
             body = await _body(request, read_timeout)
             began = perf_counter()
