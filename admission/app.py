@@ -60,6 +60,9 @@ log = structlog.get_logger()
 RETRY = 2.0
 """Seconds before a role that lost a dependency is started again."""
 
+WORKER = (sys.executable, "-m", "admission.cli.working")
+"""The command of a further worker."""
+
 SYNC_WARNING = 30.0
 """Seconds after which a start that still waits for the cluster says what it waits for."""
 
@@ -165,29 +168,35 @@ async def _webhook(parts: Parts) -> None:
     """Answer the API server, and keep the webhook configurations true; as a further worker, answer it alone."""
     settings = parts.settings.webhook
     source = _certificates(parts)
-    shown = await source.look()
     if parts.link is not None:
         # One that could not answer yet would be sent its part of the reviews all the same.
         await parts.door.open.wait()
     elif settings.workers > 1 and settings.port:
         await server.ensure_free(settings.host, settings.port)
-    async with (
-        workers.hired(settings.workers) as crew,
-        server.serving(_listening(parts), _handlers(parts, crew), shown.certificate) as running,
-        asyncio.TaskGroup() as tasks,
-    ):
-        log.info("the webhook listens", host=settings.host, port=running.port)
-        terms = Terms(_client(parts.settings, shown.bundle, running.port))
-        rotation = rotating.keep(source, shown, show=running.renew, publish=terms.trust)
-        tasks.create_task(rotation, name="keep the certificate fresh")
-        tasks.create_task(crew.run(_orders(parts, running)), name="keep the workers running")
-        if parts.link is not None:
-            tasks.create_task(parts.link.report(running.waiting_for, parts.metrics.tallies), name="report")
-        if settings.register:
-            await parts.door.open.wait()
-            namespace = parts.settings.lease.namespace
-            tasks.create_task(proving.keep(parts.connection, terms, namespace=namespace), name="prove the webhook")
-            await registering.keep(parts.connection, parts.store, terms, namespace=namespace, controller=parts.user)
+    async with workers.hired(settings.workers, WORKER) as crew:
+        shown = await source.look()
+        async with (
+            server.serving(_listening(parts), _handlers(parts, crew), shown.certificate) as running,
+            asyncio.TaskGroup() as tasks,
+        ):
+            log.info("the webhook listens", host=settings.host, port=running.port)
+            terms = Terms(_client(parts.settings, shown.bundle, running.port))
+            rotation = rotating.keep(source, shown, show=running.renew, publish=terms.trust)
+            tasks.create_task(rotation, name="keep the certificate fresh")
+            tasks.create_task(crew.run(_orders(parts, running)), name="keep the workers running")
+            if parts.link is not None:
+                tasks.create_task(parts.link.report(running.waiting_for, parts.metrics.tallies), name="report")
+            if settings.register:
+                await parts.door.open.wait()
+                await _register(parts, terms)
+
+
+async def _register(parts: Parts, terms: Terms) -> None:
+    """Keep the webhook configurations true, and prove the webhook."""
+    namespace = parts.settings.lease.namespace
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(proving.keep(parts.connection, terms, namespace=namespace), name="prove the webhook")
+        await registering.keep(parts.connection, parts.store, terms, namespace=namespace, controller=parts.user)
 
 
 def _handlers(parts: Parts, crew: Crew) -> server.Handlers:
@@ -254,7 +263,6 @@ def _orders(parts: Parts, running: Server) -> Orders:
     )
     encoded = msgspec.Raw(msgspec.json.encode(its))
     return Orders(
-        command=(sys.executable, "-m", "admission.cli.working"),
         task=lambda number: Task(number=number, settings=encoded),
         pages=running.page,
         heard=parts.metrics.told,

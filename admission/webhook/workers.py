@@ -45,11 +45,10 @@ class Pace:
 class Orders:
     """What the workers are to do, and what is done with what they say.
 
-    command: starts one, which takes its line as standard input. task: that of a number. pages: what the first process
-    shows at a path. heard, lost: told of every report, and of every worker that ended by itself.
+    task: that of a number. pages: what the first process shows at a path. heard, lost: told of every report, and of
+    every worker that ended by itself.
     """
 
-    command: Sequence[str]
     task: Callable[[int], Task]
     pages: Callable[[str], Page]
     heard: Callable[[int, list[Tally]], None]
@@ -59,7 +58,9 @@ class Orders:
 class Crew:
     """All workers but the first, by number."""
 
-    def __init__(self, workers: int, pace: Pace) -> None:
+    def __init__(self, workers: int, command: Sequence[str], pace: Pace) -> None:
+        """command: starts one, which takes its line as standard input."""
+        self._command = command
         self._numbers = range(FIRST + 1, workers + 1)
         self._pace = pace
         self._reports: dict[int, Report] = {}
@@ -68,6 +69,8 @@ class Crew:
         """Those that have been ready."""
         self._processes: dict[int, Process] = {}
         self._lines: dict[int, Line] = {}
+        self._early: set[int] = set()
+        """Those that were started before there was anything to do."""
 
     @property
     def ready(self) -> int:
@@ -85,6 +88,12 @@ class Crew:
     def _lacking(self, number: int) -> str:
         report = self._reports.get(number)
         return ", ".join(report.waiting) if report is not None else "starts"
+
+    async def start(self) -> None:
+        """Start all of them. They import, which is most of what a start takes, until `run` gives them their tasks."""
+        for number in self._numbers:
+            await self._start(number)
+            self._early.add(number)
 
     async def run(self, orders: Orders) -> None:
         """Keep the workers running. When cancelled, they are told to end, and not waited for."""
@@ -106,22 +115,27 @@ class Crew:
 
     async def _once(self, number: int, orders: Orders) -> int:
         """Run a worker until it has ended; return its exit code, or the signal that ended it, negative."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            process = await asyncio.create_subprocess_exec(*orders.command, stdin=theirs.fileno())
-        self._processes[number] = process
-        self._lines[number] = line = await Line.of(ours)
+        if number in self._early:
+            self._early.discard(number)
+        else:
+            await self._start(number)
+        process, line = self._processes[number], self._lines[number]
         try:
             await self._hear(line, number, orders)
         except asyncio.CancelledError:
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(signal.SIGTERM)
+            _tell_to_end(process)
             raise
         finally:
             self._reports.pop(number, None)
         # It has ended, or it hangs; to be no longer heard is a reason to end, too.
         line.close()
         return await _ended(process, self._pace.grace)
+
+    async def _start(self, number: int) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._processes[number] = await asyncio.create_subprocess_exec(*self._command, stdin=theirs.fileno())
+        self._lines[number] = await Line.of(ours)
 
     async def _hear(self, line: Line, number: int, orders: Orders) -> None:
         """Give a worker its task, and hear it until it is gone, or silent for too long."""
@@ -147,9 +161,16 @@ class Crew:
 
     async def ended(self) -> None:
         """Wait until all have ended; kill who does not in time."""
+        for number in self._early:
+            _tell_to_end(self._processes[number])
         await asyncio.gather(*(_ended(process, self._pace.grace) for process in self._processes.values()))
         for line in self._lines.values():
             line.close()
+
+
+def _tell_to_end(process: Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(signal.SIGTERM)
 
 
 async def _ended(process: Process, grace: float) -> int:
@@ -164,10 +185,11 @@ async def _ended(process: Process, grace: float) -> int:
 
 
 @asynccontextmanager
-async def hired(workers: int, pace: Pace | None = None) -> AsyncIterator[Crew]:
+async def hired(workers: int, command: Sequence[str], pace: Pace | None = None) -> AsyncIterator[Crew]:
     """Have so many workers, the first among them; when the block is left, all others have ended."""
-    crew = Crew(workers, pace or Pace())
+    crew = Crew(workers, command, pace or Pace())
     try:
+        await crew.start()
         yield crew
     finally:
         await crew.ended()

@@ -125,9 +125,8 @@ class Boss:
     heard: list[tuple[int, list[Tally]]] = field(default_factory=list)
     lost: int = 0
 
-    def orders(self, does: str) -> Orders:
+    def orders(self) -> Orders:
         return Orders(
-            command=(sys.executable, "-I", "-S", "-c", PREAMBLE + does),
             task=lambda number: Task(number=number, settings=msgspec.Raw(b"{}")),
             pages=lambda path: Page(200, f"this is {path}"),
             heard=lambda number, tallies: self.heard.append((number, tallies)),
@@ -145,10 +144,11 @@ class Boss:
 @asynccontextmanager
 async def hired(does: str, *, workers_: int = 2, pace: Pace = QUICK) -> AsyncIterator[Boss]:
     """Workers that do as a script says, until the block is left."""
-    async with workers.hired(workers_, pace) as crew:
+    command = (sys.executable, "-I", "-S", "-c", PREAMBLE + does)
+    async with workers.hired(workers_, command, pace) as crew:
         boss = Boss(crew)
         async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(crew.run(boss.orders(does)))
+            running = tasks.create_task(crew.run(boss.orders()))
             try:
                 yield boss
             finally:
@@ -236,6 +236,13 @@ async def test_a_worker_that_does_not_end_is_killed() -> None:
 
     assert [process.returncode for process in boss.crew._processes.values()] == [-signal.SIGKILL]
     assert [entry["event"] for entry in logged][-1] == "a worker does not end, and is killed"
+
+
+async def test_workers_that_were_never_given_a_task_end_too() -> None:
+    async with workers.hired(3, (sys.executable, "-I", "-S", "-c", "import time; time.sleep(60)"), QUICK) as crew:
+        assert len(crew._processes) == 2
+
+    assert [process.returncode for process in crew._processes.values()] == [-signal.SIGTERM] * 2
 
 
 async def test_one_process_alone_waits_for_nobody() -> None:
