@@ -106,7 +106,10 @@ class Crew:
         failed = 0
         while True:
             began = clock()
-            code = await self._once(number, orders)
+            try:
+                code = await self._once(number, orders)
+            except OSError as error:  # no process, or no memory for one
+                code = error.errno or 0
             failed = 1 if clock() - began > STEADY_SECONDS else failed + 1
             pause = min(self._pace.longest, self._pace.pause * 2.0 ** min(failed - 1, 30))
             orders.lost()
@@ -133,13 +136,16 @@ class Crew:
 
     async def _start(self, number: int) -> None:
         ours, theirs = socket.socketpair()
-        with theirs:
-            self._processes[number] = await asyncio.create_subprocess_exec(*self._command, stdin=theirs.fileno())
-        self._lines[number] = await Line.of(ours)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(ours)
+            with theirs:
+                self._processes[number] = await asyncio.create_subprocess_exec(*self._command, stdin=theirs.fileno())
+            self._lines[number] = await Line.of(ours)
+            stack.pop_all()
 
     async def _hear(self, line: Line, number: int, orders: Orders) -> None:
-        """Give a worker its task, and hear it until it is gone, or silent for too long."""
-        with contextlib.suppress(OSError, TimeoutError):
+        """Give a worker its task, and hear it until it is gone, silent for too long, or talks nonsense."""
+        with contextlib.suppress(OSError, TimeoutError, ValueError):
             await line.send(orders.task(number))
             while True:
                 async with asyncio.timeout(SILENT_SECONDS):

@@ -218,6 +218,22 @@ async def test_one_that_is_silent_for_too_long_is_replaced(monkeypatch: pytest.M
         await until(lambda: boss.lost == 1)
 
 
+async def test_one_that_talks_nonsense_is_replaced() -> None:
+    async with hired("line.sendall(b'hello\\n')\nread.readline()", pace=Pace(pause=0.01, grace=5.0)) as boss:
+        await until(lambda: boss.lost == 1)
+
+
+async def test_a_worker_that_cannot_be_started_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with hired(READS_ON) as boss:
+        await until(lambda: boss.crew.ready == 1)
+        with monkeypatch.context() as broken:
+            broken.setattr(boss.crew, "_command", ("/nowhere/python",))
+            os.kill(boss.pids[0], signal.SIGKILL)
+            await until(lambda: boss.lost >= 2)
+
+        await until(lambda: boss.crew.ready == 1)
+
+
 async def test_workers_are_told_to_end_and_waited_for() -> None:
     does = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n" + READS_ON
     async with hired(does, workers_=3) as boss:
