@@ -169,6 +169,11 @@ class Queue:
     def name(self) -> QueueName:
         return QueueName(self.meta.name)
 
+    @property
+    def meters(self) -> tuple[MeterName, ...]:
+        """Return the meters that its quotas and budgets name, in order."""
+        return tuple(sorted({*(quota.meter for quota in self.quotas), *(budget.meter for budget in self.budgets)}))
+
 
 def decode(obj: Json) -> Queue:
     """Read a Queue."""

@@ -1,5 +1,6 @@
 """`muster simulate --arrivals`: a trace played against a cluster, and what it comes to."""
 
+import gc
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -27,6 +28,9 @@ def play(world: Expanded, path: str, policies: Sequence[Policy], *, steps: int) 
     for text in notes(town):
         rendering.note(text)
     plays: list[Play] = []
+    # What is read lives as long as the process, and need not be looked through again and again.
+    gc.collect()
+    gc.freeze()
     for policy in policies:
         with progress.shown(f"playing {policy}") as watch:
             plays.append(playing.play(town, arrivals, policy, watch))

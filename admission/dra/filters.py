@@ -50,7 +50,10 @@ def passed(demand: PodDemand, world: World) -> frozenset[NodeName]:
     bound = any(claim.allocation is not None or key_of(claim) in world.pinned for claim in demand.claims)
     if bound or demand.extended or demand.plugged:
         return frozenset(name for name, node in nodes if refuses(demand, node, world) is None)
-    return frozenset(name for name, node in nodes if _refuses_pod(pod, node) is None)
+    key = (tuple(sorted(pod.node_selector.items())), pod.affinity, pod.tolerations)
+    if key not in world.passing:
+        world.passing[key] = frozenset(name for name, node in nodes if _refuses_pod(pod, node) is None)
+    return world.passing[key]
 
 
 def _refuses_pod(pod: Pod, node: Node) -> Refused | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from admission.api.entries import Holding, RequestDevice
 from admission.api.gangs import PlannedClaim, PlannedPod
 from admission.api.names import Uid
-from admission.dra import asking, demands, domains, explaining, holdings, metering, releases, traits, worlds
+from admission.dra import asking, demands, domains, explaining, holdings, metering, releases, thinning, traits, worlds
 from admission.dra.asking import Fatal, Refusal, Unpriced
 from admission.dra.choosing import Chooser
 from admission.dra.demands import Gang, Wanted
@@ -41,15 +41,16 @@ def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
     affordable: Affordable = anything,
     choice: Choice = Choice.FIRST_FIT,
     topology: Topology | None = None,
+    mute: bool = False,
 ) -> Plan | NoPlan:
     """Place all pods of a gang, or say why that cannot be.
 
     steps: see `Budget`; as many again where a free choice of devices has ended without an answer, for the one that
     kube-scheduler would make. Quota takes part in the search: where the first choice is not
     affordable another one may be. Claims that are allocated or planned already are not charged again. topology: where
-    the pods shall be together.
+    the pods shall be together. mute: leave out what is missing where there is no plan; the answer is the same.
     """
-    question = _Question(world, meters, selectors, steps, affordable, choice, topology)
+    question = _Question(world, meters, selectors, steps, affordable, choice, topology, mute)
     answer = _plan(pods, question)
     if isinstance(answer, NoPlan) and any(demand.extended for demand in pods):
         plugged = _plan([_plugged(demand) for demand in pods], question)
@@ -68,6 +69,7 @@ class _Question:
     affordable: Affordable
     choice: Choice
     topology: Topology | None
+    mute: bool = False
 
     def traits(self, gang: Gang) -> Traits:
         """Return the traits for a gang. Who chooses freely sees the pools as they are, without the defects of 1.36."""
@@ -89,6 +91,7 @@ def _plan(pods: Sequence[PodDemand], question: _Question) -> Plan | NoPlan:
         return NoPlan(kind=Kind.FATAL, message=f"pod {gang.pod}: {gang.refusal}", details={"pod": gang.pod})
     known = question.traits(gang)
     if question.topology is None:
+        gang = thinning.thinned(gang, question.world, known) if question.mute else gang
         return _Planning(gang, question, known, question.steps).answer()
 
     def search(gang: Gang, steps: int) -> Plan | NoPlan:
@@ -232,6 +235,8 @@ class _Planning:
         refusals = sorted(outcome.refusals, key=lambda refusal: isinstance(refusal, Fatal))
         if refusals:
             return self._refused(refusals[0], outcome)
+        if self.question.mute:
+            return NoPlan(kind=Kind.INFEASIBLE, message="there is no plan", steps=spent)
         try:
             placer, found = self._explained()
         except StepsEndedError:

@@ -146,6 +146,8 @@ class Traits:
         self._interned: dict[tuple[int, ...], tuple[int, ...]] = {}
         self.boards: dict[Any, Any] = {}
         """What `boards` keeps for this need."""
+        self.racks: dict[Any, Any] = {}
+        """And what `thinning` does."""
 
     def layout(self, shelf: Shelf) -> Layout:
         """Return the devices that a node sees, without those that nobody asks for."""

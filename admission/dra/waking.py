@@ -35,7 +35,8 @@ def changed(before: World, world: World) -> frozenset[NodeName] | None:
     if before.nodes is not world.nodes:
         left |= {name for name, node in world.nodes.items() if before.nodes.get(name) is not node}
     if before.left is not world.left:
-        left |= {name for name, amounts in world.left.items() if before.left.get(name) != amounts}
+        known = before.left.get
+        left |= {n for n, amounts in world.left.items() if (old := known(n)) is not amounts and old != amounts}
     return left & world.nodes.keys()
 
 

@@ -5,7 +5,7 @@ that really happened is seen, and so does a planned pod's place on its node.
 """
 
 import operator
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Self
@@ -104,6 +104,8 @@ class World:
     sources: "Sources | None" = None
     token: object = field(default_factory=object, init=False)
     history: tuple[tuple[object, frozenset[NodeName]], ...] = field(default=(), init=False)
+    passing: dict[Hashable, Nodes] = field(default_factory=dict, init=False)
+    """What `filters` has found of these nodes."""
     _vanished: frozenset[PoolId] | None = field(default=None, init=False)
 
     @property
@@ -263,7 +265,9 @@ def using(
     world: World, use: tuple[Mapping[DeviceId, Holder], Mapping[DeviceId, tuple[Shared, ...]]], left: Left, where: Nodes
 ) -> World:
     """Return the world with just these devices in use, taken and shared. where: all nodes of which that differs."""
-    return _after(world, replace(world, taken=use[0], shares=use[1], left=left), where)
+    after = replace(world, taken=use[0], shares=use[1], left=left)
+    after.passing.update(world.passing)
+    return _after(world, after, where)
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,8 @@ class Muster:
 
     def waiting(self) -> Iterator[tuple[Waiting, Hold]]:
         for line in self._lines.values():
-            yield from ((job, line.held.outcome) for job in line.jobs if line.held is not None)
+            why = self._stage.explain(line.head).outcome
+            yield from ((job, why) for job in line.jobs)
 
     def _line_of(self, waiting: Waiting) -> Hashable:
         if self._stage.town.queue(waiting).strategy is QueueingStrategy.STRICT_FIFO:
@@ -162,7 +163,8 @@ class Counting:
         return list(self._placed())
 
     def waiting(self) -> Iterator[tuple[Waiting, Hold]]:
-        yield from ((one.waiting, one.held.outcome) for one in self._let_in if one.held is not None)
+        for one in self._let_in:
+            yield one.waiting, self._stage.explain(one.waiting, self._unlimited).outcome
         for line in self._lines.values():
             yield from ((job, line.held.outcome) for job in line.jobs if line.held is not None)
 

@@ -168,7 +168,7 @@ class Stage:
         self._claims = dict(town.snapshot.claims)
         # The mapping is this stage's own, and grows and shrinks with the jobs that are looked at.
         snapshot = replace(town.snapshot, claims=self._claims)
-        self.rules = replace(town.rules, snapshot=snapshot, recall=Recall(), rest=Rest(), defects=[])
+        self.rules = replace(town.rules, snapshot=snapshot, recall=Recall(), rest=Rest(), defects=[], mute=True)
         self.ward = Ward(town.world)
         self.standing = Standing(town.tree, town.usage)
         self.shares = Shares(self.standing, town.usage, town.rules.sharing)
@@ -188,6 +188,11 @@ class Stage:
     def decide(self, waiting: Waiting, standing: Standing | None = None) -> Finding:
         """Return what the controller would decide about a job now."""
         return deciding.decide(self.inputs(waiting, standing or self.standing))
+
+    def explain(self, waiting: Waiting, standing: Standing | None = None) -> Finding:
+        """Decide about a job as `decide` does, and say why the planner holds it."""
+        inputs = self.inputs(waiting, standing or self.standing)
+        return deciding.decide(replace(inputs, rules=replace(self.rules, recall=Recall(), mute=False)))
 
     def count(self, waiting: Waiting) -> tuple[Charge, Finding | None]:
         """Return the least that a job costs, and what objects to it before anything is planned."""

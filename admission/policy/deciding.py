@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import partial
 
 from admission.api.gangs import Charge
-from admission.api.names import GangUid, MeterName, QueueName, Uid
+from admission.api.names import GangUid, QueueName, Uid
 from admission.api.queues import PlacementMode, Queue, QueueingStrategy, StopPolicy, UnmeteredClasses
 from admission.api.reasons import Denial, DenyReason, Hold, HoldReason
 from admission.api.snapshot import Snapshot
@@ -75,6 +75,8 @@ class Rules:
     """What holds gangs whose claims are still being freed."""
     defects: list[Defect] = field(default_factory=list)
     """Gets what Muster fails of."""
+    mute: bool = False
+    """Whether nobody asks why the planner holds a gang."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,7 +355,7 @@ def meters_are_known(inputs: Inputs) -> Hold | None:
     Nobody can say what it would be charged. It is so as well when a Meter is removed while it is charged.
     """
     snapshot, tree = inputs.rules.snapshot, inputs.rules.tree
-    named = [(meter, name) for name in tree.path(inputs.queue.name) for meter in _meters_of(tree.queues[name])]
+    named = [(meter, name) for name in tree.path(inputs.queue.name) for meter in tree.queues[name].meters]
     missing = next(((meter, name) for meter, name in named if meter not in snapshot.meters), None)
     if missing is None or not any(demand.claims or demand.extended for demand in inputs.demands):
         return None
@@ -362,10 +364,6 @@ def meters_are_known(inputs: Inputs) -> Hold | None:
     why = f"which cannot be read ({unread}); mend it" if unread else "which does not exist; create it"
     message = f"queue {name} has a quota or budget of Meter {meter}, {why}, or take it out of the queue"
     return Hold(HoldReason.QUEUE_INACTIVE, message, {"queue": name, "meter": meter, "reason": "MeterMissing"})
-
-
-def _meters_of(queue: Queue) -> list[MeterName]:
-    return sorted({*(quota.meter for quota in queue.quotas), *(budget.meter for budget in queue.budgets)})
 
 
 def classes_are_metered(inputs: Inputs) -> Denial | None:
@@ -480,7 +478,9 @@ def _proposed(
             unpaid[found.message] = found
         return found
 
-    planner = Planner(selectors=rules.selectors, steps=rules.steps, meters=rules.meters, protection=rules.protection)
+    planner = Planner(
+        selectors=rules.selectors, steps=rules.steps, meters=rules.meters, protection=rules.protection, mute=rules.mute
+    )
     asked = alike.question if alike is not None else inputs.demands
     answer = planner.propose(asked, inputs.world, wanted, shortage, topology)
     if isinstance(answer, Hold):

@@ -52,6 +52,8 @@ class Planner:
     steps: int
     meters: Meters = metering.NONE
     protection: Protections = field(default=NOTHING)
+    mute: bool = False
+    """Whether nobody asks why there is no plan: that costs more than the answer."""
 
     def propose(
         self,
@@ -113,7 +115,11 @@ class Planner:
             affordable=affordable,
             choice=choice,
             topology=topology,
+            mute=self.mute,
         )
+        if isinstance(answer, NoPlan) and self.mute:
+            found = Proved if answer.kind is plans.Kind.INFEASIBLE else Hold
+            return found(HOLDS[answer.kind], answer.message, answer.details)
         if isinstance(answer, NoPlan):
             is_proved = answer.kind is plans.Kind.INFEASIBLE
             answer = planning.diagnose(

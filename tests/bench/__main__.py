@@ -21,6 +21,7 @@ from tests.bench import (
     planning,
     quota,
     rules,
+    simulate,
     starting,
     webhook,
 )
@@ -58,6 +59,11 @@ def _ledger(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
     return result, ledger.table(result)
 
 
+def _simulate(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
+    result = simulate.measure(jobs=given.jobs, nodes=given.towns, loads=given.loads)
+    return result, simulate.table(result)
+
+
 def _cluster(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
     result = cluster_speed.measure(
         gangs=given.fit, queued=given.queued, paced=given.paced, rows=given.rows, ways=given.ways
@@ -83,6 +89,7 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], tuple[dict[str, Any], Shown
     "quota": _pure(quota),
     "rules": _pure(rules),
     "ledger": _ledger,
+    "simulate": _simulate,
     "cluster": _cluster,
 }
 
@@ -131,6 +138,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--ways", type=_words, default=cluster_speed.WAYS, help="cluster: of " + ",".join(cluster_speed.WAYS)
+    )
+    parser.add_argument("--jobs", type=int, default=10_000, help="simulate: jobs of the trace")
+    parser.add_argument("--towns", type=int, default=1_200, help="simulate: nodes with eight GPUs")
+    parser.add_argument(
+        "--loads", type=lambda text: tuple(map(float, text.split(","))), default=(0.9, 1.2), help="simulate: of them"
     )
     return parser
 

@@ -1,0 +1,116 @@
+"""Who leaves out equal nodes, and asks for no reasons, gets the plans of who looks at all of them."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from admission.api.meta import Meta
+from admission.api.names import Uid
+from admission.api.nodes import Resources
+from admission.api.pods import Pod
+from admission.dra import planning
+from admission.dra.plans import Choice, NoPlan, Plan, PodDemand
+from admission.dra.releases import Release
+from admission.dra.selecting import Selectors
+from admission.dra.takings import Taking
+from admission.dra.tenancies import Tenancy, Ward
+from admission.dra.worlds import Holder
+from tests.bench import shapes
+from tests.property.gangs import gangs
+
+STEPS = 20_000
+
+
+def answers(
+    pods: tuple[PodDemand, ...], ward: Ward, choice: Choice, selectors: Selectors
+) -> tuple[Plan | NoPlan, Plan | NoPlan]:
+    """Return the answer of who asks shortly, and of who asks for everything with nothing remembered."""
+    brief = planning.plan(pods, ward.world, selectors=selectors, steps=STEPS, choice=choice, mute=True)
+    full = planning.plan(pods, ward.world, selectors=Selectors(ward.world.profile.cel), steps=STEPS, choice=choice)
+    return brief, full
+
+
+def same(brief: Plan | NoPlan, full: Plan | NoPlan) -> bool:
+    if isinstance(brief, Plan) and isinstance(full, Plan):
+        return (brief.pods, brief.holdings, brief.takings) == (full.pods, full.holdings, full.takings)
+    return isinstance(brief, NoPlan) and isinstance(full, NoPlan)
+
+
+@pytest.mark.parametrize("choice", list(Choice))
+@pytest.mark.parametrize("release", list(Release))
+@given(data=st.data())
+@settings(deadline=None, max_examples=30)
+def test_any_gang_gets_the_same_plan(release: Release, choice: Choice, data: st.DataObject) -> None:
+    gang = data.draw(gangs(release))
+    world = gang.world
+
+    brief, full = answers(gang.pods, Ward(world), choice, Selectors(world.profile.cel))
+
+    assert same(brief, full), (brief, full)
+
+
+CPU = 1_000
+
+
+@st.composite
+def asked(draw: st.DrawFn) -> tuple[int, int, Resources]:
+    """Return pods, devices of each and requests of each."""
+    cpu = draw(st.integers(0, 3)) * CPU
+    return draw(st.integers(1, 6)), draw(st.integers(1, 3)), {"pods": 1, **({"cpu": cpu} if cpu else {})}
+
+
+@pytest.mark.parametrize("choice", list(Choice))
+@given(
+    sizes=st.lists(st.sampled_from([1, 2, 4]), min_size=1, max_size=12),
+    cpus=st.lists(st.sampled_from([2, 4, 9]), min_size=12, max_size=12),
+    jobs=st.lists(st.tuples(asked(), st.booleans()), min_size=1, max_size=10),
+)
+@settings(deadline=None, max_examples=30)
+def test_gangs_that_come_and_go_get_the_same_plans(
+    choice: Choice, sizes: list[int], cpus: list[int], jobs: list[tuple[tuple[int, int, Resources], bool]]
+) -> None:
+    allocatable = [{"cpu": str(cpu)} for cpu in cpus[: len(sizes)]]
+    ward = Ward(shapes.world([shapes.whole(size) for size in sizes], allocatable))
+    selectors, running = Selectors(ward.world.profile.cel), list[Tenancy]()
+
+    for at, ((count, devices, requests), ends) in enumerate(jobs):
+        if ends and running:
+            ward.move(went=[running.pop(0)])
+        pods = tuple(_pod(f"g{at}-{number}", devices, requests) for number in range(count))
+        brief, full = answers(pods, ward, choice, selectors)
+        assert same(brief, full), (brief, full)
+        if isinstance(brief, Plan):
+            running.append(_tenancy(brief, requests))
+            ward.move(came=[running[-1]])
+
+    ward.move(went=running)
+    assert not ward.world.taken
+    assert all(left == ward.world.nodes[name].allocatable for name, left in ward.world.left.items())
+
+
+def _pod(name: str, devices: int, requests: Resources) -> PodDemand:
+    (claim,) = shapes.gang(1, shapes.request(devices))[0].claims
+    own = type(claim)(meta=Meta(name=f"{name}-c", namespace="t", uid=Uid(f"{name}-c")), spec=claim.spec)
+    return PodDemand(pod=Pod(meta=Meta(name=name, namespace="t", uid=Uid(name)), requests=requests), claims=(own,))
+
+
+def _tenancy(plan: Plan, requests: Resources) -> Tenancy:
+    return Tenancy(
+        takings=tuple((Holder(claim=str(uid)), taken) for uid, taken in plan.takings.items()),
+        requests=tuple((place.node, requests) for place in plan.pods),
+    )
+
+
+def test_a_share_of_a_device_comes_and_goes() -> None:
+    ward = Ward(shapes.world([shapes.whole(1)]))
+    (device,) = shapes.device_ids(ward.world)
+    one, two = (
+        Tenancy(takings=((Holder(claim=name), (Taking(device, shared=True, share={"memory": 4}),)),)) for name in "ab"
+    )
+
+    ward.move(came=[one, two])
+    assert [str(share.holder) for share in ward.world.shares[device]] == ["claim a", "claim b"]
+    ward.move(went=[one])
+    assert [str(share.holder) for share in ward.world.shares[device]] == ["claim b"]
+    ward.move(went=[two])
+    assert ward.world.shares == {}
