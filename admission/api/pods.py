@@ -57,6 +57,8 @@ class Pod:
     ready: bool = False
     claims: tuple[PodClaim, ...] = ()
     generated_claims: Mapping[str, str] = field(default_factory=dict)
+    group: str = ""
+    """The PodGroup of Kubernetes that it is in, by name; it never changes."""
     requests: Resources = field(default_factory=dict)
     containers: tuple[Container, ...] = ()
     node_selector: Mapping[str, str] = field(default_factory=dict)
@@ -115,6 +117,7 @@ def decode(obj: Json) -> Pod:
             for entry in status.children("resourceClaimStatuses")
             if "resourceClaimName" in entry
         },
+        group=spec.child("schedulingGroup").text("podGroupName"),
         requests=requests,
         containers=containers,
         node_selector=spec.pairs("nodeSelector"),

@@ -10,6 +10,7 @@ from admission.api.meta import Meta
 from admission.api.meters import Meter
 from admission.api.names import MeterName, NodeName, QueueName, Uid
 from admission.api.nodes import Namespace, Node
+from admission.api.parents import Parent
 from admission.api.pods import Pod
 from admission.api.policies import ClaimPolicy
 from admission.api.queues import Queue
@@ -22,6 +23,8 @@ from admission.errors import MalformedObjectError
 class Snapshot:
     """Everything that a cycle may read. Namespaced objects are keyed `namespace/name`, jobs and pods by UID.
 
+    parents: by kind, written `Kind.group`, what pods belong to beside batch Jobs: by UID, but PodGroups by
+    `namespace/name`. unwatched: why the objects of a kind are not seen, by kind.
     malformed: objects that could not be read, by (kind, key); they take no part in decisions and are reported.
     unread_queues: the metadata of such queues, which can be deleted all the same.
     """
@@ -35,6 +38,8 @@ class Snapshot:
     templates: Mapping[str, ClaimTemplate] = field(default_factory=dict)
     pods: Mapping[Uid, Pod] = field(default_factory=dict)
     jobs: Mapping[Uid, Job] = field(default_factory=dict)
+    parents: Mapping[str, Mapping[str, Parent]] = field(default_factory=dict)
+    unwatched: Mapping[str, str] = field(default_factory=dict)
     queues: Mapping[QueueName, Queue] = field(default_factory=dict)
     meters: Mapping[MeterName, Meter] = field(default_factory=dict)
     gangs: Mapping[str, Gang] = field(default_factory=dict)

@@ -6,6 +6,8 @@ from typing import Any
 
 from admission.api import claims, devices, gangs, meters, names, nodes, pods, policies, queues, taint_rules, workloads
 from admission.api.reading import Json
+from admission.policy.families import table
+from admission.policy.families.kinship import Family
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +17,8 @@ class Kind:
     decode: reads an object, or raises MalformedObjectError. by_uid: pods and jobs are keyed by UID, since one that was
     made anew under an old name is another; everything else by `namespace/name`, or the name where cluster-scoped.
     older: versions of the same shape, the newest first, that an API server may serve instead. optional: whether a
-    cluster may not know the kind at all, and then simply has none of it.
+    cluster may not know the kind at all, and then simply has none of it. family: of a kind that gangs are read from;
+    who may not read these is told so where it matters, and works on.
     """
 
     name: str
@@ -27,6 +30,7 @@ class Kind:
     by_uid: bool = False
     older: tuple[str, ...] = ()
     optional: bool = False
+    family: str = ""
 
     @property
     def path(self) -> str:
@@ -49,6 +53,21 @@ def _core(name: str, plural: str, decode: Callable[[Json], Any], *, by_uid: bool
 
 def _resource(name: str, plural: str, field: str, decode: Callable[[Json], Any]) -> Kind:
     return Kind(name=name, group="resource.k8s.io", version="v1", plural=plural, field=field, decode=decode)
+
+
+def _parent(family: Family) -> Kind:
+    return Kind(
+        name=family.kind,
+        group=family.group,
+        version=family.versions[0],
+        plural=family.plural,
+        field="parents",
+        decode=family.decode,
+        by_uid=not family.named,
+        older=family.versions[1:],
+        optional=True,
+        family=family.key,
+    )
 
 
 def _own(name: str, plural: str, field: str, decode: Callable[[Json], Any]) -> Kind:
@@ -74,6 +93,8 @@ TAINT_RULES = Kind(
 )
 """In v1 since Kubernetes 1.37; before, only where a beta or alpha version is switched on."""
 JOBS = Kind(name="Job", group="batch", version="v1", plural="jobs", field="jobs", decode=workloads.decode, by_uid=True)
+PARENTS = tuple(map(_parent, table.ALL))
+"""What pods belong to or name, beside batch Jobs; most clusters know few of these."""
 QUEUES = _own("Queue", "queues", "queues", queues.decode)
 METERS = _own("Meter", "meters", "meters", meters.decode)
 GANGS = _own("Gang", "gangs", "gangs", gangs.decode)
@@ -81,6 +102,7 @@ POLICIES = _own("ClaimPolicy", "claimpolicies", "policies", policies.decode)
 
 ALL = (
     *(PODS, NODES, NAMESPACES, CLAIMS, TEMPLATES, SLICES, CLASSES, TAINT_RULES, JOBS),
+    *PARENTS,
     *(QUEUES, METERS, GANGS, POLICIES),
 )
 """What the controller reads."""

@@ -6,16 +6,21 @@ from collections.abc import Iterable
 from admission.api import names
 from admission.policy.arrivals import MIRROR
 from admission.policy.claims.doors import POD_CLAIM, SCHEDULER
+from admission.policy.families import table
 
 CLAIM_CONTROLLERS = ("system:serviceaccount:kube-system:resource-claim-controller", "system:kube-controller-manager")
 """Who makes claims from templates: the controller, with an account of its own or with that of its program."""
 
 
+FIXED = f"(k.startsWith('{names.GROUP}/') || k in {json.dumps(table.FIXED)})"
+"""CEL: a key is Muster's own, or one of another system by which gangs are found."""
+
+
 def _differs(field: str) -> str:
-    """Return CEL that is true when labels or annotations with Muster's prefix differ between old and new."""
+    """Return CEL that is true when labels or annotations that gangs are found by differ between old and new."""
     new, old = f"object.metadata.?{field}.orValue({{}})", f"oldObject.metadata.?{field}.orValue({{}})"
     return " || ".join(
-        f"{these}.exists(k, k.startsWith('{names.GROUP}/') && !(k in {those} && {those}[k] == {these}[k]))"
+        f"{these}.exists(k, {FIXED} && !(k in {those} && {those}[k] == {these}[k]))"
         for these, those in ((new, old), (old, new))
     )
 
@@ -51,9 +56,9 @@ CHANGED = " || ".join(
 )
 
 MATTERS = f"request.operation == 'UPDATE' ? ({CHANGED}) : {NO_MIRROR}"
-"""CEL: a new pod that is no mirror, or a change of a pod's gates, of labels and annotations that are Muster's, or of
-the Job that it belongs to. A running pod is updated many times by many controllers, and none of that is Muster's
-business."""
+"""CEL: a new pod that is no mirror, or a change of a pod's gates, of labels and annotations that are Muster's or that
+gangs are found by, or of the Job that it belongs to. A running pod is updated many times by many controllers, and none
+of that is Muster's business."""
 
 
 NEW_SPEC = "request.operation == 'CREATE' || object.spec != oldObject.spec"

@@ -44,7 +44,11 @@ class Store:
     def snapshot(self) -> Snapshot:
         """Freeze what is known now; the same object as before when nothing has changed since."""
         if self._snapshot is None:
-            fields: dict[str, Any] = {kind.field: table.freeze() for kind, table in self.tables.items() if kind.field}
+            whole = ((kind, table) for kind, table in self.tables.items() if kind.field and not kind.family)
+            fields: dict[str, Any] = {kind.field: table.freeze() for kind, table in whole}
+            of_families = [(kind.family, table) for kind, table in self.tables.items() if kind.family]
+            fields["parents"] = {family: table.freeze() for family, table in of_families}
+            fields["unwatched"] = {family: table.unseen for family, table in of_families if table.unseen}
             malformed = {key: error for table in self.tables.values() for key, error in table.malformed().items()}
             queues = self.tables.get(kinds.QUEUES)
             fields["unread_queues"] = queues.unread() if queues else {}
@@ -79,6 +83,10 @@ class Store:
             self._synced.set()
             for subscription in self._subscriptions:
                 subscription.wake()
+
+    def note_seen(self, kind: Kind) -> None:
+        """Say that the objects of a kind are seen from now on, or are not any more."""
+        self._changed(kind, "", news=True)
 
     def _changed(self, kind: Kind, key: str, *, news: bool) -> None:
         self._snapshot = None

@@ -38,6 +38,8 @@ class Table:
         self.listed = False
         self.trouble = "not listed yet"
         """Why the table may be out of date; empty while the watch runs."""
+        self.unseen = ""
+        """Why nothing is known of the kind at all: it is not served, or Muster may not read it."""
         self._changed = changed
         self._objects: dict[str, Any] = {}
         self._frozen = False

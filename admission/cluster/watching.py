@@ -21,7 +21,7 @@ from admission.cluster.connecting import Connection
 from admission.cluster.kinds import Kind
 from admission.cluster.store import Store
 from admission.cluster.tables import Table
-from admission.errors import ClusterAwayError, MusterError, RetryError
+from admission.errors import ClusterAwayError, ForbiddenError, MusterError, RetryError
 
 log = structlog.get_logger(__name__)
 
@@ -45,7 +45,7 @@ class Pace:
     base: float = 0.5
     longest_pause: float = 10.0
     absent: float = 60.0
-    """Until a kind that is not served is looked for again."""
+    """Until a kind that is not served, or that may be left unread, is looked for again."""
 
 
 async def watch(connection: Connection, store: Store, *, pace: Pace | None = None) -> None:
@@ -91,6 +91,13 @@ class Watcher:
                 self._fail("the watch fell behind and lists again")
             except RetryError as error:
                 self._fail(str(error))
+            except ForbiddenError as error:
+                self._version = ""
+                self._fail(str(error))
+                if self._kind.family:
+                    self._do_without(str(error))
+                    await asyncio.sleep(self._pace.absent)
+                    continue
             except MusterError as error:
                 # Refused: for want of a role or of a CRD, both of which may come, and then a list is due.
                 self._version = ""
@@ -108,10 +115,22 @@ class Watcher:
         self._absent = found is None
         if self._absent:
             self._failed = self._expired = 0
+        self._see("the API server does not serve it" if self._absent else "")
         self._version, keys = found or ("", set[str]())
         self._table.keep_only(keys)
         self._table.trouble = ""
         self._store.note_listed()
+
+    def _do_without(self, why: str) -> None:
+        """Go on as if there were none of a kind that gangs are read from; whose pods belong to one is told why."""
+        self._see(why)
+        self._table.keep_only(set())
+        self._store.note_listed()
+
+    def _see(self, unseen: str) -> None:
+        if self._table.unseen != unseen:
+            self._table.unseen = unseen
+            self._store.note_seen(self._kind)
 
     async def _read(self) -> tuple[str, set[str]] | None:
         """Read all objects in the best version that is served; None where none of an optional kind is."""

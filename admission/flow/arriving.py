@@ -14,7 +14,8 @@ from admission.api.meta import Meta
 from admission.api.names import GangUid, QueueName, Uid
 from admission.api.pods import Pod, PodClaim
 from admission.api.traces import Arrival
-from admission.policy.recognition import Group, Identity
+from admission.policy.identities import Identity
+from admission.policy.recognition import Group
 
 NAMESPACE = "trace"
 

@@ -25,12 +25,15 @@ from admission.api import (
 )
 from admission.api.meta import Meta
 from admission.api.nodes import Namespace
+from admission.api.parents import Parent
 from admission.api.reading import Json, Reader
 from admission.api.snapshot import Snapshot
 from admission.api.workloads import Job
 from admission.dra.releases import Profile
 from admission.errors import Flaw, MalformedObjectError
 from admission.flow import memory, vetting
+from admission.policy.families import table
+from admission.policy.families.kinship import Family
 
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 """What time it is where no object says when it was made."""
@@ -74,6 +77,7 @@ _KINDS: Mapping[tuple[str, str], _Kind] = {
     ("resource.k8s.io", "ResourceClaim"): _Kind(_CLAIMS, claims.decode, namespaced=True),
     ("resource.k8s.io", "ResourceClaimTemplate"): _Kind(_CLAIMS, claims.decode_template, namespaced=True),
     ("resource.k8s.io", "DeviceTaintRule"): _Kind(_TAINT_RULES, taint_rules.decode),
+    **{of: _Kind(frozenset(one.versions), one.decode, namespaced=True) for of, one in table.BY_GROUP.items()},
     (names.GROUP, "Queue"): _Kind(_OWN, queues.decode),
     (names.GROUP, "Meter"): _Kind(_OWN, meters.decode),
     (names.GROUP, "Gang"): _Kind(_OWN, gangs.decode, namespaced=True),
@@ -139,10 +143,15 @@ def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profi
             if version not in kind.versions:
                 raise _version_error(obj, kind)
             body = _completed(claims.upgraded(obj), index, kind, store)
-            store.keep(name, _vetted(name, body, kind, profile), index)
+            family = table.BY_GROUP.get((group, name))
+            store.keep(family.key if family else name, _vetted(name, body, kind, profile), index)
         except MalformedObjectError as error:
             store.flaws.append((index, error))
             continue
+        if family is not None and family.makes_pods:
+            store.notes.append(
+                f"{name} {meta.name_in(body)} makes no pods here; those that the input shows are simulated"
+            )
         if name == "Pod":
             store.pods.append(Candidate(body, index, known=body["metadata"]["uid"] not in store.invented))
     return store
@@ -172,11 +181,17 @@ def snapshot(store: Store) -> Snapshot:
         claims=store.of("ResourceClaim"),
         templates=store.of("ResourceClaimTemplate"),
         jobs={job.meta.uid: job for job in store.of("Job").values()},
+        parents={family.key: _parents(store, family) for family in table.ALL},
         queues={queue.name: queue for queue in store.of("Queue").values()},
         meters={meter.name: meter for meter in store.of("Meter").values()},
         gangs=store.of("Gang"),
         policies=store.of("ClaimPolicy"),
     )
+
+
+def _parents(store: Store, family: Family) -> dict[str, Parent]:
+    found: dict[str, Parent] = store.of(family.key)
+    return found if family.named else {parent.meta.uid: parent for parent in found.values()}
 
 
 def _namespace(name: str) -> Namespace:

@@ -25,9 +25,9 @@ from admission.errors import Flaw, MalformedObjectError
 from admission.flow import choosing, claiming, completing, memory, reviewing
 from admission.flow.claiming import Effect
 from admission.flow.completing import Candidate, PriorityClass, Store
-from admission.policy import recognition
+from admission.policy import identities
 from admission.policy.doors import Rules
-from admission.policy.recognition import LARGEST_SIZE, Identity
+from admission.policy.identities import LARGEST_SIZE, Identity
 from admission.policy.remembering import Memory
 
 RULES = Rules(controller="muster")
@@ -194,7 +194,7 @@ class _Door:
     def _refusal(self, pod: Candidate, denial: Denial) -> Refusal:
         # Who it is must be told even where the rest of it cannot be read.
         refused = Pod(meta=meta.decode(Reader(pod.body)))
-        identity = recognition.identify(refused, self._snapshot)
+        identity = identities.identify(refused, self._snapshot)
         return Refusal(identity=identity, queue=QueueName(refused.queue), denial=denial)
 
 

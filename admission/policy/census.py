@@ -1,17 +1,17 @@
 """The gangs of one snapshot after the other: what did not change is not grouped again.
 
-A gang whose pods, Job, Gang object and placement are the same objects as before is the same object as well, so that
-whoever has looked at it need not look again. What the gangs are is said in `recognition` alone.
+A gang whose pods, what they belong to, Gang object and placement are the same objects as before is the same object as
+well, so that whoever has looked at it need not look again. What the gangs are is said in `recognition` alone.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from admission.api.entries import Placement
 from admission.api.names import GangUid, Uid
 from admission.api.pods import Pod
 from admission.api.snapshot import Snapshot
-from admission.policy import recognition, resting
+from admission.policy import identities, recognition, resting
 from admission.policy.recognition import Group
 
 
@@ -25,6 +25,12 @@ class Census:
     _gangs: dict[Uid, GangUid] = field(default_factory=dict)
     """The gang of every pod that is in one."""
     _members: dict[GangUid, dict[Uid, None]] = field(default_factory=dict)
+    _grounds: dict[Uid, tuple[str, ...]] = field(default_factory=dict)
+    """What every such pod's gang depends on, as `Identity.grounds` says it."""
+    _resting: dict[str, dict[Uid, None]] = field(default_factory=dict)
+    """The pods whose gangs depend on something."""
+    _seated: dict[Uid, GangUid] = field(default_factory=dict)
+    """The gang of every pod that was granted a place."""
     _groups: dict[GangUid, Group] = field(default_factory=dict)
     _recorded: dict[str, set[GangUid]] = field(default_factory=dict)
     """The gangs whose Gang object has a name, `namespace/name`."""
@@ -52,11 +58,10 @@ class Census:
         """Return the gangs of which something changed, and note who their pods are."""
         before, found = self._snapshot, set[GangUid]()
         pods = resting.changed(before.pods, snapshot.pods)
+        moved = dict.fromkeys((*pods, *self._unsettled(pods, snapshot), *self._reseated(placements)))
         for uid in pods:
             found |= self._leave(uid)
-        # A pod whose Job or Gang changed may be in a gang of another size, and is looked at as if it were new.
-        moved = dict.fromkeys(pods)
-        concerned = {GangUid(uid) for uid in resting.changed(before.jobs, snapshot.jobs)}
+        concerned = set[GangUid]()
         for key in resting.changed(before.gangs, snapshot.gangs):
             concerned |= {GangUid(key), *self._recorded.get(key, ())}
         for gang in concerned & self._members.keys():
@@ -70,18 +75,58 @@ class Census:
         found |= {self._gangs[uid] for uid in leaving ^ self._leaving if uid in self._gangs}
         return found
 
+    def _unsettled(self, pods: Iterable[Uid], snapshot: Snapshot) -> Iterator[Uid]:
+        """Yield the pods whose gang may be another one, or of another size, as something above them has changed.
+
+        They are looked at as if they were new. pods: those that changed; some have made others.
+        """
+        before = self._snapshot
+        if before.unwatched != snapshot.unwatched or before.malformed != snapshot.malformed:
+            yield from self._gangs
+            return
+        changed: list[str] = [*pods, *resting.changed(before.jobs, snapshot.jobs)]
+        for kind, objects in snapshot.parents.items():
+            for key in resting.changed(before.parents.get(kind, {}), objects):
+                changed += (key, identities.ground(kind, key))
+        for ground in changed:
+            yield from self._resting.get(ground, ())
+
+    def _reseated(self, placements: Mapping[GangUid, Placement]) -> Iterator[Uid]:
+        """Note who was granted a place, or has none any more, and yield these pods."""
+        for uid in resting.changed(self._placements, placements):
+            before, after = self._placements.get(uid), placements.get(uid)
+            old, new = before.seats if before else {}, after.seats if after else {}
+            if old is new:
+                continue
+            for pod in old.keys() - new.keys():
+                if self._seated.get(pod) == uid:
+                    del self._seated[pod]
+                    yield pod
+            for pod in new.keys() - old.keys():
+                self._seated[pod] = uid
+                yield pod
+
     def _leave(self, uid: Uid) -> set[GangUid]:
         gang = self._gangs.pop(uid, None)
         if gang is None:
             return set()
         del self._members[gang][uid]
+        for ground in self._grounds.pop(uid, ()):
+            self._resting[ground].pop(uid, None)
+            if not self._resting[ground]:
+                del self._resting[ground]
         return {gang}
 
     def _join(self, pod: Pod, snapshot: Snapshot) -> set[GangUid]:
         if not pod.queue or pod.mirror:
             return set()
         left = self._leave(pod.meta.uid)
-        gang = recognition.identify(pod, snapshot).uid
+        identity = identities.identify(pod, snapshot)
+        gang = self._seated.get(pod.meta.uid, identity.uid)
+        if identity.grounds:
+            self._grounds[pod.meta.uid] = identity.grounds
+            for ground in identity.grounds:
+                self._resting.setdefault(ground, {})[pod.meta.uid] = None
         self._gangs[pod.meta.uid] = gang
         self._members.setdefault(gang, {})[pod.meta.uid] = None
         return {gang, *left}
@@ -96,6 +141,6 @@ class Census:
             self._members.pop(uid, None)
             return
         pods = (self._snapshot.pods[pod] for pod in members)
-        for group in recognition.groups_of(pods, self._snapshot, self._placements, self._leaving):
+        for group in recognition.groups_of(pods, self._snapshot, self._placements, self._leaving, self._seated):
             self._groups[uid] = group
             self._recorded.setdefault(group.key, set()).add(uid)

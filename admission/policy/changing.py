@@ -11,6 +11,7 @@ from admission.api.reasons import Denial, DenyReason
 from admission.policy import topologies
 from admission.policy.arrivals import Arrival
 from admission.policy.doors import JOB_CONTROLLERS, Rules
+from admission.policy.families import table
 
 FIXED = (
     names.QUEUE,
@@ -40,14 +41,22 @@ def judge(old: Arrival, new: Arrival, *, username: str, rules: Rules) -> Denial 
         )
     if not old.queue and not new.queue:
         return None
-    for key in FIXED:
-        before, after = old.settings(key), new.settings(key)
-        if before != after:
-            return _changed(key, _said(before), _said(after))
+    denial = _of_keys(old, new)
+    if denial is not None:
+        return denial
     before_user, after_user = (pod.annotations.get(names.USER) for pod in (old, new))
     if before_user != after_user:
         return _renamed(before_user, after_user)
     return None if old.job == new.job or username in KEEPERS else _moved(old, new, username)
+
+
+def _of_keys(old: Arrival, new: Arrival) -> Denial | None:
+    """Refuse a change of what a pod says. In the words of other systems their controllers may say what nobody has."""
+    for key in (*FIXED, *table.FIXED):
+        before, after = old.settings(key), new.settings(key)
+        if before != after and (before or key in FIXED):
+            return _changed(key, _said(before), _said(after))
+    return None
 
 
 def _changed(key: str, before: str, after: str) -> Denial:

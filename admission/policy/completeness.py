@@ -3,29 +3,41 @@
 Nobody knows of a gang that it will never be complete: it waits, and is told for what, and where its size stands.
 """
 
+from datetime import UTC, datetime, timedelta
+
 from admission.api import names
 from admission.api.names import QueueName
 from admission.api.queues import Queue
-from admission.api.reasons import Denial, DenyReason, Hold, HoldReason
+from admission.api.reasons import Denial, DenyReason, Detail, Hold, HoldReason
 from admission.api.snapshot import Snapshot
-from admission.policy import entering, recognition, topologies
-from admission.policy.recognition import LARGEST_SIZE, UNKNOWN_SIZE, Group
+from admission.policy import entering, identities, topologies
+from admission.policy.identities import LARGEST_SIZE, UNKNOWN_SIZE
+from admission.policy.recognition import Group
 
 
-def hold(group: Group, snapshot: Snapshot) -> Hold | None:
-    """Hold a gang that has not started until all of its pods exist; late pods of a started one join it."""
+def hold(group: Group, snapshot: Snapshot, start_timeout: timedelta) -> Hold | None:
+    """Hold a gang that has not started until all of its pods exist; late pods of a started one join it.
+
+    start_timeout: how long their controller may take to make them, before people are told that they are overdue.
+    """
     have, size = len(group.waiting), group.identity.needed
-    if group.started or have >= size:
+    over = sum(pod.phase == "Succeeded" for pod in group.ended) if group.identity.counts_ended else 0
+    if group.started or (have + over >= size and size != UNKNOWN_SIZE):
         return None
     if size == UNKNOWN_SIZE:
         return Hold(HoldReason.GANG_INCOMPLETE, _unknown(group, snapshot), {"pods": have})
-    said = f"{have} of {size} pods exist; the gang starts with all of them"
+    wanted = size - over
+    due = min((pod.meta.created for pod in group.waiting), default=group.queued_since) + start_timeout
+    details: dict[str, Detail] = {"pods": have, "size": wanted, "missing": wanted - have, "due": _time(due)}
+    said = f"{have} of {wanted} pods exist; the gang starts with all of them"
     where = _where(group)
     if size > LARGEST_SIZE:
         said = f"{where} makes it {size} pods, and a gang has at most {LARGEST_SIZE}; write a smaller number"
     elif where:
         said = f"{said} ({where} says how many)"
-    return Hold(HoldReason.GANG_INCOMPLETE, said, {"pods": have, "size": size})
+    if size <= LARGEST_SIZE:
+        said = f"{said}; {wanted - have} missing, due by {_time(due)} (startTimeout of the queue)"
+    return Hold(HoldReason.GANG_INCOMPLETE, said, details)
 
 
 def denial(group: Group) -> Denial | None:
@@ -34,21 +46,46 @@ def denial(group: Group) -> Denial | None:
     if len(queues) > 1:
         message = f"its pods name the queues {', '.join(queues)}; give all of them the same label {names.QUEUE}"
         return Denial(DenyReason.POLICY_VIOLATION, message, {"queues": queues})
-    return _sizes(group) or topologies.denial(group)
+    return _name(group) or _groupings(group) or _sizes(group) or topologies.denial(group)
+
+
+def _name(group: Group) -> Denial | None:
+    """Refuse a gang that its author has named like that of a workload: there is one Gang object for both."""
+    record = group.record
+    if group.identity.workload is not None or record is None or record.written_by_user or record.workload is None:
+        return None
+    owner = record.workload
+    message = (
+        f"{group.identity.name} is what the gang of {owner.kind} {owner.name} is called; give this one another name"
+    )
+    return Denial(DenyReason.POLICY_VIOLATION, message, {"gang": group.identity.name})
+
+
+def _groupings(group: Group) -> Denial | None:
+    """Refuse a group of another system of which the pods say different sizes."""
+    grouping = group.identity.grouping
+    if grouping is None:
+        return None
+    sizes = sorted({size for pod in group.pods if (size := grouping.size(pod))})
+    if len(sizes) < 2:
+        return None
+    told = ", ".join(map(str, sizes))
+    message = f"its pods say different sizes ({told}); give all of them the same {grouping.size_key}"
+    return Denial(DenyReason.POLICY_VIOLATION, message, {"sizes": told})
 
 
 def _sizes(group: Group) -> Denial | None:
     if group.record is not None and group.record.written_by_user:
         return None
     for pod in group.pods:
-        said = recognition.setting(pod, names.GANG_SIZE)
-        if said and recognition.declared_size(pod) is None:
+        said = identities.setting(pod, names.GANG_SIZE)
+        if said and identities.declared_size(pod) is None:
             shown = said if len(said) <= SHOWN else f"{said[:SHOWN]}…"
             message = (
                 f"pod {pod.meta.name}: {names.GANG_SIZE} is {shown!r}; write a whole number from 1 to {LARGEST_SIZE}"
             )
             return Denial(DenyReason.MALFORMED_REQUEST, message, {"pod": pod.meta.name})
-    sizes = sorted({recognition.declared_size(pod) or 0 for pod in group.pods})
+    sizes = sorted({identities.declared_size(pod) or 0 for pod in group.pods})
     if len(sizes) > 1:
         told = ", ".join(str(size) if size else "none" for size in sizes)
         message = f"its pods say different sizes ({told}); give all of them the same {names.GANG_SIZE}"
@@ -56,11 +93,17 @@ def _sizes(group: Group) -> Denial | None:
     return None
 
 
+def _time(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 SHOWN = 40
 """Characters of a text that somebody has written where a number belongs."""
 
 
 def _unknown(group: Group, snapshot: Snapshot) -> str:
+    if group.identity.unknown:
+        return group.identity.unknown
     owner = group.identity.workload
     if owner is None:
         unread = snapshot.malformed.get(("Gang", group.key))
@@ -79,11 +122,13 @@ def _unknown(group: Group, snapshot: Snapshot) -> str:
 def _where(group: Group) -> str:
     """Return which field of which object says how many pods the gang has; nothing for a pod of its own."""
     identity, record = group.identity, group.record
+    if identity.said:
+        return identity.said if identity.needed > 1 else ""
     if identity.workload is None:
         if record is not None and record.written_by_user and record.size:
             return f"spec.size of Gang {group.key}"
         return f"{names.GANG_SIZE} of its pods"
-    if any(recognition.declared_size(pod) for pod in group.pods):
+    if any(identities.declared_size(pod) for pod in group.pods):
         return f"{names.GANG_SIZE} of its pods"
     return f"spec.parallelism of {identity.workload.kind} {identity.workload.name}" if identity.needed > 1 else ""
 

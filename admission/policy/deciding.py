@@ -316,7 +316,7 @@ def queue_is_not_stopped(inputs: Inputs) -> Hold | None:
 
 def gang_is_complete(inputs: Inputs) -> Hold | None:
     """Hold a gang that has not started until all of its pods exist; late pods of a started one join it."""
-    return completeness.hold(inputs.group, inputs.rules.snapshot)
+    return completeness.hold(inputs.group, inputs.rules.snapshot, inputs.queue.start_timeout)
 
 
 def pods_agree(inputs: Inputs) -> Denial | None:

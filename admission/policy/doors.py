@@ -13,7 +13,6 @@ second profiles of kube-scheduler are common. Only a scheduler with rules of its
 is evicted by the queue's startTimeout, and that is what the warning says.
 """
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -32,10 +31,8 @@ from admission.dra import extended, holdings
 from admission.policy import entering, topologies
 from admission.policy.arrivals import Arrival, JobArrival
 from admission.policy.entering import Defaults
-from admission.policy.recognition import LARGEST_SIZE
-
-OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-"""A DNS-1123 subdomain (`apimachinery/pkg/util/validation`, IsDNS1123Subdomain)."""
+from admission.policy.families import labelled
+from admission.policy.identities import LARGEST_SIZE, OBJECT_NAME
 
 JOB_CONTROLLERS = frozenset({"system:serviceaccount:kube-system:job-controller", "system:kube-controller-manager"})
 """Who makes the pods of Jobs: the Job controller, with an account of its own or with that of its program."""
@@ -311,6 +308,16 @@ def _sizes_are_numbers(inputs: Inputs) -> Denial | None:
     return None
 
 
+def _groups_of_others_have_sizes(inputs: Inputs) -> Denial | None:
+    """Refuse a size that another system would not take either."""
+    for key in labelled.NUMBERS:
+        text = inputs.arrival.annotations.get(key)
+        if text and not labelled.number(text):
+            shown = text if len(text) <= LONGEST_GANG else f"{text[:LONGEST_GANG]}…"
+            return _malformed(key, f"annotation {key} is {shown!r}; write a whole number from 1")
+    return None
+
+
 def _topology_is_a_label(inputs: Inputs) -> Denial | None:
     said: dict[str, str] = {}
     for key in topologies.KEYS:
@@ -426,6 +433,7 @@ CHECKS: tuple[Check, ...] = (
     _gang_is_a_name,
     _gang_is_nobodys,
     _sizes_are_numbers,
+    _groups_of_others_have_sizes,
     _topology_is_a_label,
     _runtime_is_a_duration,
     _claims_will_do,

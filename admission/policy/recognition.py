@@ -1,48 +1,20 @@
-"""Which pods belong together: from the pods of a snapshot to the gangs that are decided about.
+"""The gangs of a snapshot: the pods that belong together, what the ledger has open for them, and their objects.
 
-Identity comes from the owner's UID or from the pod's own, so that nobody joins a Job's gang by writing its name, and a
-Job that was deleted and made again is another gang. Only `muster.dev/gang` names one outright: it gathers what its
-author chose to gather, inside one namespace.
+`identities` says which gang a pod is in. But whoever was granted a place stays in the gang that it was granted to: what
+is said of a pod, or above it, may change or go while it runs, and the books are about what was granted.
 """
 
-import hashlib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from admission.api import names
 from admission.api.entries import Placement
 from admission.api.gangs import Gang
-from admission.api.meta import Owner
 from admission.api.names import GangUid, QueueName, Uid
 from admission.api.pods import Pod
 from admission.api.snapshot import Snapshot
-from admission.api.workloads import Job
-
-LARGEST_SIZE = 10_000
-
-UNKNOWN_SIZE = LARGEST_SIZE + 1
-"""Pods that a gang needs of which nobody has said how large it is: more than it can have."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """Who a gang is: its UID, the name that people see, and what makes its pods.
-
-    size: how many pods it has; 0 while that is not known. needed: how many must be there before any starts, which is
-    fewer towards a Job's end.
-    """
-
-    uid: GangUid
-    namespace: str
-    name: str
-    size: int
-    needed: int
-    workload: Owner | None = None
-
-    @property
-    def key(self) -> str:
-        return f"{self.namespace}/{self.name}"
+from admission.policy import identities
+from admission.policy.identities import UNKNOWN_SIZE, Identity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +66,15 @@ class Group:
         return self.placement is not None and pod.meta.uid in self.placement.seats
 
 
+NOBODY: Mapping[Uid, GangUid] = {}
+
+
 @dataclass(slots=True)
 class _Members:
+    """is_own: whether a pod of it says who it is, and not the books alone."""
+
     identity: Identity
+    is_own: bool
     alive: list[Pod] = field(default_factory=list)
     ended: list[Pod] = field(default_factory=list)
 
@@ -106,7 +84,8 @@ def groups(snapshot: Snapshot, placements: Mapping[GangUid, Placement], leaving:
 
     leaving: pods that were evicted, though the snapshot does not show yet that they are being deleted.
     """
-    return groups_of(snapshot.pods.values(), snapshot, placements, leaving)
+    seated = {pod: uid for uid, placement in placements.items() for pod in placement.seats}
+    return groups_of(snapshot.pods.values(), snapshot, placements, leaving, seated)
 
 
 def groups_of(
@@ -114,14 +93,25 @@ def groups_of(
     snapshot: Snapshot,
     placements: Mapping[GangUid, Placement],
     leaving: Collection[Uid] = (),
+    seated: Mapping[Uid, GangUid] = NOBODY,
 ) -> list[Group]:
-    """Return the gangs that some pods make, as if there were no others. What the first pod of a gang says counts."""
+    """Return the gangs that some pods make, as if there were no others. What the first pod of a gang says counts.
+
+    seated: the gang of every pod that has a place.
+    """
     members: dict[GangUid, _Members] = {}
     for pod in sorted(pods, key=_order):
         if not pod.queue or pod.mirror:
             continue
-        identity = identify(pod, snapshot)
-        found = members.setdefault(identity.uid, _Members(identity))
+        identity = identities.identify(pod, snapshot)
+        granted = seated.get(pod.meta.uid, identity.uid)
+        is_own = granted == identity.uid
+        found = members.get(granted)
+        if found is None:
+            known = identity if is_own else _granted(identity, placements[granted], snapshot)
+            found = members[granted] = _Members(known, is_own=is_own)
+        elif is_own and not found.is_own:
+            found.identity, found.is_own = identity, True
         if pod.finished:
             found.ended.append(pod)
         elif pod.meta.deleted is None and pod.meta.uid not in leaving:
@@ -129,91 +119,24 @@ def groups_of(
     return [
         _group(found, placements.get(uid), snapshot.gangs.get(found.identity.key))
         for uid, found in members.items()
-        if found.alive or found.ended
+        if found.alive or (found.ended and found.identity.needed != UNKNOWN_SIZE)
     ]
 
 
-def identify(pod: Pod, snapshot: Snapshot) -> Identity:
-    """Return the gang that a pod belongs to: a named one, its Job's, or one of its own."""
-    named = setting(pod, names.GANG)
-    if named:
-        return _named(pod, named, snapshot)
-    owner = pod.meta.controller
-    if owner is not None and owner.kind == "Job" and owner.api_version == "batch/v1":
-        job = snapshot.jobs.get(owner.uid)
-        if _may_be_of(pod, owner, job):
-            return _of_job(pod, owner, job)
-    alone = Owner(api_version="v1", kind="Pod", name=pod.meta.name, uid=pod.meta.uid)
-    return Identity(
-        uid=GangUid(pod.meta.uid),
-        namespace=pod.meta.namespace,
-        name=unique_name(pod.meta.name, pod.meta.uid),
-        size=1,
-        needed=1,
-        workload=alone,
+def _granted(identity: Identity, placement: Placement, snapshot: Snapshot) -> Identity:
+    """Return the gang that a pod was granted a place in, which nothing above the pod tells of any more."""
+    namespace, _, name = placement.gang.partition("/")
+    record = snapshot.gangs.get(placement.gang)
+    return replace(
+        identity,
+        uid=placement.gang_uid,
+        namespace=namespace,
+        name=name,
+        size=len(placement.seats),
+        needed=len(placement.seats),
+        workload=record.workload if record is not None else None,
+        unknown="",
     )
-
-
-def setting(pod: Pod, key: str) -> str:
-    """Return what a pod says of its gang; a label goes before an annotation of the same key."""
-    return pod.meta.labels.get(key) or pod.meta.annotations.get(key, "")
-
-
-def declared_size(pod: Pod) -> int | None:
-    """Return `muster.dev/gang-size`, or None when it is absent or not a size (the webhook has refused that)."""
-    text = setting(pod, names.GANG_SIZE)
-    # Python refuses to read a number of thousands of digits.
-    if not text.isascii() or not text.isdigit() or len(text) > len(str(LARGEST_SIZE)):
-        return None
-    size = int(text)
-    return size if 1 <= size <= LARGEST_SIZE else None
-
-
-def unique_name(name: str, uid: str) -> str:
-    """Return a name for the gang of a workload: the workload's own, and five letters that tell its lives apart.
-
-    Offline a manifest has no UID yet, and its name alone is the clearest.
-    """
-    if not uid:
-        return name
-    return f"{name[:247]}-{hashlib.sha256(uid.encode()).hexdigest()[:5]}"
-
-
-def _named(pod: Pod, named: str, snapshot: Snapshot) -> Identity:
-    record = snapshot.gangs.get(f"{pod.meta.namespace}/{named}")
-    written = record.size if record is not None and record.written_by_user else None
-    size = written or declared_size(pod) or 0
-    uid = f"{pod.meta.namespace}/{named}"
-    return Identity(uid=GangUid(uid), namespace=pod.meta.namespace, name=named, size=size, needed=size or UNKNOWN_SIZE)
-
-
-def _may_be_of(pod: Pod, owner: Owner, job: Job | None) -> bool:
-    """Whether a pod may be a Job's that it names. No Job makes pods in another namespace.
-
-    The API server takes any text for an owner's UID. One with a slash is that of a named gang, and of no Job.
-    """
-    return job.meta.namespace == pod.meta.namespace if job is not None else "/" not in owner.uid
-
-
-def _of_job(pod: Pod, owner: Owner, job: Job | None) -> Identity:
-    """Return the gang of a Job; while the Job itself is not seen yet, one that cannot be complete."""
-    declared = declared_size(pod)
-    size = declared or (0 if job is None else job.together)
-    needed = declared or (UNKNOWN_SIZE if job is None else _left_of(job))
-    return Identity(
-        uid=GangUid(owner.uid),
-        namespace=pod.meta.namespace,
-        name=unique_name(owner.name, owner.uid),
-        size=size,
-        needed=needed,
-        workload=owner,
-    )
-
-
-def _left_of(job: Job) -> int:
-    """Return how many pods the Job still runs at a time: fewer than its parallelism towards its end."""
-    left = job.together if job.completions is None else min(job.parallelism, job.completions - job.succeeded)
-    return max(left, 1)
 
 
 def _group(found: _Members, placement: Placement | None, record: Gang | None) -> Group:

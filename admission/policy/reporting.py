@@ -23,9 +23,10 @@ from admission.policy.backoffs import Backoff
 from admission.policy.claims import reporting as policy_reporting
 from admission.policy.claims.selecting import Policies
 from admission.policy.deciding import Decision, Grant
+from admission.policy.identities import LARGEST_SIZE
 from admission.policy.placements import Chosen
 from admission.policy.protection import NOTHING, Protections
-from admission.policy.recognition import LARGEST_SIZE, Group
+from admission.policy.recognition import Group
 from admission.quota.books import Book
 from admission.quota.tree import Tree
 

@@ -20,6 +20,7 @@ from tests.bench import (
     ledger,
     planning,
     quota,
+    recognition,
     rules,
     simulate,
     starting,
@@ -87,6 +88,7 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], tuple[dict[str, Any], Shown
     "planning": _pure(planning),
     "cycle": _pure(cycle, "passes"),
     "quota": _pure(quota),
+    "recognition": _pure(recognition),
     "rules": _pure(rules),
     "ledger": _ledger,
     "simulate": _simulate,
@@ -111,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
         "--rounds",
         type=int,
         default=9,
-        help="webhook: rounds per server; cel, allocator, planning, quota, rules: rounds",
+        help="webhook: rounds per server; cel, allocator, planning, quota, recognition, rules: rounds",
     )
     parser.add_argument("--seconds", type=float, default=1.5, help="webhook: length of a round")
     parser.add_argument("--clients", type=lambda text: [int(n) for n in text.split(",")], default=[1, 50, 200, 500])

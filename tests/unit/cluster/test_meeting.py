@@ -13,6 +13,7 @@ from tests.unit.webhook.cases import GATES, a_pod, held
 
 VARIABLES = ("object", "oldObject", "request")
 ENVIRONMENT = environments.of_variables(dict.fromkeys(VARIABLES, kinds.DYN), {}, profile=Profile(release=37))
+KUEUE, VOLCANO = "kueue.x-k8s.io/pod-group-name", "scheduling.k8s.io/group-name"
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "one", "controller": True}
 
 
@@ -38,6 +39,8 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a queue is named": (a_pod(), a_pod(labels={names.QUEUE: "q"})),
     "a label of Muster's is taken away": (held(), held(labels={names.QUEUE: "other"})),
     "an annotation of Muster's is changed": (held(), held(annotations={names.USER: "bob"})),
+    "a group of Kueue is changed": (held(labels={KUEUE: "one"}), held(labels={KUEUE: "two"})),
+    "a PodGroup of Volcano is taken away": (held(annotations={VOLCANO: "one"}), held()),
     "a Job comes to control it": (held(), owned(JOB)),
     "another Job controls it": (owned(JOB), owned({**JOB, "uid": "two"})),
     "no Job controls it any more": (owned(JOB), owned()),

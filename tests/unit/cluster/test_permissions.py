@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from admission.cluster import failures
+from admission.cluster import failures, kinds
+from admission.cluster.kinds import Kind
 
 MANIFEST = Path(__file__).parents[3] / "deploy" / "manifests" / "rbac.yaml"
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
@@ -64,6 +65,14 @@ def test_the_shipped_roles_allow(call: tuple[str, str]) -> None:
     target = failures.target(*call)
 
     assert any(_allows(rule, target) for rule in _rules(target.namespace)), target.permission
+
+
+@pytest.mark.parametrize("kind", kinds.ALL, ids=str)
+def test_the_shipped_roles_allow_to_read_every_kind(kind: Kind) -> None:
+    for path in kind.paths:
+        for watch in (False, True):
+            target = failures.target("GET", path, watch=watch)
+            assert any(_allows(rule, target) for rule in _rules("")), target.permission
 
 
 def _rules(namespace: str) -> Iterator[dict[str, Any]]:

@@ -264,6 +264,7 @@ async def test_every_kind_is_asked_for_at_its_place(api: FakeApi, connection: Co
         *(f"/apis/resource.k8s.io/v1/resource{kind}" for kind in ("claims", "claimtemplates", "slices")),
         *("/apis/resource.k8s.io/v1/deviceclasses", "/apis/resource.k8s.io/v1/devicetaintrules"),
         *(f"/apis/muster.dev/v1alpha1/{kind}" for kind in ("queues", "meters", "gangs", "claimpolicies")),
+        *(kind.path for kind in kinds.PARENTS),
     }
 
 
@@ -333,6 +334,36 @@ async def test_a_kind_that_is_served_no_more_is_empty(api: FakeApi, connection: 
         absent(api, *RULES)
         api.break_watches()
         await until(store, lambda: store.snapshot().taint_rules == {})
+
+
+JOBSETS = next(kind for kind in kinds.PARENTS if kind.name == "JobSet")
+REFUSAL = status(403, "Forbidden", 'User "muster" cannot list resource "jobsets" in API group "jobset.x-k8s.io"')
+
+
+async def test_who_may_not_read_what_gangs_are_read_from_works_on_and_is_told(
+    api: FakeApi, connection: Connection
+) -> None:
+    api.answer("GET", JOBSETS.path, 403, REFUSAL)
+    api.put(JOBSETS.path, {"metadata": {"name": "train", "namespace": "team", "uid": "js-1"}, "spec": {}})
+    async with watched(connection, kinds.QUEUES, JOBSETS, pace=SOON) as store:
+        await until(store, lambda: store.snapshot().unwatched != {})
+        (why,) = store.snapshot().unwatched.values()
+        assert "grant verb list on resource jobsets of API group jobset.x-k8s.io in the whole cluster" in why
+
+        # The role is granted.
+        await until(store, lambda: set(store.snapshot().parents[JOBSETS.family]) == {"js-1"})
+        assert store.snapshot().unwatched == {}
+        assert store.troubles() == {}
+
+
+async def test_kinds_that_gangs_are_read_from_need_not_be_served(api: FakeApi, connection: Connection) -> None:
+    absent(api, *JOBSETS.paths)
+    async with watched(connection, JOBSETS, pace=SOON) as store:
+        assert store.snapshot().unwatched == {"JobSet.jobset.x-k8s.io": "the API server does not serve it"}
+        api.put(JOBSETS.path, {"metadata": {"name": "train", "namespace": "team", "uid": "js-1"}, "spec": {}})
+        api.answers.clear()
+        await until(store, lambda: store.snapshot().unwatched == {})
+        assert set(store.snapshot().parents[JOBSETS.family]) == {"js-1"}
 
 
 async def test_a_webhook_does_not_watch_nodes_and_pods(api: FakeApi, connection: Connection) -> None:

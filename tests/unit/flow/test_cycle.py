@@ -188,7 +188,7 @@ async def test_an_incomplete_gang_waits_for_its_last_pod() -> None:
     hold = gang(result, "train").hold
     assert hold is not None
     assert hold.reason == HoldReason.GANG_INCOMPLETE
-    assert hold.details == {"pods": 2, "size": 3}
+    assert hold.details == {"pods": 2, "size": 3, "missing": 1, "due": "2026-11-21T11:06:00Z"}
 
 
 async def test_a_missing_template_is_named() -> None:

@@ -9,6 +9,9 @@ from admission.api.reasons import DenyReason
 from tests.unit.policy import asking
 from tests.unit.webhook.cases import CONTROLLER, GATES, RULES, a_pod, held
 
+KUEUE = "kueue.x-k8s.io/pod-group-name"
+ROLE = "training.kubeflow.org/replica-type"
+
 FIXED = {
     "queue": ({names.QUEUE: "team-a"}, {names.QUEUE: "team-b"}),
     "queue, taken away": ({names.QUEUE: "team-a"}, {}),
@@ -17,6 +20,9 @@ FIXED = {
     "size": ({names.QUEUE: "q"}, {names.QUEUE: "q", names.GANG_SIZE: "2"}),
     "topology": ({names.QUEUE: "q", names.TOPOLOGY: "rack"}, {names.QUEUE: "q", names.TOPOLOGY: "zone"}),
     "preferred topology": ({names.QUEUE: "q", names.TOPOLOGY_PREFERRED: "rack"}, {names.QUEUE: "q"}),
+    "group of Kueue": ({names.QUEUE: "q", KUEUE: "one"}, {names.QUEUE: "q", KUEUE: "two"}),
+    "group of Kueue, taken away": ({names.QUEUE: "q", KUEUE: "one"}, {names.QUEUE: "q"}),
+    "role of an MPIJob": ({names.QUEUE: "q", ROLE: "worker"}, {names.QUEUE: "q", ROLE: "launcher"}),
     "least size": ({names.QUEUE: "q", names.GANG_MIN: "2"}, {names.QUEUE: "q", names.GANG_MIN: "1"}),
     "claims": ({names.QUEUE: "q", names.CLAIMS: "gpu=x8"}, {names.QUEUE: "q", names.CLAIMS: "gpu=x1"}),
     "what was converted": ({names.QUEUE: "q", names.CONVERTED: "p:nvidia.com/gpu=8"}, {names.QUEUE: "q"}),
@@ -52,6 +58,7 @@ def test_nobody_but_the_controller_opens_a_gate(pod: dict[str, Any]) -> None:
 
 
 UNTOUCHED = {
+    "a group of another system that its controller adds": (held(), held(annotations={"pod-group-name": "x"})),
     "another label": (held(), held(labels={"app": "x"})),
     "another gate": (held(gates=[asking.OTHER_GATE, *GATES]), held()),
     "a gang label of a pod of no queue": (a_pod(labels={names.GANG: "a"}), a_pod(labels={names.GANG: "b"})),

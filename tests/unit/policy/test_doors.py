@@ -189,6 +189,12 @@ DENIED: dict[str, tuple[World, dict[str, Any], DenyReason, tuple[str, ...]]] = {
         DenyReason.MALFORMED_REQUEST,
         ("muster.dev/topology example.com/zone and muster.dev/topology-preferred example.com/rack; keep one",),
     ),
+    "the size of a group of another system is a number, too": (
+        a_world(),
+        held(annotations={"kueue.x-k8s.io/pod-group-total-count": "three"}),
+        DenyReason.MALFORMED_REQUEST,
+        ("annotation kueue.x-k8s.io/pod-group-total-count is 'three'", "write a whole number from 1"),
+    ),
     "a runtime is a duration": (
         a_world(),
         held(annotations=asking.gangs(runtime="soon")),

@@ -6,7 +6,8 @@ from datetime import timedelta
 from admission.api import names
 from admission.api.entries import Placement, Seat
 from admission.api.names import GangUid, NodeName, QueueName, Uid
-from admission.policy import recognition
+from admission.policy import identities, recognition
+from admission.policy.recognition import Group
 from tests.builders import NOON, a_cluster, let_in, pod_of, with_pods
 
 
@@ -34,13 +35,13 @@ def test_while_a_job_is_not_seen_its_gang_cannot_be_complete() -> None:
 
     (group,) = recognition.groups(snapshot, {})
 
-    assert group.identity.needed > recognition.LARGEST_SIZE
+    assert group.identity.needed > identities.LARGEST_SIZE
 
 
 def test_a_job_made_again_under_its_name_is_another_gang() -> None:
-    assert recognition.unique_name("train", "uid-1") != recognition.unique_name("train", "uid-2")
-    assert recognition.unique_name("train", "uid-1").startswith("train-")
-    assert recognition.unique_name("train", "") == "train"
+    assert identities.unique_name("train", "uid-1") != identities.unique_name("train", "uid-2")
+    assert identities.unique_name("train", "uid-1").startswith("train-")
+    assert identities.unique_name("train", "") == "train"
 
 
 def test_a_label_cannot_join_the_gang_of_a_job() -> None:
@@ -120,6 +121,37 @@ def test_a_pods_gang_size_goes_before_its_jobs() -> None:
     (group,) = recognition.groups(snapshot, {})
 
     assert group.identity.size == 2
+
+
+def placed(group: Group) -> Placement:
+    seats = {pod.meta.uid: Seat(pod_uid=pod.meta.uid, pod=pod.meta.key, node=NodeName("a")) for pod in group.pods}
+    return Placement(gang_uid=group.uid, gang=group.key, queue=QueueName("q"), reserved_at=NOON, seats=seats)
+
+
+def test_who_has_a_seat_stays_in_the_gang_whatever_is_said_of_it_later() -> None:
+    """Labels may be written while no webhook is there, and a workload may be deleted without its pods."""
+    snapshot = a_cluster().job("train", queue="q", pods=2).snapshot()
+    (group,) = recognition.groups(snapshot, {})
+    placements = {group.uid: placed(group)}
+    pod = pod_of(snapshot, "train-0")
+    labels = {**pod.meta.labels, names.GANG: "other", names.GANG_SIZE: "1"}
+    relabelled = with_pods(snapshot, replace(pod, meta=replace(pod.meta, labels=labels)))
+    orphans = [replace(pod, meta=replace(pod.meta, owners=())) for pod in snapshot.pods.values()]
+
+    for changed in (relabelled, replace(snapshot, jobs={}), replace(with_pods(snapshot, *orphans), jobs={})):
+        (after,) = recognition.groups(changed, placements)
+        assert (after.uid, after.key, len(after.pods)) == (group.uid, group.key, 2)
+        assert after.started
+
+
+def test_who_has_lost_its_seat_is_where_it_says() -> None:
+    snapshot = a_cluster().job("train", queue="q", pods=2).snapshot()
+    (group,) = recognition.groups(snapshot, {})
+    placement = replace(placed(group), gang_uid=GangUid("earlier"), gang="team/earlier", seats={})
+
+    (after,) = recognition.groups(snapshot, {placement.gang_uid: placement})
+
+    assert after.uid == group.uid
 
 
 def test_no_pod_is_of_a_job_of_another_namespace() -> None:

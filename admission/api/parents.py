@@ -1,0 +1,39 @@
+"""Objects whose controllers make pods, or make what makes them: as much of them as says how many start together.
+
+They are of many kinds and most are no part of Kubernetes; `policy.families` knows each kind and reads it. What the pods
+themselves look like is never read here: only how many there are, and which of them their controller makes first.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from admission.api.meta import Meta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wave:
+    """Pods that a controller makes without waiting for any other of them. They are one gang.
+
+    pods: how many run at a time. needed: how many must be there before one of them starts; fewer where the rest may
+    come later.
+    """
+
+    pods: int
+    needed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parent:
+    """An object that pods belong to.
+
+    waves: what its controller makes at a time, by name; the first has the name "". roles: the wave of a pod, by what
+    the pod is to the object; a role that is not named here is of the wave "".
+    """
+
+    meta: Meta
+    waves: Mapping[str, Wave] = field(default_factory=dict)
+    roles: Mapping[str, str] = field(default_factory=dict)
+
+    def wave_of(self, role: str) -> str:
+        """Return the name of the wave of a pod with that role."""
+        return self.roles.get(role, "")

@@ -1,0 +1,62 @@
+"""JobSet (jobset.x-k8s.io), and so TrainJob of Kubeflow Trainer, which makes its pods by way of a JobSet.
+
+The Jobs of a JobSet are made together, unless it says otherwise: `startupPolicy` InOrder makes one ReplicatedJob after
+the other, each when the one before is ready, and `dependsOn` makes one when others are ready or complete. Each of these
+is a wave. A restart of the whole JobSet makes all Jobs anew, under the next `restart-attempt`
+(`pkg/controllers/jobset_controller.go`, reconcileReplicatedJobs and constructJob, v0.12).
+"""
+
+from collections.abc import Sequence
+
+from admission.api.meta import Meta
+from admission.api.parents import Parent
+from admission.api.pods import Pod
+from admission.api.reading import Reader
+from admission.api.workloads import Job
+from admission.policy.families.kinship import Family, Link, Member, Shape, at_a_time, wave
+
+REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
+RESTARTS = "jobset.sigs.k8s.io/restart-attempt"
+
+
+def read(reader: Reader, _meta: Meta) -> Shape:
+    """Return the waves of a JobSet, each named after its first ReplicatedJob, but for the first wave."""
+    spec = reader.child("spec")
+    in_order = spec.child("startupPolicy").text("startupPolicyOrder") == "InOrder"
+    named: dict[object, str] = {}
+    pods: dict[str, int] = {}
+    roles: dict[str, str] = {}
+    for number, job in enumerate(spec.children("replicatedJobs")):
+        name = job.required("name")
+        waits_for = tuple((other.text("name"), other.text("status")) for other in job.children("dependsOn"))
+        group = named.setdefault(number if in_order else waits_for, name if named else "")
+        size = job.integer("replicas", 1) * at_a_time(job.child("template").child("spec"))
+        pods[group] = pods.get(group, 0) + size
+        roles[name] = group
+    return {name: wave(count) for name, count in pods.items()}, roles
+
+
+def join(_pod: Pod, links: Sequence[Link], parent: Parent) -> Member:
+    """Return who a pod is by the Job that makes it, which the JobSet's controller labels, not by its own labels."""
+    job = links[-1].found if links else None
+    labels = job.meta.labels if isinstance(job, Job) else {}
+    attempt = labels.get(RESTARTS, "0")
+    return Member(
+        uid=parent.meta.uid,
+        name=parent.meta.name,
+        role=labels.get(REPLICATED_JOB, ""),
+        attempt="" if attempt == "0" else attempt,
+    )
+
+
+FAMILIES = (
+    Family(
+        kind="JobSet",
+        group="jobset.x-k8s.io",
+        versions=("v1alpha2",),
+        plural="jobsets",
+        read=read,
+        join=join,
+        fields="spec.replicatedJobs",
+    ),
+)

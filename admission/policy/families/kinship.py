@@ -1,0 +1,119 @@
+"""What the families have in common: a kind's entry, the way from a pod up to an object of it, and who the pod is there.
+
+The way goes by UIDs alone. A label says what a pod is to an object that it is proved to belong to, never that it does.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from admission.api import meta
+from admission.api.meta import Meta, Owner
+from admission.api.parents import Parent, Wave
+from admission.api.pods import Pod
+from admission.api.reading import Json, Reader
+from admission.api.workloads import Job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One owner on the way up from a pod. found: the object with that UID; None where it is not seen."""
+
+    owner: Owner
+    found: Job | Pod | Parent | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """Who a pod is to the object that it belongs to.
+
+    uid and name: of what starts together below the object; the object's own unless it has several such. attempt: which
+    try of it this is; empty for the first. size: how many pods it has, where that is not the same for all.
+    """
+
+    uid: str
+    name: str
+    role: str = ""
+    attempt: str = ""
+    size: int | None = None
+
+
+Shape = tuple[dict[str, Wave], dict[str, str]]
+"""Waves by name, and the wave of each role that is not of the first."""
+
+Join = Callable[[Pod, Sequence[Link], Parent], Member]
+"""Says who a pod is to an object. The links lead to the object, and are without it."""
+
+
+def belongs(_pod: Pod, _links: Sequence[Link], parent: Parent) -> Member:
+    """Return a member like all others of an object."""
+    return Member(uid=parent.meta.uid, name=parent.meta.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """One kind of objects that pods belong to.
+
+    versions: of the same shape, the best first. read: how many pods an object has; it notes flaws in the reader.
+    fields: which of its fields say so. named: whether pods name the object, as a PodGroup, and do not belong to it.
+    is_link: whether it only stands between pods and what they belong to.
+    """
+
+    kind: str
+    group: str
+    versions: tuple[str, ...]
+    plural: str
+    read: Callable[[Reader, Meta], Shape]
+    join: Join = belongs
+    fields: str = ""
+    named: bool = False
+    is_link: bool = False
+
+    @property
+    def makes_pods(self) -> bool:
+        """Whether the kind's controller makes pods, or makes what makes them."""
+        return not self.named and not self.is_link
+
+    @property
+    def key(self) -> str:
+        """How a snapshot names the kind: `Kind.group`."""
+        return key(self.kind, self.group)
+
+    def decode(self, obj: Json) -> Parent:
+        """Read an object. Raises MalformedObjectError."""
+        reader = Reader(obj)
+        known = meta.decode(reader)
+        waves, roles = self.read(reader, known)
+        reader.finish(self.kind, known.key)
+        return Parent(meta=known, waves=waves, roles=roles)
+
+
+def key(kind: str, group: str) -> str:
+    """Return how a snapshot names a kind."""
+    return f"{kind}.{group}"
+
+
+def kind_of(owner: Owner) -> str:
+    """Return how a snapshot names the kind of an owner, of whatever version."""
+    group, _, _ = owner.api_version.rpartition("/")
+    return key(owner.kind, group)
+
+
+def one_wave(pods: int, needed: int | None = None) -> Shape:
+    """Return the shape of an object that makes all of its pods at once."""
+    return {"": wave(pods, needed)}, {}
+
+
+def wave(pods: int, needed: int | None = None) -> Wave:
+    """Return a wave; needed: at least one, and by default all of it."""
+    return Wave(pods=max(pods, 0), needed=max(pods if needed is None else needed, 1))
+
+
+def at_a_time(job: Reader) -> int:
+    """Return how many pods a Job runs at a time, from its spec."""
+    parallelism = job.integer("parallelism", 1)
+    return min(parallelism, job.integer("completions")) if "completions" in job else parallelism
+
+
+def replicas(specs: Iterable[tuple[str, Reader]]) -> dict[str, int]:
+    """Return how many pods each role has, from specs with `replicas`, which is 1 where it is not written."""
+    return {role: spec.integer("replicas", 1) for role, spec in specs}

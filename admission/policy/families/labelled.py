@@ -1,0 +1,129 @@
+"""Groups that pods name and size by themselves, in the words of other systems: for those who move here from there.
+
+No object stands behind them, so a group is its name in a namespace, under the system's own key: it is never the same as
+a `muster.dev/gang`, nor as the group of that name of another system. What gathers an owner's pods is not asked here but
+before; these are for pods that nobody else groups.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from admission.api.pods import Pod
+
+MOST_DIGITS = 6
+LONGEST_GROUPS = 16_384
+"""Characters of task groups that are read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grouping:
+    """How one system names groups. system: its name. name_key and size_key: where a pod says so, and for people.
+
+    name and size: what a pod says, or nothing; the size as text. count: reads the size; 0 where it is none.
+    """
+
+    system: str
+    name_key: str
+    size_key: str
+    name: Callable[[Pod], str]
+    count: Callable[[str], int]
+
+    def size_text(self, pod: Pod) -> str:
+        """Return what a pod says of the size of its group."""
+        return pod.meta.annotations.get(self.size_key, "")
+
+    def size(self, pod: Pod) -> int:
+        """Return the size that a pod says, or 0."""
+        return self.count(self.size_text(pod))
+
+
+def number(text: str) -> int:
+    """Return a whole number from 1, or 0."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS else 0
+
+
+@lru_cache(maxsize=1024)
+def task_groups(text: str) -> int:
+    """Return how many pods the task groups of YuniKorn have at least, or 0 where they cannot be read."""
+    if len(text) > LONGEST_GROUPS:
+        return 0
+    try:
+        groups = json.loads(text)
+        counts = [group["minMember"] for group in groups]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return 0
+    whole = all(isinstance(count, int) and not isinstance(count, bool) and count >= 0 for count in counts)
+    return sum(counts) if whole else 0
+
+
+def _either(label: str) -> Callable[[Pod], str]:
+    def name(pod: Pod) -> str:
+        return pod.meta.labels.get(label) or pod.meta.annotations.get(label, "")
+
+    return name
+
+
+def _annotation(key: str) -> Callable[[Pod], str]:
+    def name(pod: Pod) -> str:
+        return pod.meta.annotations.get(key, "")
+
+    return name
+
+
+APPLICATION = "yunikorn.apache.org/app-id"
+TASK_GROUP = "yunikorn.apache.org/task-group-name"
+
+
+def _application(pod: Pod) -> str:
+    """Return the application of a pod that is in one of its task groups; without these it is no gang in YuniKorn."""
+    if TASK_GROUP not in pod.meta.annotations:
+        return ""
+    labels = pod.meta.labels
+    return labels.get(APPLICATION) or pod.meta.annotations.get(APPLICATION) or labels.get("applicationId", "")
+
+
+GROUPINGS = (
+    Grouping(
+        system="Kueue",
+        name_key="kueue.x-k8s.io/pod-group-name",
+        size_key="kueue.x-k8s.io/pod-group-total-count",
+        name=_either("kueue.x-k8s.io/pod-group-name"),
+        count=number,
+    ),
+    Grouping(
+        system="YuniKorn",
+        name_key=APPLICATION,
+        size_key="yunikorn.apache.org/task-groups",
+        name=_application,
+        count=task_groups,
+    ),
+    Grouping(
+        system="Koordinator",
+        name_key="gang.scheduling.koordinator.sh/name",
+        size_key="gang.scheduling.koordinator.sh/min-available",
+        name=_annotation("gang.scheduling.koordinator.sh/name"),
+        count=number,
+    ),
+    Grouping(
+        system="Armada",
+        name_key="armadaproject.io/gangId",
+        size_key="armadaproject.io/gangCardinality",
+        name=_annotation("armadaproject.io/gangId"),
+        count=number,
+    ),
+)
+
+
+NUMBERS = tuple(grouping.size_key for grouping in GROUPINGS if grouping.count is number)
+"""The annotations that are whole numbers."""
+
+
+def grouping_of(pod: Pod) -> tuple[Grouping, str] | None:
+    """Return the system that groups a pod, and the name of the group."""
+    for grouping in GROUPINGS:
+        name = grouping.name(pod)
+        if name:
+            return grouping, name
+    return None

@@ -1,0 +1,35 @@
+"""All kinds that pods belong to, or name: one entry for each. Batch Jobs are read as a whole, by `api.workloads`."""
+
+from collections.abc import Mapping
+
+from admission.policy.families import jobsets, kubeflow, labelled, leaderworkersets, podgroups, ray, spark, volcano
+from admission.policy.families.kinship import Family
+
+ALL: tuple[Family, ...] = (
+    *jobsets.FAMILIES,
+    *leaderworkersets.FAMILIES,
+    *kubeflow.FAMILIES,
+    *ray.FAMILIES,
+    *spark.FAMILIES,
+    *volcano.FAMILIES,
+    *podgroups.FAMILIES,
+)
+
+OWNERS: Mapping[str, Family] = {family.key: family for family in ALL if not family.named}
+"""Those that own what belongs to them, by kind."""
+
+BY_GROUP: Mapping[tuple[str, str], Family] = {(family.group, family.kind): family for family in ALL}
+"""All of them, by API group and kind."""
+
+FIXED: tuple[str, ...] = (
+    *(key for grouping in labelled.GROUPINGS for key in (grouping.name_key, grouping.size_key)),
+    *podgroups.VOLCANO_KEYS,
+    podgroups.COSCHEDULING_KEY,
+    podgroups.KAI_KEY,
+    labelled.TASK_GROUP,
+    leaderworkersets.SIZE,
+    volcano.TASK,
+    kubeflow.REPLICA_TYPE,
+    spark.ROLE,
+)
+"""Labels and annotations of pods by which a gang or its size is found; whoever has said one keeps to it."""

@@ -1,0 +1,79 @@
+"""The way from a pod up to what it belongs to: from owner to owner, each found by its UID and in the pod's namespace.
+
+Anyone who may create a pod may write any owner into it, so an owner counts only where the object is there. Nothing
+makes pods in another namespace: who names such an owner has none.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from admission.api.meta import Owner
+from admission.api.parents import Parent
+from admission.api.pods import Pod
+from admission.api.snapshot import Snapshot
+from admission.api.workloads import Job
+from admission.policy.families import table
+from admission.policy.families.kinship import Family, Link, kind_of
+
+LONGEST = 8
+"""Owners that are looked at. The longest real way is four: from a worker to its LeaderWorkerSet."""
+
+BATCH_JOB = "Job.batch"
+POD = "Pod."
+NONE: Mapping[str, Parent] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lineage:
+    """The owners of a pod that are of kinds which gangs are read from, the nearest first.
+
+    family: of the first of them that says how large a gang is, which is where the way ends. lost: whether the way ends
+    at an object that is not seen. endless: whether it goes round in a circle, or on and on. grounds: the UIDs of all
+    that were looked for.
+    """
+
+    links: tuple[Link, ...] = ()
+    family: Family | None = None
+    endless: bool = False
+    grounds: tuple[str, ...] = ()
+
+    @property
+    def lost(self) -> bool:
+        return bool(self.links) and self.links[-1].found is None
+
+
+ALONE = Lineage()
+
+
+def of(pod: Pod, snapshot: Snapshot) -> Lineage:
+    """Return the owners of a pod."""
+    owner = pod.meta.controller
+    if owner is None:
+        return ALONE
+    links: list[Link] = []
+    grounds: dict[str, None] = {pod.meta.uid: None}
+    while owner is not None:
+        kind = kind_of(owner)
+        family = table.OWNERS.get(kind)
+        if family is None and kind not in (BATCH_JOB, POD):
+            break
+        if owner.uid in grounds or len(links) == LONGEST:
+            return Lineage(links=(*links, Link(owner=owner, found=None)), endless=True, grounds=tuple(grounds)[1:])
+        grounds[owner.uid] = None
+        found = _found(owner, kind, snapshot)
+        if "/" in owner.uid or (found is not None and found.meta.namespace != pod.meta.namespace):
+            # The API server takes any text for a UID. One with a slash is that of a gang, and of no object.
+            break
+        links.append(Link(owner=owner, found=found))
+        if family is not None and not family.is_link:
+            return Lineage(links=tuple(links), family=family, grounds=tuple(grounds)[1:])
+        owner = found.meta.controller if found is not None else None
+    return Lineage(links=tuple(links), grounds=tuple(grounds)[1:])
+
+
+def _found(owner: Owner, kind: str, snapshot: Snapshot) -> Job | Pod | Parent | None:
+    if kind == BATCH_JOB:
+        return snapshot.jobs.get(owner.uid)
+    if kind == POD:
+        return snapshot.pods.get(owner.uid)
+    return snapshot.parents.get(kind, NONE).get(owner.uid)

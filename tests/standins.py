@@ -1,0 +1,257 @@
+"""What the controllers of other projects make of their objects: names, labels, annotations and owners as theirs.
+
+For unit tests, which give the UIDs themselves, and for end-to-end tests, where the API server does. Jobs and
+StatefulSets have real controllers there; what these make is made here for unit tests alone.
+"""
+
+import copy
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+Manifest = dict[str, Any]
+
+
+def owner(parent: Manifest, *, controller: bool = True) -> Manifest:
+    """Return a reference to an object, as of its controller."""
+    meta = parent["metadata"]
+    named = {"name": meta["name"], "uid": meta["uid"]}
+    return {"apiVersion": parent["apiVersion"], "kind": parent["kind"], **named, "controller": controller}
+
+
+def pod_of(parent: Manifest, name: str, template: Manifest, **labels: str) -> Manifest:
+    """Return a pod of an object, from a template."""
+    meta = copy.deepcopy(template.get("metadata") or {})
+    meta |= {"name": name, "ownerReferences": [owner(parent)]}
+    if "namespace" in parent["metadata"]:
+        meta["namespace"] = parent["metadata"]["namespace"]
+    meta["labels"] = {**meta.get("labels", {}), **labels}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": copy.deepcopy(template["spec"])}
+
+
+# batch Jobs and StatefulSets, for unit tests.
+
+
+def job_pods(job: Manifest) -> list[Manifest]:
+    """Return the pods that run at a time."""
+    spec, meta = job["spec"], job["metadata"]
+    count = min(spec.get("parallelism", 1), spec.get("completions", 10**6))
+    labels = {"batch.kubernetes.io/job-name": meta["name"], "batch.kubernetes.io/controller-uid": meta["uid"]}
+    return [pod_of(job, f"{meta['name']}-{number}", spec["template"], **labels) for number in range(count)]
+
+
+def stateful_set_pods(stateful_set: Manifest) -> list[Manifest]:
+    """Return all pods; a set that starts at an ordinal has no pod before it."""
+    spec, meta = stateful_set["spec"], stateful_set["metadata"]
+    start = spec.get("ordinals", {}).get("start", 0)
+    found = []
+    for number in range(start, start + spec.get("replicas", 1)):
+        name = f"{meta['name']}-{number}"
+        labels = {"statefulset.kubernetes.io/pod-name": name, "apps.kubernetes.io/pod-index": str(number)}
+        found.append(pod_of(stateful_set, name, spec["template"], **labels))
+    return found
+
+
+# JobSet.
+
+
+def jobset_jobs(jobset: Manifest, *replicated: str, restarts: int = 0) -> list[Manifest]:
+    """Return the Jobs of some ReplicatedJobs, or of all, as of a restart."""
+    meta = jobset["metadata"]
+    jobs = []
+    for entry in jobset["spec"]["replicatedJobs"]:
+        if replicated and entry["name"] not in replicated:
+            continue
+        for number in range(entry.get("replicas", 1)):
+            name = f"{meta['name']}-{entry['name']}-{number}"
+            prefix = "jobset.sigs.k8s.io/"
+            told = {
+                f"{prefix}jobset-name": meta["name"],
+                f"{prefix}jobset-uid": meta["uid"],
+                f"{prefix}replicatedjob-name": entry["name"],
+                f"{prefix}restart-attempt": str(restarts),
+                f"{prefix}replicatedjob-replicas": str(entry.get("replicas", 1)),
+                f"{prefix}job-index": str(number),
+                f"{prefix}job-key": digest(f"{meta.get('namespace')}/{name}"),
+            }
+            template = copy.deepcopy(entry["template"])
+            pods = template["spec"]["template"].setdefault("metadata", {})
+            for part in ("labels", "annotations"):
+                pods[part] = {**pods.get(part, {}), **told}
+            made = {"name": name, "labels": told, "annotations": told, "ownerReferences": [owner(jobset)]}
+            if "namespace" in meta:
+                made["namespace"] = meta["namespace"]
+            jobs.append({"apiVersion": "batch/v1", "kind": "Job", "metadata": made, "spec": template["spec"]})
+    return jobs
+
+
+# LeaderWorkerSet.
+
+LWS = "leaderworkerset.sigs.k8s.io/"
+
+
+def leaders(lws: Manifest) -> Manifest:
+    """Return the StatefulSet of all leaders."""
+    meta, spec = lws["metadata"], lws["spec"]
+    template = spec["leaderWorkerTemplate"]
+    pods = copy.deepcopy(template.get("leaderTemplate") or template["workerTemplate"])
+    told = {f"{LWS}name": meta["name"], f"{LWS}worker-index": "0", f"{LWS}template-revision-hash": "1"}
+    own = pods.setdefault("metadata", {})
+    own["labels"] = {**own.get("labels", {}), **told}
+    own["annotations"] = {**own.get("annotations", {}), f"{LWS}size": str(template.get("size", 1))}
+    made: Manifest = {"name": meta["name"], "labels": {f"{LWS}name": meta["name"]}, "ownerReferences": [owner(lws)]}
+    if "namespace" in meta:
+        made["namespace"] = meta["namespace"]
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": made,
+        "spec": {
+            "replicas": spec.get("replicas", 1),
+            "podManagementPolicy": "Parallel",
+            "serviceName": meta["name"],
+            "selector": {"matchLabels": {f"{LWS}name": meta["name"], f"{LWS}worker-index": "0"}},
+            "template": pods,
+        },
+    }
+
+
+def grouped(leader: Manifest) -> Manifest:
+    """Return a leader with the labels that the set's webhook gives it."""
+    meta = leader["metadata"]
+    told = {f"{LWS}group-index": meta["name"].rpartition("-")[2], f"{LWS}group-key": group_key(leader)}
+    return {**leader, "metadata": {**meta, "labels": {**meta["labels"], **told}}}
+
+
+def group_key(leader: Manifest) -> str:
+    """Return the digest that all pods of a group carry, as the set's webhook computes it."""
+    return digest(f"{leader['metadata'].get('namespace', '')}/{leader['metadata']['name']}")
+
+
+def workers(lws: Manifest, leader: Manifest) -> Manifest:
+    """Return the StatefulSet of a leader's workers."""
+    meta, template = leader["metadata"], lws["spec"]["leaderWorkerTemplate"]
+    told = {f"{LWS}name": lws["metadata"]["name"], f"{LWS}group-key": group_key(leader)}
+    told[f"{LWS}group-index"] = meta["name"].rpartition("-")[2]
+    pods = copy.deepcopy(template["workerTemplate"])
+    own = pods.setdefault("metadata", {})
+    own["labels"] = {**own.get("labels", {}), **told, f"{LWS}template-revision-hash": "1"}
+    sized = {f"{LWS}size": str(template.get("size", 1)), f"{LWS}leader-name": meta["name"]}
+    own["annotations"] = {**own.get("annotations", {}), **sized}
+    made: Manifest = {"name": meta["name"], "labels": told, "ownerReferences": [owner(leader)]}
+    if "namespace" in meta:
+        made["namespace"] = meta["namespace"]
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": made,
+        "spec": {
+            "replicas": template.get("size", 1) - 1,
+            "podManagementPolicy": "Parallel",
+            "serviceName": lws["metadata"]["name"],
+            "ordinals": {"start": 1},
+            "selector": {"matchLabels": told},
+            "template": pods,
+        },
+    }
+
+
+# Kubeflow.
+
+
+def replica_pods(job: Manifest, field: str, *roles: str) -> list[Manifest]:
+    """Return the pods of a training job; roles: only of these."""
+    found = []
+    for role, spec in job["spec"][field].items():
+        if roles and role not in roles:
+            continue
+        for number in range(spec.get("replicas", 1)):
+            labels = {
+                "training.kubeflow.org/job-name": job["metadata"]["name"],
+                "training.kubeflow.org/replica-type": role.lower(),
+                "training.kubeflow.org/replica-index": str(number),
+                "training.kubeflow.org/operator-name": f"{job['kind'].lower()}-controller",
+            }
+            name = f"{job['metadata']['name']}-{role.lower()}-{number}"
+            found.append(pod_of(job, name, spec["template"], **labels))
+    return found
+
+
+def launcher(job: Manifest) -> Manifest:
+    """Return the batch Job that launches an MPIJob of version v2beta1."""
+    template = copy.deepcopy(job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"])
+    template["spec"]["restartPolicy"] = "Never"
+    meta: Manifest = {"name": f"{job['metadata']['name']}-launcher", "ownerReferences": [owner(job)]}
+    if "namespace" in job["metadata"]:
+        meta["namespace"] = job["metadata"]["namespace"]
+    labels = {"training.kubeflow.org/job-name": job["metadata"]["name"], "training.kubeflow.org/job-role": "launcher"}
+    own = template.setdefault("metadata", {})
+    own["labels"] = {**own.get("labels", {}), **labels}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {"template": template}}
+
+
+# Ray.
+
+
+def ray_pods(cluster: Manifest, **replicas: int) -> list[Manifest]:
+    """Return the head and the workers of a RayCluster. replicas: of groups that Ray has scaled."""
+    name, spec = cluster["metadata"]["name"], cluster["spec"]
+    ray = {"ray.io/cluster": name, "ray.io/is-ray-node": "yes"}
+    head = {**ray, "ray.io/node-type": "head", "ray.io/group": "headgroup"}
+    found = [pod_of(cluster, f"{name}-head", spec["headGroupSpec"]["template"], **head)]
+    for group in spec.get("workerGroupSpecs", ()):
+        labels = {**ray, "ray.io/node-type": "worker", "ray.io/group": group["groupName"]}
+        count = replicas.get(group["groupName"], group.get("replicas", 0)) * group.get("numOfHosts", 1)
+        found += [
+            pod_of(cluster, f"{name}-{group['groupName']}-{number}", group["template"], **labels)
+            for number in range(count)
+        ]
+    return found
+
+
+# Spark.
+
+
+def spark_driver(application: Manifest, template: Manifest) -> Manifest:
+    """Return the driver of a SparkApplication."""
+    name = application["metadata"]["name"]
+    labels = {"spark-role": "driver", "spark-app-selector": "spark-1", "sparkoperator.k8s.io/app-name": name}
+    return pod_of(application, f"{name}-driver", template, **labels)
+
+
+def spark_executors(driver: Manifest, count: int, template: Manifest, *, first: int = 1) -> list[Manifest]:
+    """Return executors as a driver makes them."""
+    labels = {"spark-role": "executor", "spark-app-selector": "spark-1"}
+    name = driver["metadata"]["name"].removesuffix("-driver")
+    return [
+        pod_of(driver, f"{name}-exec-{number}", template, **labels, **{"spark-exec-id": str(number)})
+        for number in range(first, first + count)
+    ]
+
+
+# Volcano.
+
+
+def task_pods(job: Manifest, *tasks: str) -> list[Manifest]:
+    """Return the pods of some tasks of a Job of Volcano, or of all."""
+    found = []
+    for task in job["spec"]["tasks"]:
+        if tasks and task["name"] not in tasks:
+            continue
+        for number in range(task.get("replicas", 1)):
+            name = f"{job['metadata']['name']}-{task['name']}-{number}"
+            pod = pod_of(job, name, task["template"], **{"volcano.sh/job-name": job["metadata"]["name"]})
+            told = {"volcano.sh/task-spec": task["name"], "scheduling.k8s.io/group-name": job["metadata"]["name"]}
+            pod["metadata"]["annotations"] = {**pod["metadata"].get("annotations", {}), **told}
+            found.append(pod)
+    return found
+
+
+def digest(text: str) -> str:
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+def labelled(template: Manifest, labels: Mapping[str, str]) -> Manifest:
+    """Return a template with more labels."""
+    meta = template.get("metadata") or {}
+    return {**template, "metadata": {**meta, "labels": {**meta.get("labels", {}), **labels}}}
