@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 
 from admission.api.meta import Meta
 
+UNSERVED = "the API server does not serve it"
+"""Why objects of a kind are not seen, where there can be none."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wave:

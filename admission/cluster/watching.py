@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from admission.api.parents import UNSERVED
 from admission.cluster import failures, pauses
 from admission.cluster.connecting import Connection
 from admission.cluster.kinds import Kind
@@ -115,7 +116,7 @@ class Watcher:
         self._absent = found is None
         if self._absent:
             self._failed = self._expired = 0
-        self._see("the API server does not serve it" if self._absent else "")
+        self._see(UNSERVED if self._absent else "")
         self._version, keys = found or ("", set[str]())
         self._table.keep_only(keys)
         self._table.trouble = ""

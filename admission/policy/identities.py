@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from admission.api import names
 from admission.api.meta import Owner
 from admission.api.names import GangUid
-from admission.api.parents import Parent, Wave
+from admission.api.parents import UNSERVED, Parent, Wave
 from admission.api.pods import Pod
 from admission.api.snapshot import Snapshot
 from admission.api.workloads import Job
@@ -181,10 +181,13 @@ def _of_pod_group(pod: Pod, family: Family, name: str, snapshot: Snapshot) -> Id
 
 
 def _of_others(pod: Pod, snapshot: Snapshot) -> Identity | None:
-    """Return the gang that a pod is in by the words of another system."""
+    """Return the gang that a pod is in by the words of another system.
+
+    Where a system's kind of PodGroup is not served, what is left of its words in a manifest means nothing.
+    """
     for family, name_of in podgroups.NAMED:
         name = name_of(pod)
-        if name:
+        if name and (snapshot.unwatched.get(family.key) != UNSERVED or declared_size(pod)):
             return _of_pod_group(pod, family, name, snapshot)
     grouped = labelled.grouping_of(pod)
     return None if grouped is None else _grouped(pod, *grouped)

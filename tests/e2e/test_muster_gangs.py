@@ -253,7 +253,7 @@ def test_a_forged_digest_or_owner_joins_nothing_and_holds_up_nobody(herd: Herd) 
     herd.wait_running(leader, *follow())
     label = {"metadata": {"annotations": {f"{standins.LWS}size": "1"}}}
     said = herd.refusal(f"{herd.lab.namespace.pods}/{leader}", label)
-    assert "queue and gang are fixed when the pod is created" in said
+    assert "queue, gang and claims are fixed when the pod" in said
 
 
 def test_spark_starts_with_its_driver_and_takes_executors_as_they_come(herd: Herd) -> None:
@@ -294,7 +294,7 @@ def test_pods_in_the_words_of_other_schedulers_are_gangs(herd: Herd) -> None:
     herd.wait_running("kue-0", "kue-1", "kue-2")
 
     said = herd.refusal(f"{herd.lab.namespace.pods}/kue-0", {"metadata": {"labels": {f"{KUEUE}name": "other"}}})
-    assert "queue and gang are fixed when the pod is created" in said
+    assert "queue, gang and claims are fixed when the pod" in said
 
 
 def test_stateful_sets_and_deployments_start_pod_by_pod(herd: Herd) -> None:

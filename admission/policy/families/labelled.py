@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from admission.api.names import GANG_SIZE
 from admission.api.pods import Pod
 
 MOST_DIGITS = 6
@@ -121,9 +122,9 @@ NUMBERS = tuple(grouping.size_key for grouping in GROUPINGS if grouping.count is
 
 
 def grouping_of(pod: Pod) -> tuple[Grouping, str] | None:
-    """Return the system that groups a pod, and the name of the group."""
+    """Return the system that groups a pod, and the name of the group. One without a size is none in these systems."""
     for grouping in GROUPINGS:
         name = grouping.name(pod)
-        if name:
+        if name and (grouping.size_text(pod) or pod.meta.labels.get(GANG_SIZE) or pod.meta.annotations.get(GANG_SIZE)):
             return grouping, name
     return None

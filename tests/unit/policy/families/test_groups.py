@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from admission.api import names
+from admission.api.parents import UNSERVED
 from admission.policy import identities
 from tests.standins import Manifest
 from tests.unit.policy.families.herds import Herd, a_pod, an_object
@@ -113,18 +114,45 @@ def test_a_group_and_a_gang_of_one_name_are_two() -> None:
     assert len({group.key for group in herd.gangs}) == 2
 
 
-BAD = {"none": "", "no number": "three", "0": "0", "too long": "9" * 5000, "another script": "٣"}
+BAD = {"no number": "three", "0": "0", "too long": "9" * 5000, "another script": "٣"}
 
 
 @pytest.mark.parametrize("size", BAD.values(), ids=BAD)
 def test_a_group_without_a_size_waits_and_is_told_where_to_write_it(size: str) -> None:
     herd = Herd()
-    herd.put(a_pod("a", labels={KUEUE: "pair"}, **{COUNT: size} if size else {}))
+    herd.put(a_pod("a", labels={KUEUE: "pair"}, **{COUNT: size}))
 
     assert f"group pair of Kueue is: pod a has no {COUNT} that can be read" in herd.gang.identity.unknown
 
 
-@pytest.mark.parametrize("text", ["", "[", "{}", "[1]", '[{"minMember": "x"}]', '[{"minMember": true}]', "[" * 9999])
+def test_a_group_that_nobody_sizes_is_none() -> None:
+    herd = Herd()
+    for name in ("a", "b"):
+        herd.put(a_pod(name, labels={KUEUE: "pair"}))
+
+    assert sorted(herd.told.values()) == [(1, 1), (1, 1)]
+
+
+@pytest.mark.parametrize(("version", "labels", "annotations"), OTHERS.values(), ids=OTHERS)
+def test_where_a_pod_group_of_others_is_not_served_its_name_says_nothing(
+    version: str, labels: Manifest, annotations: Manifest
+) -> None:
+    herd = Herd()
+    group = version.rpartition("/")[0]
+    herd.unwatched[f"PodGroup.{group}"] = UNSERVED
+    herd.put(a_pod("a", labels=labels, **annotations))
+    assert herd.told == {("a",): (1, 1)}
+
+    herd.unwatched[f"PodGroup.{group}"] = "list podgroups: forbidden (403)"
+    assert "forbidden" in herd.gang.identity.unknown
+
+    herd.unwatched[f"PodGroup.{group}"] = UNSERVED
+    for name in ("a", "b"):
+        herd.put(a_pod(name, labels=labels, **annotations, **{names.GANG_SIZE: "2"}))
+    assert [len(found.pods) for found in herd.gangs if found.identity.needed == 2] == [2]
+
+
+@pytest.mark.parametrize("text", ["[", "{}", "[1]", '[{"minMember": "x"}]', '[{"minMember": true}]', "[" * 9999])
 def test_task_groups_that_cannot_be_read_are_no_size(text: str) -> None:
     herd = Herd()
     groups = TASK_GROUPS | {"yunikorn.apache.org/task-groups": text}
