@@ -40,6 +40,7 @@ WATCHED = (
     kinds.CLASSES,
     kinds.SLICES,
     kinds.JOBS,
+    *kinds.PARENTS,
     kinds.GANGS,
     kinds.QUEUES,
     kinds.METERS,

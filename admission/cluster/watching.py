@@ -111,7 +111,8 @@ class Watcher:
     async def _list(self) -> None:
         """Make the table equal to the cluster at one moment; empty where the API server does not know the kind."""
         found = await self._read()
-        if found is None and not self._absent:
+        # Most clusters know few of the kinds that gangs are read from.
+        if found is None and not self._absent and not self._kind.family:
             log.info("the API server does not serve this kind", kind=str(self._kind), again=self._pace.absent)
         self._absent = found is None
         if self._absent:
