@@ -8,7 +8,7 @@ none of them would if it came alone, there is still no plan. This errs on one si
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from admission.api.claims import Claim
+from admission.api.claims import EXACT_COUNT, Claim
 from admission.api.names import NodeName
 from admission.dra import allocating, releases, worlds
 from admission.dra.allocating import NotHere
@@ -56,7 +56,9 @@ def may_help(
     return any(
         not own or _is_for_administration(own) or not _is_turned_away(own, node, view, selectors)
         for own in asked.values()
+        for least in (_least(own),)
         for node in nodes
+        if not own or _may_have(node, least, world)
         for view in views
     )
 
@@ -75,6 +77,29 @@ def _is_for_administration(claims: Sequence[Claim]) -> bool:
     """Return whether some request takes nothing from others: chosen freely it needs nothing to be left for it."""
     requests = (request for claim in claims for request in claim.spec.requests)
     return any(option.admin_access for request in requests for option in request.alternatives)
+
+
+def _least(claims: Sequence[Claim]) -> int:
+    """Return how many devices of their own claims take at least; 0 where that is not a plain number."""
+    requests = [request for claim in claims for request in claim.spec.requests]
+    options = [option for request in requests for option in request.alternatives]
+    if len(options) != len(requests) or any(one.mode != EXACT_COUNT or one.admin_access for one in options):
+        return 0
+    return sum(option.count for option in options)
+
+
+def _may_have(node: NodeName, least: int, world: World) -> bool:
+    """Return whether a node has so many devices that nobody has. One that can be shared may do for many requests."""
+    shelf = world.shelves.get(node) if least else None
+    if shelf is None or not shelf.plain:
+        return True
+    free = 0
+    for pool in shelf.pools:
+        for spot in pool.spots:
+            if spot.device.allows_multiple:
+                return True
+            free += spot.id not in world.taken
+    return free >= least
 
 
 def _is_turned_away(claims: Sequence[Claim], node: NodeName, world: World, selectors: Selectors) -> bool:

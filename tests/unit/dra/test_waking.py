@@ -59,3 +59,18 @@ def test_who_needs_nothing_but_to_look_at_devices_is_planned_again(*, free: bool
 
     assert isinstance(plan(WATCHED, world), Plan) is free
     assert may_help(WATCHED, world)
+
+
+def test_a_node_with_too_few_devices_is_passed_over_whatever_they_are() -> None:
+    three = a_pod("p", a_request("any", 3))
+
+    assert not may_help(three, a_world().node("a").slice("a", [{}, {}], nodeName="a").world())
+    assert not may_help(three, a_world().node("a").slice("a", [{}, {}, {}], nodeName="a").taken("a", 1).world())
+    assert may_help(three, a_world().node("a").slice("a", [{}, {}, {}], nodeName="a").world())
+
+
+def test_a_device_that_can_be_shared_may_do_for_more_requests_than_there_are_devices() -> None:
+    shared = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "80"}}}
+    two = a_pod("p", *(a_request(name, 1, capacity={"requests": {"memory": "10"}}) for name in ("one", "two")))
+
+    assert may_help(two, a_world().node("a").slice("a", [shared], nodeName="a").world())
