@@ -70,7 +70,7 @@ def towns(draw: st.DrawFn) -> Expanded:
     fair = draw(st.booleans())
     for name in ("x", "y"):
         strategy = draw(st.sampled_from(["StrictFIFO", "BestEffortFIFO"]))
-        quota: Json = {"meter": "gpus", "nominal": draw(st.integers(1, 5))}
+        quota: Json = {"meter": "gpus", "nominal": draw(st.integers(2, 6))}
         if draw(st.booleans()):
             quota["borrowingLimit"] = 1
         spec: Json = {"parent": "all", "namespaceSelector": {}, "queueingStrategy": strategy, "quotas": [quota]}
@@ -85,15 +85,15 @@ def jobs(draw: st.DrawFn) -> tuple[Arrival, ...]:
     rows = [
         {
             "name": f"j{at}",
-            "queue": draw(st.sampled_from("xy")),
-            "arrival": draw(st.integers(0, 12)),
-            "runtime": draw(st.integers(1, 9)),
-            "pods": draw(st.integers(1, 3)),
+            "queue": draw(st.sampled_from("xxy")),
+            "arrival": draw(st.integers(0, 6)),
+            "runtime": draw(st.integers(2, 9)),
+            "pods": draw(st.sampled_from([1, 1, 2, 3])),
             "priority": draw(st.sampled_from([0, 0, 0, 1])),
-            "requests": {"cpu": draw(st.sampled_from(["1", "2"]))},
-            "claims": [_claim(draw(st.integers(1, 3)), draw(st.sampled_from(["", *CARDS])))],
+            "requests": {"cpu": draw(st.sampled_from(["1", "1", "2"]))},
+            "claims": [_claim(draw(st.sampled_from([1, 1, 2, 3])), draw(st.sampled_from(["", "", *CARDS])))],
         }
-        for at in range(draw(st.integers(1, 9)))
+        for at in range(draw(st.integers(3, 10)))
     ]
     trace = traces.decode(Row(at, row) for at, row in enumerate(rows, 1))
     assert trace.flaws == ()
