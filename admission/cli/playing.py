@@ -34,6 +34,7 @@ def play(world: Expanded, path: str, policies: Sequence[Policy], *, steps: int) 
     for policy in policies:
         with progress.shown(f"playing {policy}") as watch:
             plays.append(playing.play(town, arrivals, policy, watch))
+    gc.unfreeze()
     return plays
 
 
