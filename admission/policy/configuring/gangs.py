@@ -6,7 +6,7 @@ from admission.api import names
 from admission.api.gangs import Gang
 from admission.api.reasons import DenyReason
 from admission.api.snapshot import Snapshot
-from admission.policy import doors, entering
+from admission.policy import declaring, entering
 from admission.policy.arrivals import Arrival
 from admission.policy.configuring.concerns import Concern
 from admission.policy.entering import Defaults
@@ -14,8 +14,8 @@ from admission.policy.entering import Defaults
 
 def written(gang: Gang, snapshot: Snapshot, namespace: str) -> Iterator[Concern]:
     """Yield what is wrong with a new gang. Raises RetryError for a namespace that was not seen yet."""
-    if len(gang.meta.name) > doors.LONGEST_GANG:
-        message = f"has more than {doors.LONGEST_GANG} characters, so no pod can name it in the label {names.GANG}"
+    if len(gang.meta.name) > declaring.LONGEST_GANG:
+        message = f"has more than {declaring.LONGEST_GANG} characters, so no pod can name it in the label {names.GANG}"
         yield Concern(field="metadata.name", message=message, denied=DenyReason.MALFORMED_REQUEST)
     arrival = Arrival(namespace=namespace, labels={names.QUEUE: gang.queue})
     entrance = entering.entrance(arrival, snapshot, Defaults((), snapshot.namespaces))
