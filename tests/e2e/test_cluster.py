@@ -435,6 +435,8 @@ async def test_the_profile_is_that_of_the_cluster(connection: Connection, kubern
 
 async def test_every_kind_that_is_watched_can_be_listed(connection: Connection, kubernetes: str) -> None:
     for kind in kinds.ALL:
+        if kind.optional and kind is not kinds.TAINT_RULES:
+            continue  # the CRDs of workloads are there only where somebody has installed them
         served = kind.paths[0] if kubernetes != "1.36" or kind is not kinds.TAINT_RULES else kind.paths[1]
         assert "items" in await connection.get(served)
 
