@@ -256,9 +256,16 @@ async def caught_up(connection: Connection, store: Store, kinds: Iterable[Kind],
 
 
 async def _behind(connection: Connection, table: Table) -> int:
-    """Return how many objects the API server has that the table has not, or has in an older version."""
+    """Return how many objects the API server has that the table has not, or has in an older version.
+
+    Of a kind that need not be there, and is not, it has none.
+    """
     behind = 0
-    async with aclosing(connection.pages(table.kind.path, limit=Pace().page)) as pages:
-        async for page in pages:
-            behind += sum(map(table.is_behind, page.get("items") or ()))
+    try:
+        async with aclosing(connection.pages(table.kind.path, limit=Pace().page)) as pages:
+            async for page in pages:
+                behind += sum(map(table.is_behind, page.get("items") or ()))
+    except failures.AbsentEndpointError:
+        if not table.kind.optional:
+            raise
     return behind
