@@ -66,7 +66,11 @@ class Connector:
             raise TimeoutError(f"no connection within {seconds:g} s") from error
         # Until the pool hands it out: SQLAlchemy asks a few things before.
         self._opened[connection] = asyncio.get_running_loop().call_later(seconds, connection.terminate)
-        await connection.execute(_SET)
+        try:
+            await connection.execute(_SET)
+        except BaseException:  # a cancelled caller leaves nobody who knows of it
+            connection.terminate()
+            raise
         return connection
 
     def hand_out(self, connection: Any) -> None:

@@ -67,7 +67,7 @@ async def _postgresql(connector: Connector) -> AsyncIterator[AsyncEngine]:
         try:
             async with asyncio.timeout(FAREWELL_SECONDS):
                 await made.dispose()
-        except (TimeoutError, OSError):
+        finally:
             connector.cut()
 
 

@@ -71,7 +71,7 @@ def test_what_muster_makes_of_public_examples_is_stored(
     documents = list(yaml.safe_load_all((EXAMPLES / f"{example}.yaml").read_text()))
     if any(client.find(f"/apis/{one['apiVersion']}") is None for one in documents if "/" in one["apiVersion"]):
         pytest.skip("this API server serves v1")
-    team = found_team(control_plane, namespace, gpus=4, unmeteredClasses="Allow")
+    team = found_team(control_plane, namespace, gpus=4, unmeteredClasses="Allow", stopPolicy="Hold")
 
     for document in documents:
         store(namespace, document)

@@ -4,7 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, contextmanager
 
+import asyncpg
 import pytest
+from sqlalchemy import make_url
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from admission.errors import LedgerAwayError
 from admission.ledger import connecting, migrating, sessions
@@ -123,6 +126,36 @@ async def test_a_call_cancelled_while_postgresql_hangs_ends(durable_postgres: Se
 
     await own.post(a_gang(at=minutes(1)), epoch=1)
     assert await transactions(own) == 2
+
+
+@ON_POSTGRESQL
+async def test_a_call_cancelled_at_any_step_of_connecting_leaves_no_connection(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[asyncpg.Connection] = []
+    made = asyncpg.connection.Connection.__init__
+
+    def noted(connection: asyncpg.Connection, *arguments: object, **named: object) -> None:
+        made(connection, *arguments, **named)
+        opened.append(connection)
+
+    monkeypatch.setattr(asyncpg.connection.Connection, "__init__", noted)
+    for steps in range(200):
+        async with sessions.engine(make_url(url)) as engine:
+            connecting_ = asyncio.create_task(connect(engine))
+            for _ in range(steps):
+                await asyncio.sleep(0.0001)
+            connecting_.cancel()
+            if not (await asyncio.gather(connecting_, return_exceptions=True))[0]:
+                break
+        assert all(connection.is_closed() for connection in opened)
+
+    assert 1 < len(opened) < 200
+
+
+async def connect(engine: AsyncEngine) -> None:
+    async with engine.connect():
+        pass
 
 
 async def test_the_order_of_calls_is_kept_though_the_first_has_to_be_repeated(
