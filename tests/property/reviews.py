@@ -1,5 +1,6 @@
 """AdmissionReviews as an API server sends them, and as none ever would; and bytes that are no longer JSON."""
 
+import copy
 import json
 from typing import Any
 
@@ -63,14 +64,21 @@ GATES = st.sampled_from([None, [], cases.GATES, [{"name": "other"}]])
 TEMPLATE_NAMES = st.lists(st.sampled_from(["t", "big", "none"]), max_size=2).map(tuple)
 
 
+EXTENDED = st.dictionaries(st.sampled_from(["nvidia.com/gpu", "other.example/x", "cpu"]), AMOUNTS, max_size=2)
+CONTAINERS = st.one_of(
+    st.just([cases.CONTAINER]),
+    EXTENDED.map(lambda amounts: [cases.CONTAINER | {"resources": {"limits": amounts, "requests": dict(amounts)}}]),
+)
+
+
 def _pod(
-    queue: str, annotations: dict[str, str], gates: Json, templates: tuple[str, ...], node: str
+    queue: str, annotations: dict[str, str], gates: Json, templates: tuple[str, ...], spec: dict[str, Json]
 ) -> dict[str, Json]:
-    more: dict[str, Json] = {"nodeName": node} if node else {}
-    return cases.a_pod(labels=_labels(queue), annotations=annotations, gates=gates, templates=templates, **more)
+    return cases.a_pod(labels=_labels(queue), annotations=annotations, gates=gates, templates=templates, **spec)
 
 
-PODS = st.builds(_pod, QUEUES, ANNOTATIONS, GATES, TEMPLATE_NAMES, st.sampled_from(["", "", "n"]))
+SPECS = st.fixed_dictionaries({"containers": CONTAINERS}, optional={"nodeName": st.just("n")})
+PODS = st.builds(_pod, QUEUES, ANNOTATIONS, GATES, TEMPLATE_NAMES, SPECS)
 JOBS = st.builds(
     lambda annotations, bare: cases.a_job(metadata=None) if bare else cases.a_job(annotations=annotations),
     ANNOTATIONS,
@@ -191,7 +199,7 @@ def reviews(draw: st.DrawFn) -> dict[str, Json]:
 @st.composite
 def broken(draw: st.DrawFn) -> dict[str, Json]:
     """Draw a review with a few fields that are missing, or are something else."""
-    review = draw(reviews())
+    review = copy.deepcopy(draw(reviews()))  # what is drawn shares its parts with what is drawn later
     for _ in range(draw(st.integers(0, 4))):
         if not review:
             break

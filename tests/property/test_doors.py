@@ -20,6 +20,7 @@ from admission.api.snapshot import Snapshot
 from admission.dra.cel import parsing
 from admission.errors import RetryError
 from admission.flow import reviewing
+from admission.policy.claims.selecting import Policies
 from admission.policy.remembering import Memory
 from admission.webhook import answering
 from admission.webhook.answering import Judge, Outcome
@@ -37,7 +38,7 @@ thorough = settings(max_examples=MANY, suppress_health_check=[HealthCheck.too_sl
 
 
 def a_snapshot() -> Snapshot:
-    """Return a cluster with queues, templates, and a policy that gives every claim something and asks it a rule."""
+    """Return a cluster with queues, templates, and a policy that gives every claim something, converts and forbids."""
     world = World().queue("team-a", quotas=[{"meter": "gpus", "nominal": 8}]).queue("team-b", team="b")
     world.queue("research", team=None).queue("any", default=True)
     made = world.template("t", exactly("gpu", "gpu.example.com")).template("big", exactly("gpu", "other", 40)).build()
@@ -45,9 +46,10 @@ def a_snapshot() -> Snapshot:
         "metadata": {"name": "p"},
         "spec": {
             "defaults": [
-                {"count": 2, "labels": {"a": "b", "example.com/z~1": "c"}},
+                {"count": 2, "labels": {"a": "b", "example.com/z": "c"}},
                 {"deviceClasses": ["gpu.example.com"], "selectors": [{"cel": {"expression": "true"}}]},
             ],
+            "conversions": [{"extendedResource": "nvidia.com/gpu", "deviceClassName": "gpu.example.com"}],
             "rules": [
                 {"cel": "request.exactly.count <= 8", "message": "m", "action": "Deny"},
                 {"cel": "pod.metadata.name != 'x'", "message": "n", "action": "Warn"},
@@ -174,15 +176,25 @@ def test_a_second_pass_changes_nothing(sent: tuple[str, dict[str, Any]]) -> None
     assert DOORS["mutate"](_asked(resource, after)).patch == ()
     assert after["spec"].keys() >= obj["spec"].keys()
     if resource == "pods" and first.patch:
-        gates = [gate["name"] for gate in after["spec"]["schedulingGates"]]
-        assert gates.count(names.GATE) == 1
-        assert after["metadata"]["labels"][names.QUEUE] in ("team-a", "any", "team-b")
+        assert "nvidia.com/gpu" not in json.dumps([one.get("resources") for one in after["spec"]["containers"]])
+        enters = after["metadata"]["labels"].get(names.QUEUE) in ("team-a", "any")
+        assert gates_of(after).count(names.GATE) == (1 if enters else gates_of(obj).count(names.GATE))
     if resource == "jobs":
         assert after["spec"]["template"]["metadata"]["annotations"][names.USER] == "alice"
 
 
-def test_the_door_that_is_tried_mutates() -> None:
-    """Check that what is drawn gets as far as to be judged, so that the laws above are not about refusals alone."""
-    pod = _asked("pods", cases.a_pod(labels={names.QUEUE: "team-a"}))
+def gates_of(pod: dict[str, Any]) -> list[str]:
+    return [gate["name"] for gate in pod["spec"].get("schedulingGates") or []]
 
-    assert len(DOORS["mutate"](pod).patch) == 2
+
+def test_the_door_that_is_tried_mutates_and_converts() -> None:
+    """Check that what is drawn gets as far as to be judged, so that the laws above are not about refusals alone."""
+    assert [one.flaws for one in Policies.of(VIEW.known.policies, VIEW.known.namespaces).compiled.values()] == [()]
+    pod = cases.a_pod(labels={names.QUEUE: "team-a"})
+
+    assert len(DOORS["mutate"](_asked("pods", pod)).patch) == 2
+
+    resources = {"limits": {"nvidia.com/gpu": "2"}}
+    pod = cases.a_pod(labels={names.QUEUE: "team-a"}, containers=[cases.CONTAINER | {"resources": resources}])
+    converted = jsonpatch.apply_patch(pod, list(DOORS["mutate"](_asked("pods", pod)).patch))
+    assert len(converted["spec"]["resourceClaims"]) == 1

@@ -26,6 +26,9 @@ class MemoryView:
         return self.known
 
 
+CONTAINER = {"name": "main", "image": "registry.example/train:1"}
+
+
 def a_pod(
     *,
     labels: dict[str, str] | None = None,
@@ -46,12 +49,11 @@ def a_pod(
     sources += [{"name": f"c{i}", "resourceClaimName": name} for i, name in enumerate(claims)]
     if sources:
         spec["resourceClaims"] = sources
-    containers = [{"name": "main", "image": "registry.example/train:1"}]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": metadata,
-        "spec": {"containers": containers, "schedulerName": "default-scheduler", **spec},
+        "spec": {"containers": [dict(CONTAINER)], "schedulerName": "default-scheduler", **spec},
     }
 
 
