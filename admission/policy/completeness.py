@@ -11,6 +11,7 @@ from admission.api.queues import Queue
 from admission.api.reasons import Denial, DenyReason, Detail, Hold, HoldReason
 from admission.api.snapshot import Snapshot
 from admission.policy import entering, identities, topologies
+from admission.policy.families import sayings
 from admission.policy.identities import LARGEST_SIZE, UNKNOWN_SIZE
 from admission.policy.recognition import Group
 
@@ -78,9 +79,9 @@ def _sizes(group: Group) -> Denial | None:
     if group.record is not None and group.record.written_by_user:
         return None
     for pod in group.pods:
-        said = identities.setting(pod, names.GANG_SIZE)
+        said = sayings.setting(pod, names.GANG_SIZE)
         if said and identities.declared_size(pod) is None:
-            shown = said if len(said) <= SHOWN else f"{said[:SHOWN]}…"
+            shown = sayings.shown(said, SHOWN)
             message = (
                 f"pod {pod.meta.name}: {names.GANG_SIZE} is {shown!r}; write a whole number from 1 to {LARGEST_SIZE}"
             )

@@ -9,9 +9,9 @@ from functools import lru_cache
 from admission.api import durations, names
 from admission.api.reasons import Denial, DenyReason
 from admission.api.validation import formats
-from admission.policy import topologies
+from admission.policy import identities, topologies
 from admission.policy.arrivals import Arrival
-from admission.policy.families import labelled
+from admission.policy.families import labelled, sayings
 from admission.policy.identities import LARGEST_SIZE, OBJECT_NAME
 
 LONGEST_GANG = 63
@@ -28,11 +28,11 @@ def _gang_is_a_name(arrival: Arrival) -> Denial | None:
     said = arrival.settings(names.GANG)
     for where, text in said.items():
         if len(text) > LONGEST_GANG or not OBJECT_NAME.fullmatch(text):
-            shown = text if len(text) <= LONGEST_GANG else f"{text[:LONGEST_GANG]}…"
             return _malformed(
                 names.GANG,
-                f"{where} {names.GANG} is {shown!r}, which no Gang can be called; write at most {LONGEST_GANG}"
-                " lower-case letters, digits, '-' and '.', with a letter or digit at both ends of every part",
+                f"{where} {names.GANG} is {sayings.shown(text)!r}, which no Gang can be called; write at most"
+                f" {LONGEST_GANG} lower-case letters, digits, '-' and '.', with a letter or digit at both ends of every"
+                " part",
             )
     if len(set(said.values())) > 1:
         label, annotation = said.values()
@@ -44,9 +44,8 @@ def _sizes_are_numbers(arrival: Arrival) -> Denial | None:
     sizes: dict[str, int] = {}
     for key in (names.GANG_SIZE, names.GANG_MIN):
         for where, text in arrival.settings(key).items():
-            # isdigit alone takes digits of every script, and int() takes signs, spaces and underscores.
-            size = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(LARGEST_SIZE)) else 0
-            if not 1 <= size <= LARGEST_SIZE:
+            size = identities.size_in(text)
+            if not size:
                 return _malformed(key, f"{where} {key} is {text!r}; write a whole number from 1 to {LARGEST_SIZE}")
             if sizes.setdefault(key, size) != size:
                 return _malformed(key, f"{key} is {sizes[key]} as a label and {size} as an annotation; keep one")
@@ -62,9 +61,8 @@ def _groups_of_others_have_sizes(arrival: Arrival) -> Denial | None:
     """Refuse a size that another system would not take either."""
     for key in labelled.NUMBERS:
         text = arrival.annotations.get(key)
-        if text and not labelled.number(text):
-            shown = text if len(text) <= LONGEST_GANG else f"{text[:LONGEST_GANG]}…"
-            return _malformed(key, f"annotation {key} is {shown!r}; write a whole number from 1")
+        if text and not sayings.number(text):
+            return _malformed(key, f"annotation {key} is {sayings.shown(text)!r}; write a whole number from 1")
     return None
 
 

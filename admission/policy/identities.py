@@ -20,7 +20,7 @@ from admission.api.pods import Pod
 from admission.api.snapshot import Snapshot
 from admission.api.workloads import Job
 from admission.policy import lineages
-from admission.policy.families import labelled, leaderworkersets, podgroups, spark
+from admission.policy.families import labelled, leaderworkersets, podgroups, sayings, spark
 from admission.policy.families.kinship import Family, Member, kind_of
 from admission.policy.families.labelled import Grouping
 from admission.policy.lineages import Lineage
@@ -66,7 +66,7 @@ class Identity:
 
 def identify(pod: Pod, snapshot: Snapshot) -> Identity:
     """Return the gang that a pod belongs to: a named one, that of what is above it, or one of its own."""
-    named = setting(pod, names.GANG)
+    named = sayings.setting(pod, names.GANG)
     if named:
         return _named(pod, named, snapshot)
     if pod.group:
@@ -75,19 +75,15 @@ def identify(pod: Pod, snapshot: Snapshot) -> Identity:
     return _of_lineage(pod, lineage, snapshot) or _of_others(pod, snapshot) or _of_itself(pod, lineage)
 
 
-def setting(pod: Pod, key: str) -> str:
-    """Return what a pod says of its gang; a label goes before an annotation of the same key."""
-    return pod.meta.labels.get(key) or pod.meta.annotations.get(key, "")
-
-
 def declared_size(pod: Pod) -> int | None:
     """Return `muster.dev/gang-size`, or None when it is absent or not a size (the webhook has refused that)."""
-    text = setting(pod, names.GANG_SIZE)
-    # Python refuses to read a number of thousands of digits.
-    if not text.isascii() or not text.isdigit() or len(text) > len(str(LARGEST_SIZE)):
-        return None
-    size = int(text)
-    return size if 1 <= size <= LARGEST_SIZE else None
+    return size_in(sayings.setting(pod, names.GANG_SIZE)) or None
+
+
+def size_in(text: str) -> int:
+    """Return how many pods a gang is said to have, or 0 where that is not a size."""
+    size = sayings.number(text, digits=len(str(LARGEST_SIZE)))
+    return size if size <= LARGEST_SIZE else 0
 
 
 def unique_name(name: str, uid: str) -> str:
@@ -149,7 +145,7 @@ def _grouped(pod: Pod, grouping: Grouping, name: str) -> Identity:
         said=f"{said} of its pods",
         unknown=""
         if size
-        else f"nobody can say how large group {_cut(name)} of {grouping.system} is: pod {pod.meta.name} has no"
+        else f"nobody can say how large group {sayings.shown(name)} of {grouping.system} is: pod {pod.meta.name} has no"
         f" {grouping.size_key} that can be read; write it, or {names.GANG_SIZE}",
         grouping=None if declared else grouping,
     )
@@ -173,7 +169,7 @@ def _of_pod_group(pod: Pod, family: Family, name: str, snapshot: Snapshot) -> Id
         workload=None
         if found is None
         else Owner(api_version=f"{family.group}/{version}", kind=family.kind, name=name, uid=found.meta.uid),
-        said=f"{names.GANG_SIZE} of its pods" if declared else f"{family.fields} of PodGroup {_cut(name)}",
+        said=f"{names.GANG_SIZE} of its pods" if declared else f"{family.fields} of PodGroup {sayings.shown(name)}",
         unknown=unknown,
         counts_ended=True,
         grounds=(ground(family.key, key),),
@@ -328,10 +324,6 @@ def _left_of(job: Job) -> int:
     return max(left, 1)
 
 
-def _cut(name: str) -> str:
-    return name if len(name) <= 63 else f"{name[:63]}…"
-
-
 # Why nobody knows.
 
 
@@ -345,8 +337,8 @@ def _unseen(family: Family, name: str, namespace: str, snapshot: Snapshot) -> st
         return _blind(family.key, why)
     if family.named:
         return (
-            f"PodGroup {_cut(name)} ({family.group}), which the pods name, is not there; create it, or annotate the"
-            f" pods with {names.GANG_SIZE}"
+            f"PodGroup {sayings.shown(name)} ({family.group}), which the pods name, is not there; create it, or"
+            f" annotate the pods with {names.GANG_SIZE}"
         )
     return _missing(family.kind, name)
 

@@ -14,7 +14,7 @@ from admission.api.pods import Pod
 from admission.api.reasons import Hold, HoldReason
 from admission.api.reports import BudgetUse
 from admission.errors import Share
-from admission.policy import identities
+from admission.policy.families import sayings
 from admission.policy.recognition import Group
 from admission.quota.budgets import Balance, Balances, BudgetShortage
 from admission.quota.tree import Tree
@@ -92,7 +92,7 @@ def _use(balance: Balance) -> BudgetUse:
 
 def _stated(pod: Pod) -> timedelta | None:
     """Return `muster.dev/runtime`; None when it is absent or no duration (the webhook has refused that)."""
-    text = identities.setting(pod, names.RUNTIME)
+    text = sayings.setting(pod, names.RUNTIME)
     try:
         return durations.parse_positive(text) if text else None
     except ValueError:

@@ -13,7 +13,7 @@ from admission.api.nodes import Node
 from admission.api.pods import Pod
 from admission.api.reasons import Denial, DenyReason, Hold, HoldReason
 from admission.dra.plans import Topology
-from admission.policy import identities
+from admission.policy.families import sayings
 from admission.policy.recognition import Group
 
 KEYS: Mapping[str, bool] = {names.TOPOLOGY: True, names.TOPOLOGY_PREFERRED: False}
@@ -54,7 +54,7 @@ def wish(group: Group) -> TopologyWish | None:
     if written is not None:
         return written
     for key, required in KEYS.items():
-        label = identities.setting(group.pods[0], key) if group.pods else ""
+        label = sayings.setting(group.pods[0], key) if group.pods else ""
         if label:
             return TopologyWish(label=label, required=required)
     return None
@@ -92,7 +92,7 @@ def _written(group: Group) -> TopologyWish | None:
 
 
 def _said(pod: Pod) -> dict[str, str]:
-    return {key: label for key in KEYS if (label := identities.setting(pod, key))}
+    return {key: label for key in KEYS if (label := sayings.setting(pod, key))}
 
 
 def _texts(wanted: TopologyWish) -> dict[str, str]:

@@ -6,14 +6,14 @@ is a wave. A restart of the whole JobSet makes all Jobs anew, under the next `re
 (`pkg/controllers/jobset_controller.go`, reconcileReplicatedJobs and constructJob, v0.12).
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from admission.api.meta import Meta
 from admission.api.parents import Parent
 from admission.api.pods import Pod
 from admission.api.reading import Reader
 from admission.api.workloads import Job
-from admission.policy.families.kinship import Family, Link, Member, Shape, at_a_time, wave
+from admission.policy.families.kinship import Family, Link, Member, Shape, at_a_time, wave, waves
 
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 RESTARTS = "jobset.sigs.k8s.io/restart-attempt"
@@ -23,17 +23,19 @@ def read(reader: Reader, _meta: Meta) -> Shape:
     """Return the waves of a JobSet, each named after its first ReplicatedJob, but for the first wave."""
     spec = reader.child("spec")
     in_order = spec.child("startupPolicy").text("startupPolicyOrder") == "InOrder"
-    named: dict[object, str] = {}
-    pods: dict[str, int] = {}
-    roles: dict[str, str] = {}
-    for number, job in enumerate(spec.children("replicatedJobs")):
-        name = job.required("name")
-        waits_for = tuple((other.text("name"), other.text("status")) for other in job.children("dependsOn"))
-        group = named.setdefault(number if in_order else waits_for, name if named else "")
-        size = job.integer("replicas", 1) * at_a_time(job.child("template").child("spec"))
-        pods[group] = pods.get(group, 0) + size
-        roles[name] = group
+    pods, roles = waves(
+        (job.required("name"), number if in_order else _waits_for(job), _pods(job))
+        for number, job in enumerate(spec.children("replicatedJobs"))
+    )
     return {name: wave(count) for name, count in pods.items()}, roles
+
+
+def _waits_for(job: Reader) -> Hashable:
+    return tuple((other.text("name"), other.text("status")) for other in job.children("dependsOn"))
+
+
+def _pods(job: Reader) -> int:
+    return job.integer("replicas", 1) * at_a_time(job.child("template").child("spec"))
 
 
 def join(_pod: Pod, links: Sequence[Link], parent: Parent) -> Member:

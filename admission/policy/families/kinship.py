@@ -3,7 +3,7 @@
 The way goes by UIDs alone. A label says what a pod is to an object that it is proved to belong to, never that it does.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from admission.api import meta
@@ -106,6 +106,21 @@ def one_wave(pods: int, needed: int | None = None) -> Shape:
 def wave(pods: int, needed: int | None = None) -> Wave:
     """Return a wave; needed: at least one, and by default all of it."""
     return Wave(pods=max(pods, 0), needed=max(pods if needed is None else needed, 1))
+
+
+def waves(parts: Iterable[tuple[str, Hashable, int]]) -> tuple[dict[str, int], dict[str, str]]:
+    """Return the pods of each wave and the wave of each role. parts: each role, what it waits for, and its pods.
+
+    Those that wait for the same are one wave, named after the first of them, but for the first wave.
+    """
+    named: dict[Hashable, str] = {}
+    pods: dict[str, int] = {}
+    roles: dict[str, str] = {}
+    for role, waits_for, count in parts:
+        group = named.setdefault(waits_for, role if named else "")
+        pods[group] = pods.get(group, 0) + count
+        roles[role] = group
+    return pods, roles
 
 
 def at_a_time(job: Reader) -> int:

@@ -12,8 +12,9 @@ from functools import lru_cache
 
 from admission.api.names import GANG_SIZE
 from admission.api.pods import Pod
+from admission.policy.families import sayings
+from admission.policy.families.sayings import Said
 
-MOST_DIGITS = 6
 LONGEST_GROUPS = 16_384
 """Characters of task groups that are read."""
 
@@ -28,7 +29,7 @@ class Grouping:
     system: str
     name_key: str
     size_key: str
-    name: Callable[[Pod], str]
+    name: Said
     count: Callable[[str], int]
 
     def size_text(self, pod: Pod) -> str:
@@ -38,11 +39,6 @@ class Grouping:
     def size(self, pod: Pod) -> int:
         """Return the size that a pod says, or 0."""
         return self.count(self.size_text(pod))
-
-
-def number(text: str) -> int:
-    """Return a whole number from 1, or 0."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS else 0
 
 
 @lru_cache(maxsize=1024)
@@ -59,20 +55,6 @@ def task_groups(text: str) -> int:
     return sum(counts) if whole else 0
 
 
-def _either(label: str) -> Callable[[Pod], str]:
-    def name(pod: Pod) -> str:
-        return pod.meta.labels.get(label) or pod.meta.annotations.get(label, "")
-
-    return name
-
-
-def _annotation(key: str) -> Callable[[Pod], str]:
-    def name(pod: Pod) -> str:
-        return pod.meta.annotations.get(key, "")
-
-    return name
-
-
 APPLICATION = "yunikorn.apache.org/app-id"
 TASK_GROUP = "yunikorn.apache.org/task-group-name"
 
@@ -81,8 +63,7 @@ def _application(pod: Pod) -> str:
     """Return the application of a pod that is in one of its task groups; without these it is no gang in YuniKorn."""
     if TASK_GROUP not in pod.meta.annotations:
         return ""
-    labels = pod.meta.labels
-    return labels.get(APPLICATION) or pod.meta.annotations.get(APPLICATION) or labels.get("applicationId", "")
+    return sayings.setting(pod, APPLICATION) or pod.meta.labels.get("applicationId", "")
 
 
 GROUPINGS = (
@@ -90,8 +71,8 @@ GROUPINGS = (
         system="Kueue",
         name_key="kueue.x-k8s.io/pod-group-name",
         size_key="kueue.x-k8s.io/pod-group-total-count",
-        name=_either("kueue.x-k8s.io/pod-group-name"),
-        count=number,
+        name=sayings.either("kueue.x-k8s.io/pod-group-name"),
+        count=sayings.number,
     ),
     Grouping(
         system="YuniKorn",
@@ -104,20 +85,20 @@ GROUPINGS = (
         system="Koordinator",
         name_key="gang.scheduling.koordinator.sh/name",
         size_key="gang.scheduling.koordinator.sh/min-available",
-        name=_annotation("gang.scheduling.koordinator.sh/name"),
-        count=number,
+        name=sayings.annotation("gang.scheduling.koordinator.sh/name"),
+        count=sayings.number,
     ),
     Grouping(
         system="Armada",
         name_key="armadaproject.io/gangId",
         size_key="armadaproject.io/gangCardinality",
-        name=_annotation("armadaproject.io/gangId"),
-        count=number,
+        name=sayings.annotation("armadaproject.io/gangId"),
+        count=sayings.number,
     ),
 )
 
 
-NUMBERS = tuple(grouping.size_key for grouping in GROUPINGS if grouping.count is number)
+NUMBERS = tuple(grouping.size_key for grouping in GROUPINGS if grouping.count is sayings.number)
 """The annotations that are whole numbers."""
 
 
@@ -125,6 +106,6 @@ def grouping_of(pod: Pod) -> tuple[Grouping, str] | None:
     """Return the system that groups a pod, and the name of the group. One without a size is none in these systems."""
     for grouping in GROUPINGS:
         name = grouping.name(pod)
-        if name and (grouping.size_text(pod) or pod.meta.labels.get(GANG_SIZE) or pod.meta.annotations.get(GANG_SIZE)):
+        if name and (grouping.size_text(pod) or sayings.setting(pod, GANG_SIZE)):
             return grouping, name
     return None

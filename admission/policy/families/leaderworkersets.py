@@ -16,6 +16,7 @@ from admission.api.meta import Meta
 from admission.api.parents import Parent
 from admission.api.pods import Pod
 from admission.api.reading import Reader
+from admission.policy.families import sayings
 from admission.policy.families.kinship import Family, Link, Member, Shape, wave
 
 SIZE = "leaderworkerset.sigs.k8s.io/size"
@@ -39,9 +40,8 @@ def join(pod: Pod, links: Sequence[Link], parent: Parent) -> Member:
     """
     leader = next((link.found for link in reversed(links) if isinstance(link.found, Pod)), pod)
     is_split = WORKER in parent.waves
-    text = leader.meta.annotations.get(SIZE, "")
-    size = int(text) if text.isascii() and text.isdigit() and len(text) <= 6 else None
-    if is_split and size is not None:
+    size = sayings.number(leader.meta.annotations.get(SIZE, ""))
+    if is_split and size:
         size = 1 if leader is pod else size - 1
     return Member(
         uid=leader.meta.uid, name=leader.meta.name, role=LEADER if leader is pod else WORKER, size=size or None

@@ -5,12 +5,11 @@ named in a label or an annotation, and are read for those who move here from ano
 PodGroup's UID: one that is made anew under its name is another gang.
 """
 
-from collections.abc import Callable
-
 from admission.api.meta import Meta
-from admission.api.pods import Pod
 from admission.api.reading import Reader
+from admission.policy.families import sayings
 from admission.policy.families.kinship import Family, Shape, one_wave
+from admission.policy.families.sayings import Said
 
 
 def kubernetes(reader: Reader, _meta: Meta) -> Shape:
@@ -55,27 +54,13 @@ KAI = _foreign("scheduling.run.ai", "v2alpha2")
 FAMILIES = (GANGS, VOLCANO, COSCHEDULING, KAI)
 
 
-def _annotation(*keys: str) -> Callable[[Pod], str]:
-    def named(pod: Pod) -> str:
-        return next((text for key in keys if (text := pod.meta.annotations.get(key, ""))), "")
-
-    return named
-
-
-def _label(key: str) -> Callable[[Pod], str]:
-    def named(pod: Pod) -> str:
-        return pod.meta.labels.get(key, "")
-
-    return named
-
-
 VOLCANO_KEYS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 COSCHEDULING_KEY = "scheduling.x-k8s.io/pod-group"
 KAI_KEY = "pod-group-name"
 
-NAMED: tuple[tuple[Family, Callable[[Pod], str]], ...] = (
-    (VOLCANO, _annotation(*VOLCANO_KEYS)),
-    (COSCHEDULING, _label(COSCHEDULING_KEY)),
-    (KAI, _annotation(KAI_KEY)),
+NAMED: tuple[tuple[Family, Said], ...] = (
+    (VOLCANO, sayings.annotation(*VOLCANO_KEYS)),
+    (COSCHEDULING, sayings.label(COSCHEDULING_KEY)),
+    (KAI, sayings.annotation(KAI_KEY)),
 )
 """How pods name the PodGroups of others."""

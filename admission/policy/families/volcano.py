@@ -10,7 +10,7 @@ from admission.api.meta import Meta
 from admission.api.parents import Parent
 from admission.api.pods import Pod
 from admission.api.reading import Reader
-from admission.policy.families.kinship import Family, Link, Member, Shape, wave
+from admission.policy.families.kinship import Family, Link, Member, Shape, wave, waves
 
 TASK = "volcano.sh/task-spec"
 
@@ -18,14 +18,10 @@ TASK = "volcano.sh/task-spec"
 def read(reader: Reader, _meta: Meta) -> Shape:
     """Return the waves of a Job, each named after its first task, but for the first wave."""
     spec = reader.child("spec")
-    named: dict[tuple[str, ...], str] = {}
-    pods: dict[str, int] = {}
-    roles: dict[str, str] = {}
-    for task in spec.children("tasks"):
-        name = task.required("name")
-        group = named.setdefault(task.child("dependsOn").texts("name"), name if named else "")
-        pods[group] = pods.get(group, 0) + task.integer("replicas", 1)
-        roles[name] = group
+    pods, roles = waves(
+        (task.required("name"), task.child("dependsOn").texts("name"), task.integer("replicas", 1))
+        for task in spec.children("tasks")
+    )
     if len(pods) == 1 and "minAvailable" in spec:
         return {name: wave(count, min(spec.integer("minAvailable"), count)) for name, count in pods.items()}, roles
     return {name: wave(count) for name, count in pods.items()}, roles
