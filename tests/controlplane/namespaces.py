@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.controlplane.clients import Client
 from tests.controlplane.fleet import Manifest
-from tests.controlplane.observing import eventually
+from tests.controlplane.observing import PATIENCE, eventually
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class Namespace:
 
         return eventually(made, what=f"the claim of pod {pod}")
 
-    def bound(self, pod: str, *, within: float = 30.0) -> Any:
+    def bound(self, pod: str, *, within: float = PATIENCE) -> Any:
         """Wait until the pod is bound to a node, and return it."""
 
         def on_a_node() -> Any | None:

@@ -4,12 +4,15 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+PATIENCE = 90.0
+"""Seconds. A machine that is busy with something else is late, but wrong is only what never comes."""
+
 SECONDS_BETWEEN_LOOKS = 0.1
 
 Seen = TypeVar("Seen")
 
 
-def eventually(look: Callable[[], Seen | None], *, what: str, within: float = 30.0) -> Seen:
+def eventually(look: Callable[[], Seen | None], *, what: str, within: float = PATIENCE) -> Seen:
     """Look until something true is seen, and return it; fail with the last sight once `within` seconds are over."""
     deadline = time.monotonic() + within
     while True:

@@ -17,7 +17,7 @@ from tests.controlplane.namespaces import Namespace
 from tests.e2e.musters import Muster
 
 HERE = Path(__file__).parent
-SECONDS_PER_TEST = 120
+SECONDS_PER_TEST = 240
 LINES_OF_LOG = 40
 LONGEST_LINE = 400
 

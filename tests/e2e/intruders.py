@@ -13,6 +13,7 @@ from tests.controlplane.observing import eventually
 from tests.controlplane.running import CommandFailed
 from tests.e2e.labs import Lab, plain
 from tests.e2e.musters import Muster
+from tests.e2e.teams import GROUP
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 PEOPLE = ("alice", "bob")
@@ -86,6 +87,16 @@ def patched_as(lab: Lab, pod: str, patch: str, *, user: str, kind: str = "merge"
     return lab.control_plane.kubectl("patch", "pod", pod, "-n", lab.namespace.name, f"--type={kind}", "-p", patch, *who)
 
 
+def another_queue(lab: Lab) -> str:
+    """Add a queue that is like the team's, but no default, and return its name once Muster knows it."""
+    spec = lab.client.get(f"{GROUP}/queues/{lab.team.queue}")["spec"] | {"default": False, "stopPolicy": "None"}
+    name = f"{lab.team.queue}-other"
+    body = {"apiVersion": "muster.dev/v1alpha1", "kind": "Queue", "metadata": {"name": name}, "spec": spec}
+    lab.client.apply(f"{GROUP}/queues/{name}", body)
+    eventually(lambda: lab.client.get(f"{GROUP}/queues/{name}").get("status"), what="the other queue is known")
+    return name
+
+
 def is_gated(pod: Any) -> bool:
     return workloads.GATE in [gate["name"] for gate in pod["spec"].get("schedulingGates", [])]
 
@@ -93,7 +104,7 @@ def is_gated(pod: Any) -> bool:
 def gangs(lab: Lab, namespace: Namespace | None = None) -> list[Any]:
     """Return the Gangs of a namespace; without one, of the team's."""
     name = (namespace or lab.namespace).name
-    return lab.client.items(f"/apis/muster.dev/v1alpha1/namespaces/{name}/gangs")
+    return lab.client.items(f"{GROUP}/namespaces/{name}/gangs")
 
 
 def hold_of(lab: Lab, name: str, namespace: Namespace | None = None) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, Self
 import yaml
 
 from tests.controlplane import ControlPlane
-from tests.controlplane.observing import eventually
+from tests.controlplane.observing import PATIENCE, eventually
 from tests.controlplane.processes import Family, Program, tail
 from tests.e2e.teams import GROUP
 
@@ -57,7 +57,7 @@ class Muster:
         own = {"kubeconfig": str(self._control_plane.kubeconfig_for(USER)), "ledger": {"url": self.database}}
         self._config.write_text(yaml.safe_dump({**SETTINGS, **own, **settings}))
 
-    def start(self, *, killed_at: str = "", within: float = 60.0) -> Self:
+    def start(self, *, killed_at: str = "", within: float = PATIENCE) -> Self:
         """Start `muster serve` and wait until it leads and its webhooks are registered.
 
         killed_at: `WHAT:N`, the process kills itself (-9) when it is about to make that write, as `killing` knows it.
@@ -67,7 +67,7 @@ class Muster:
         assert killed_at or not self.program.ended, f"muster ended:\n{tail(self.program.log, 40)}"
         return self
 
-    def overtake(self, *, within: float = 60.0) -> Self:
+    def overtake(self, *, within: float = PATIENCE) -> Self:
         """Freeze the leader until another process leads, let it go on for a moment as one that was deposed, and end it.
 
         Where it takes long, as when the frozen process has locked the ledger, the other one leads only after its end.

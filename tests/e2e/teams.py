@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.controlplane import ApiError, ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
-from tests.controlplane.observing import eventually
+from tests.controlplane.observing import PATIENCE, eventually
 
 GROUP = "/apis/muster.dev/v1alpha1"
 
@@ -74,10 +74,10 @@ class Team:
         gang = self.gang(name)
         return (gang or {}).get("status", {}).get("hold", {})
 
-    def wait_running(self, name: str, pods: int, *, within: float = 30.0) -> None:
+    def wait_running(self, name: str, pods: int, *, within: float = PATIENCE) -> None:
         eventually(lambda: self.phases(name) == ["Running"] * pods, what=f"{name} runs whole", within=within)
 
-    def wait_held(self, name: str, reason: str, *, within: float = 30.0) -> Any:
+    def wait_held(self, name: str, reason: str, *, within: float = PATIENCE) -> Any:
         """Wait for a reason, and return the hold."""
         hold = eventually(
             lambda: found if (found := self.hold(name)).get("reason") == reason else None,

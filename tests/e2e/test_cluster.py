@@ -34,6 +34,7 @@ from admission.errors import ForbiddenError, GoneError, RetryError
 from admission.policy.arrivals import MIRROR
 from tests.controlplane import ControlPlane, workloads
 from tests.controlplane.namespaces import Namespace
+from tests.controlplane.observing import PATIENCE
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 
@@ -98,7 +99,7 @@ async def test_all_kinds_are_watched_through_restarts_of_the_api_server(
 
     async with asyncio.TaskGroup() as group:
         watch = group.create_task(watching.watch(connection, store), name="watch")
-        await store.wait_synced(within=30)
+        await store.wait_synced(within=PATIENCE)
         for name in ("a", "b"):
             await asyncio.to_thread(made, namespace, name)
         await until(store, lambda: present() == {"a", "b"})
@@ -445,7 +446,7 @@ async def test_taint_rules_are_seen_where_they_are_served(connection: Connection
     client, store = control_plane.client(), Store([kinds.TAINT_RULES])
     task = asyncio.create_task(watching.watch(connection, store), name="watch")
     try:
-        await store.wait_synced(within=30)
+        await store.wait_synced(within=PATIENCE)
         path = next(path for path in kinds.TAINT_RULES.paths if client.find(path))
         spec = {
             "deviceSelector": {"driver": "taint.example.com", "pool": "a/b"},

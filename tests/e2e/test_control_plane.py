@@ -48,7 +48,7 @@ def test_a_bound_pod_runs_until_its_runtime_is_over(namespace_with_a_node: Names
 
     for name in ("brief", "endless"):
         eventually(lambda name=name: phase(namespace, name) == "Running", what=f"{name} runs")  # type: ignore[misc]
-    eventually(lambda: phase(namespace, "brief") == "Succeeded", what="the brief one succeeds", within=6)
+    eventually(lambda: phase(namespace, "brief") == "Succeeded", what="the brief one succeeds")
     assert phase(namespace, "endless") == "Running"
 
 
@@ -59,7 +59,7 @@ def test_a_running_pod_finishes_when_told_to(namespace_with_a_node: Namespace) -
 
     namespace.client.merge_patch(f"{namespace.pods}/worker", {"metadata": {"annotations": {workloads.FINISH: "true"}}})
 
-    eventually(lambda: phase(namespace, "worker") == "Succeeded", what="it succeeds", within=5)
+    eventually(lambda: phase(namespace, "worker") == "Succeeded", what="it succeeds")
 
 
 def test_a_pod_that_never_starts_is_bound_and_pending_and_can_be_deleted(namespace_with_a_node: Namespace) -> None:
@@ -69,7 +69,7 @@ def test_a_pod_that_never_starts_is_bound_and_pending_and_can_be_deleted(namespa
     assert namespace.bound("stuck")["spec"]["nodeName"] == NODE
     holds_for(3.0, lambda: phase(namespace, "stuck") == "Pending", what="it stays pending")
     namespace.client.delete(f"{namespace.pods}/stuck")
-    eventually(lambda: namespace.client.find(f"{namespace.pods}/stuck") is None, what="it is gone", within=5)
+    eventually(lambda: namespace.client.find(f"{namespace.pods}/stuck") is None, what="it is gone")
 
 
 def test_deleting_a_running_pod_does_not_wait_for_its_grace_period(namespace_with_a_node: Namespace) -> None:
@@ -79,7 +79,7 @@ def test_deleting_a_running_pod_does_not_wait_for_its_grace_period(namespace_wit
 
     namespace.client.delete(f"{namespace.pods}/worker")
 
-    eventually(lambda: namespace.client.find(f"{namespace.pods}/worker") is None, what="it is gone", within=5)
+    eventually(lambda: namespace.client.find(f"{namespace.pods}/worker") is None, what="it is gone", within=20)
 
 
 @pytest.mark.parametrize("hard", [False, True], ids=["asked to end", "killed"])
@@ -143,7 +143,7 @@ def test_a_control_plane_whose_owner_dies_leaves_nothing(kubernetes: str, end: s
         assert len(living(group)) == 6, "five programs and their leash, after the thread that started them has ended"
         owner.send_signal(end)
 
-    eventually(lambda: not living(group), what="all programs have ended", within=10)
+    eventually(lambda: not living(group), what="all programs have ended")
     assert not Path(folder).exists()
 
 

@@ -166,7 +166,7 @@ def test_while_muster_is_down_queued_namespaces_wait_and_others_do_not(
     team.submit("waits", pods=2)
     holds_for(2, lambda: not team.pods("waits"), what="the Job has no pods")
     muster.start()
-    team.wait_running("waits", 2, within=60)
+    team.wait_running("waits", 2)
 
 
 @pytest.mark.timeout(300, func_only=True)
@@ -181,7 +181,7 @@ def test_an_api_server_that_is_killed_in_the_middle_is_survived(
     team.submit("after", pods=2)
 
     team.wait_running("after", 2, within=150)
-    eventually(lambda: team.used("gpus") == (0, 4), what="all is settled", within=60)
+    eventually(lambda: team.used("gpus") == (0, 4), what="all is settled")
     assert not muster.program.ended
     assert "are right" in muster.ledger("verify")
 

@@ -539,7 +539,7 @@ def test_a_rule_that_taints_a_granted_device_has_the_gang_taken_back_and_planned
     taint(granted[0][2])
     resume(paused)
 
-    team.wait_running("moves", 1, within=60)
+    team.wait_running("moves", 1)
 
     assert {granted[0][2], *lab.pinned_to("moves")} == {first, second}
     assert len(lab.entries("moves", "evict")) == 1

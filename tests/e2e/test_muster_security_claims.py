@@ -89,6 +89,24 @@ def test_a_pod_of_no_queue_that_uses_a_gangs_claim_leaves_the_charge_where_it_is
     lab.wait_used(gpus=(0, 0))
 
 
+def test_a_claim_that_two_queues_share_is_paid_for_once_and_to_the_end(lab: Lab) -> None:
+    other = intruders.another_queue(lab)
+    alice, meter = intruders.seen_by(lab, "alice"), lab.meters[0]
+    alice.create(workloads.claim("shared", request(lab)), workloads.pod("one", claim="shared"))
+    lab.namespace.bound("one")
+    lab.wait_used(gpus=(0, 1))
+    alice.create(workloads.pod("two", claim="shared", labels={names.QUEUE: other}))
+    lab.namespace.bound("two")
+
+    finish(lab, "one")
+    holds_for(3, lambda: lab.used(meter) == (0, 1), what="the first queue pays")
+    status = lab.client.get(f"{GROUP}/queues/{other}")["status"]
+    assert [(use["reserved"], use["used"]) for use in status["meters"] if use["meter"] == meter] == [("0", "0")]
+    finish(lab, "two")
+    lab.wait_used(gpus=(0, 0))
+    lab.client.delete(f"{GROUP}/queues/{other}")
+
+
 def finish(lab: Lab, pod: str) -> None:
     annotation = {"metadata": {"annotations": {workloads.FINISH: "true"}}}
     lab.client.merge_patch(f"{lab.namespace.pods}/{pod}", annotation)

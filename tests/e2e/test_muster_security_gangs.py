@@ -165,12 +165,7 @@ def test_a_gang_larger_than_it_says_pays_for_all_of_it(lab: Lab) -> None:
 
 def test_a_pod_joins_no_gang_of_another_queue(lab: Lab) -> None:
     """Within a namespace people can spoil each other's gangs, which do not start then; nobody gains by it."""
-    client = lab.client
-    spec = client.get(f"{teams.GROUP}/queues/{lab.team.queue}")["spec"] | {"default": False, "stopPolicy": "None"}
-    other = f"{lab.team.queue}-other"
-    body = {"apiVersion": names.API_VERSION, "kind": "Queue", "metadata": {"name": other}, "spec": spec}
-    client.apply(f"{teams.GROUP}/queues/{other}", body)
-    eventually(lambda: client.get(f"{teams.GROUP}/queues/{other}").get("status"), what="the other queue is known")
+    other = intruders.another_queue(lab)
     lab.stop_queue("None")
     alice, pair, size = intruders.seen_by(lab, "alice"), {names.GANG: "pair"}, {names.GANG_SIZE: "2"}
     alice.create(workloads.pod("theirs", labels=pair | {names.QUEUE: other}, annotations=size))
@@ -179,4 +174,4 @@ def test_a_pod_joins_no_gang_of_another_queue(lab: Lab) -> None:
     hold = intruders.wait_hold(lab, "pair", "PolicyViolation")
     assert f"its pods name the queues {lab.team.queue}, {other}" in hold["message"]
     alice.client.delete(f"{alice.pods}/theirs")
-    client.delete(f"{teams.GROUP}/queues/{other}")
+    lab.client.delete(f"{teams.GROUP}/queues/{other}")

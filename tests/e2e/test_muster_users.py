@@ -139,6 +139,6 @@ def test_while_muster_is_down_only_jobs_that_name_their_maker_themselves_are_ref
     alice.merge_patch(f"{lab.team.jobs}/honest", {"spec": {"suspend": False}})
     muster.start()
 
-    lab.team.wait_running("honest", 1, within=60)
+    lab.team.wait_running("honest", 1)
     eventually(lambda: booked(lab, "honest")["settle"] == {JOB_CONTROLLER}, what="it is booked under its controller")
     lab.end("honest")
