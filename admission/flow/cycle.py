@@ -33,12 +33,14 @@ from admission.policy import (
     paying,
     protection,
     reporting,
+    rounds,
     times,
 )
-from admission.policy.deciding import Decision, Grant, Round
+from admission.policy.deciding import Decision, Grant
 from admission.policy.following import Sight
 from admission.policy.recalling import Recall
 from admission.policy.resting import Rest
+from admission.policy.rounds import Round
 from admission.quota import sharing
 from admission.quota.budgets import Balances
 from admission.quota.tree import Tree
@@ -186,7 +188,7 @@ def _decide(desk: Desk, facts: Facts, balances: Balances | None) -> Round:
         desk.selectors.keep(desk.world.shelves)
     world = landing.landed(desk.world, selectors=desk.selectors, steps=desk.steps)
     usage = {queue: {m: sum(use) for m, use in meters.items()} for queue, meters in desk.book.usage().items()}
-    return deciding.decide_all(facts.groups, rules, world, usage)
+    return rounds.decide_all(facts.groups, rules, world, usage)
 
 
 async def _report(desk: Desk, facts: Facts, decided: Round) -> Result:

@@ -1,0 +1,164 @@
+"""One cycle's decisions over one frozen snapshot: what it grants, later gangs see as taken.
+
+It writes nothing; `flow.cycle` commits.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+from admission.api.gangs import Charge
+from admission.api.names import QueueName
+from admission.api.queues import Queue, QueueingStrategy
+from admission.api.reasons import Hold, HoldReason
+from admission.dra import worlds
+from admission.dra.worlds import World
+from admission.policy import completeness, deciding, paying
+from admission.policy.deciding import Decision, Grant, Inputs, Rules
+from admission.policy.lines import Ground
+from admission.policy.recalling import Basis
+from admission.policy.recognition import Group
+from admission.policy.resting import PROOF, Finding
+from admission.quota.ordering import Tournament, in_order
+from admission.quota.sharing import Shares
+from admission.quota.standing import Standing, Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """What one cycle has decided. anew: all but the decisions of an earlier cycle that stand as they are.
+
+    whole: whether it came to every gang that waits.
+    """
+
+    anew: tuple[Decision, ...] = ()
+    whole: bool = True
+
+
+def decide_all(groups: tuple[Group, ...], rules: Rules, world: World, usage: Usage) -> Round:
+    """Decide about the gangs that wait, in order; each sees what was granted to those before it.
+
+    Of queues that share fairly, the one with the smallest share is next, by what was granted before, too.
+    After `most_grants` grants the rest is left out, so that those who may start need not wait for all the others.
+    """
+    basis = Basis(
+        world=world,
+        usage=usage,
+        queues=rules.snapshot.queues,
+        meters=rules.meters,
+        steps=rules.steps,
+        protection=rules.protection,
+    )
+    rules.recall.begin(basis)
+    rules.rest.begin(rules.snapshot, rules.tree.queues, rules.meters, rules.profile, rules.protection, rules.steps)
+    if rules.beyond is None and (held := _all_held(groups, rules, world, usage)) is not None:
+        return Round(anew=tuple(held))
+    # What is decided beside grants that may come to nothing is found anew.
+    rules.rest.lines.clear()
+    return _granted(groups, rules, world, usage)
+
+
+def _granted(groups: tuple[Group, ...], rules: Rules, world: World, usage: Usage) -> Round:
+    standing = Standing(rules.tree, usage)
+    waiting = [group for group in groups if group.waiting]
+    decisions: list[Decision] = []
+    positions: dict[QueueName, int] = {}
+    blocked: dict[QueueName, str] = {}
+    granted = 0
+    contest = Tournament(Shares(standing, usage, rules.sharing, rules.history), waiting, lambda group: group.queue)
+    for group in contest:
+        positions[group.queue] = positions.get(group.queue, 0) + 1
+        if granted >= rules.most_grants:
+            if rules.beyond is None:
+                break
+            decisions.append(Decision(group=group, outcome=rules.beyond, position=positions[group.queue]))
+            continue
+        finding = _looked_at(group, rules, world, standing, blocked)
+        outcome = finding.outcome
+        if isinstance(outcome, Grant):
+            pods = {pod.meta.uid: pod for pod in group.waiting}
+            world = worlds.granted(world, outcome.plan, pods, group.key, outcome.claims)
+            standing.take(group.queue, outcome.plan.charge)
+            contest.take(group.queue, outcome.plan.charge)
+            if rules.balances is not None:
+                rules.balances.take(group.queue, outcome.plan.charge, paying.runtime_of(group))
+            rules.recall.end()
+            rules.rest.recount()
+            granted += 1
+        decisions.append(Decision(group=group, outcome=outcome, position=positions[group.queue], needed=finding.needed))
+    return Round(anew=tuple(decisions), whole=len(decisions) == len(waiting))
+
+
+def _all_held(groups: tuple[Group, ...], rules: Rules, world: World, usage: Usage) -> list[Decision] | None:
+    """Return what holds every gang of a queue of which something changed; None when one of any may start.
+
+    As long as none is granted, each is decided on the same world and the same use, whoever is first.
+    """
+    standing, rest = Standing(rules.tree, usage), rules.rest
+    lacks = partial(_lack, standing)
+
+    def holds(queue: QueueName, ground: Ground) -> bool:
+        key = ground.alike.key if ground.alike is not None else None
+        is_proved = key is None or rules.recall.proof(key, world, rules.selectors) is ground.proof
+        return is_proved and rest.stands(queue, ground, lacks)
+
+    decisions: list[Decision] = []
+    for queue, waiting in rest.lines.changed(groups, holds, {*rules.unready, *rules.backoffs}):
+        rest.lines.drop(queue)
+        blocked: dict[QueueName, str] = {}
+        ordered = in_order(waiting)
+        findings = [_looked_at(group, rules, world, standing, blocked) for group in ordered]
+        if any(isinstance(finding.outcome, Grant) for finding in findings):
+            return None
+        found = [
+            Decision(group=group, outcome=finding.outcome, position=at, needed=finding.needed)
+            for at, (group, finding) in enumerate(zip(ordered, findings, strict=True), 1)
+        ]
+        if all(map(rest.is_kept, findings)):
+            rest.lines.keep(queue, waiting, rest.grounds(findings))
+        decisions += found
+    rest.keep_only(groups)
+    return decisions
+
+
+def _looked_at(group: Group, rules: Rules, world: World, standing: Standing, blocked: dict[QueueName, str]) -> Finding:
+    """Return what is found of a gang. blocked: by strict queue the first gang that waits; gets this one if it does."""
+    name = group.queue
+    queue = completeness.entered(group, rules.snapshot)
+    if not isinstance(queue, Queue):
+        return Finding(group=group, outcome=queue)
+    ahead = blocked.get(name, "")
+    found = _found(Inputs(rules=rules, group=group, queue=queue, world=world, standing=standing, blocked_by=ahead))
+    if isinstance(found.outcome, Hold) and queue.strategy is QueueingStrategy.STRICT_FIFO:
+        blocked.setdefault(name, group.key)
+    return found
+
+
+def _found(inputs: Inputs) -> Finding:
+    """Return what was found of a gang and still stands, or else decide about it."""
+    rules, group = inputs.rules, inputs.group
+    may_rest = (
+        group.uid not in rules.unready
+        and group.uid not in rules.backoffs
+        and not paying.may_run_out(rules.tree, group.queue)
+    )
+    known = rules.rest.of(group, inputs.blocked_by, partial(_lack, inputs.standing)) if may_rest else None
+    if known is not None and known.by != PROOF:
+        return known
+    if known is not None and known.alike is not None:
+        proof = rules.recall.proof(known.alike.key, inputs.world, rules.selectors)
+        if proof is not None and proof is known.proof:
+            return known
+        if proof is not None and known.alike.is_fresh(inputs.world):
+            hold = known.alike.hold(proof.hold)
+            known.outcome, known.proof = known.outcome if hold == known.outcome else hold, proof
+            return known
+    finding = deciding.decide(inputs)
+    # What extended resources cost at least depends on the nodes.
+    if may_rest and not any(pod.containers for pod in group.pods):
+        rules.rest.keep(finding)
+    return finding
+
+
+def _lack(standing: Standing, queue: QueueName, charge: Charge) -> Hold | None:
+    shortage = standing.charge_fits(queue, charge)
+    return None if shortage is None else Hold(HoldReason.QUOTA_EXCEEDED, shortage.message, shortage.details)
