@@ -1,6 +1,7 @@
 """Engines and SQL transactions: each sees one state of the database, or commits at its end, within a bounded time."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -65,8 +66,9 @@ async def _postgresql(connector: Connector) -> AsyncIterator[AsyncEngine]:
         yield made
     finally:
         try:
-            async with asyncio.timeout(FAREWELL_SECONDS):
-                await made.dispose()
+            with contextlib.suppress(TimeoutError, OSError):
+                async with asyncio.timeout(FAREWELL_SECONDS):
+                    await made.dispose()
         finally:
             connector.cut()
 

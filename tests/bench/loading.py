@@ -197,4 +197,6 @@ def _resident(pids: list[int]) -> int:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(uvloop.run(load(**json.load(sys.stdin)))))
+    # Not sys.stdout: under PYTHONUNBUFFERED that writes as much as the pipe takes at once, and forgets the rest.
+    with open(sys.stdout.fileno(), "w", encoding="utf-8", closefd=False) as told:
+        json.dump(uvloop.run(load(**json.load(sys.stdin))), told)

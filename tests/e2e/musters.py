@@ -71,6 +71,7 @@ class Muster:
         """Freeze the leader until another process leads, let it go on for a moment as one that was deposed, and end it.
 
         Where it takes long, as when the frozen process has locked the ledger, the other one leads only after its end.
+        Or it has ended as well, since the API server was away when it started.
         """
         deposed = self.program
         os.kill(deposed.pid, signal.SIGSTOP)
@@ -81,7 +82,7 @@ class Muster:
         os.kill(deposed.pid, signal.SIGCONT)
         time.sleep(SECONDS_DEPOSED)
         deposed.end(hard=True)
-        eventually(self._leads, what="another process leads", within=within)
+        eventually(lambda: self.program.ended or self._leads(), what="another process leads", within=within)
         return self
 
     def _run(self, killed_at: str) -> None:
