@@ -56,9 +56,9 @@ def _summary(taken: dict[str, list[float]], *, nodes: int, gangs: int, resident:
 
 
 @contextlib.contextmanager
-def running_muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    """Have Muster run on a control plane."""
-    muster = Muster(control_plane)
+def running_muster(control_plane: ControlPlane, **settings: Any) -> Iterator[Muster]:
+    """Have Muster run on a control plane. settings: beside those that all tests have."""
+    muster = Muster(control_plane, **settings)
     try:
         yield muster.start()
     finally:

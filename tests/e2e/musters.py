@@ -30,6 +30,9 @@ SETTINGS: dict[str, Any] = {
     "webhook": {"linger": 0.0},
 }
 
+SIGNS = {"controller": "this process leads", "webhook": "webhooks are registered"}
+"""What the log says once a role is at work."""
+
 SECONDS_FROZEN = 15.0
 SECONDS_DEPOSED = 2.0
 """For how long a leader stands still at the most, and goes on without knowing of its successor."""
@@ -56,6 +59,7 @@ class Muster:
         """Write the settings that the next start reads."""
         own = {"kubeconfig": str(self._control_plane.kubeconfig_for(USER)), "ledger": {"url": self.database}}
         self._config.write_text(yaml.safe_dump({**SETTINGS, **own, **settings}))
+        self._signs = [SIGNS[role] for role in settings.get("roles", SIGNS)]
 
     def start(self, *, killed_at: str = "", within: float = PATIENCE) -> Self:
         """Start `muster serve` and wait until it leads and its webhooks are registered.
@@ -95,7 +99,7 @@ class Muster:
         self._program = self._family.start(f"muster-{self._starts}", command)
 
     def _leads(self) -> bool:
-        return all(text in self.log for text in ("this process leads", "webhooks are registered"))
+        return all(sign in self.log for sign in self._signs)
 
     @property
     def program(self) -> Program:

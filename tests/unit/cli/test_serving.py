@@ -1,0 +1,28 @@
+"""How `muster serve` sets up its process."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from admission.cli import serving
+
+
+@pytest.fixture(autouse=True)
+def _interval() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_answers_wait_for_a_deciding_cycle_but_shortly() -> None:
+    seen: list[float] = []
+
+    async def serve(_stop: asyncio.Event) -> None:
+        seen.append(sys.getswitchinterval())
+        await asyncio.sleep(0)
+
+    serving.run(serve)
+
+    assert seen == [pytest.approx(serving.SWITCH_SECONDS)]
