@@ -11,7 +11,7 @@ from admission.api.meta import Meta, Owner
 from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.api.queues import PlacementMode
 from admission.api.reading import Json, Reader
-from admission.api.reasons import Denial, Hold
+from admission.api.reasons import Denial, EvictionReason, Hold
 
 
 class Phase(StrEnum):
@@ -70,6 +70,19 @@ class TopologyReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Evicted:
+    """That a gang was taken back as a whole: why, when that was decided, and for which gang.
+
+    made_room_for: `namespace/name`; empty unless it was preempted or reclaimed.
+    """
+
+    reason: EvictionReason
+    message: str
+    at: datetime
+    made_room_for: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
     """A Gang object as it is in the cluster: what its author wrote, and what is remembered between leaders.
 
@@ -92,6 +105,7 @@ class Gang:
     charges: Charge = field(default_factory=dict)
     """What it was charged when its status was written."""
     evictions: int = 0
+    evicted: Evicted | None = None
     queued_since: datetime | None = None
     next_try: datetime | None = None
 
@@ -125,6 +139,8 @@ class GangReport:
     topology: TopologyReport | None = None
     """None where its pods may go anywhere."""
     evictions: int = 0
+    evicted: Evicted | None = None
+    """That it was taken back, until it runs again."""
     queued_since: datetime | None = None
     next_try: datetime | None = None
 
@@ -156,6 +172,7 @@ def decode(obj: Json) -> Gang:
             for meter in status.keys("charges")
         },
         evictions=status.integer("evictions"),
+        evicted=decode_evicted(status.child("evicted")) if "evicted" in status else None,
         queued_since=status.time("queuedSince"),
         next_try=status.time("nextTry"),
     )
@@ -172,6 +189,19 @@ def decode_topology(reader: Reader) -> TopologyWish | None:
         return None
     ((word, label),) = said
     return TopologyWish(label=label, required=word == "required")
+
+
+def decode_evicted(reader: Reader) -> Evicted | None:
+    """Read the field `evicted` of a Gang's status; None where another release wrote a reason that this one lacks."""
+    reason, at = reader.text("reason"), reader.time("at")
+    if reason not in set(EvictionReason) or at is None:
+        return None
+    return Evicted(
+        reason=EvictionReason(reason),
+        message=reader.text("message"),
+        at=at,
+        made_room_for=reader.text("madeRoomFor"),
+    )
 
 
 def _placement(spec: Reader) -> PlacementMode | None:

@@ -23,10 +23,20 @@ class HoldReason(StrEnum):
     POOL_INCOMPLETE = "PoolIncomplete"
     START_TIMED_OUT = "StartTimedOut"
     PLACEMENT_FAILED = "PlacementFailed"
+    RUNTIME_EXCEEDED = "RuntimeExceeded"
     SEARCH_LIMIT = "SearchLimit"
     NOT_SIMULATED = "NotSimulated"
     LEDGER_UNAVAILABLE = "LedgerUnavailable"
     INTERNAL_ERROR = "InternalError"
+
+
+class EvictionReason(StrEnum):
+    """Why a gang that was let in was taken back as a whole. Every member is described in docs/reasons.md."""
+
+    PREEMPTED = "Preempted"
+    RECLAIMED = "Reclaimed"
+    RUNTIME_EXCEEDED = "RuntimeExceeded"
+    QUEUE_DRAINED = "QueueDrained"
 
 
 class DenyReason(StrEnum):

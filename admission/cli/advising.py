@@ -38,6 +38,8 @@ def advice(hold: Hold, queue: str) -> str:  # noqa: C901, PLR0911, PLR0912 - one
             return "nothing, if a time is named: it is tried again then; see the pods' events for why it did not run"
         case HoldReason.PLACEMENT_FAILED:
             return "it is tried again at the time that is named; what the sentence says was in the way has to be mended"
+        case HoldReason.RUNTIME_EXCEEDED:
+            return f"it is tried again at the time that is named; to run longer it needs a longer maxRuntime of {queue}"
         case HoldReason.SEARCH_LIMIT:
             return "it may fit: fewer pods, fewer selectors or a larger controller.steps let the search end"
         case HoldReason.NOT_SIMULATED:

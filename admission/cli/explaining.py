@@ -64,6 +64,8 @@ def why(
 def show(gang: GangReport, *, now: datetime) -> None:
     """Write what is known of one gang."""
     rendering.say(_headline(gang, now))
+    if gang.evicted is not None:
+        rendering.say(f"It was taken back ({gang.evicted.reason}): {gang.evicted.message}.")
     if gang.topology is not None:
         rendering.say(_together(gang.topology))
     if gang.hold is not None:

@@ -83,6 +83,7 @@ def as_json(report: GangReport) -> dict[str, Any]:
         "plan": rendering.plan(report.plan),
         "charges": rendering.amounts(report.charges),
         "evictions": report.evictions,
+        "evicted": rendering.evicted(report.evicted),
     }
 
 

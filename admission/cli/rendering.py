@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from admission.api import quantities
-from admission.api.gangs import Charge, PlannedPod, TopologyReport
+from admission.api.gangs import Charge, Evicted, PlannedPod, TopologyReport
 from admission.api.reports import BudgetUse, MeterUse, QueueReport
 from admission.quota import budgets
 
@@ -135,6 +135,14 @@ def topology(report: TopologyReport | None) -> dict[str, Any] | None:
     if report is None:
         return None
     return {"label": report.wish.label, "required": report.wish.required, "domains": list(report.domains)}
+
+
+def evicted(report: Evicted | None) -> dict[str, Any] | None:
+    """Return why a gang was taken back for JSON; None where it was not, or runs again."""
+    if report is None:
+        return None
+    at = report.at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return {"reason": report.reason, "message": report.message, "at": at, "madeRoomFor": report.made_room_for or None}
 
 
 def plan_rows(pods: Iterable[PlannedPod]) -> list[tuple[str, str, str]]:

@@ -42,6 +42,7 @@ def gang(obj: Json) -> GangReport:
         placement_reason=status.text("placementReason"),
         topology=_topology(status) if "topology" in status else None,
         evictions=known.evictions,
+        evicted=known.evicted,
         queued_since=known.queued_since,
         next_try=known.next_try,
     )

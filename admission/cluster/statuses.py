@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from admission.api import names, quantities
-from admission.api.gangs import GangReport, Phase, PlannedClaim, PlannedPod, TopologyReport, TopologyWish
+from admission.api.gangs import Evicted, GangReport, Phase, PlannedClaim, PlannedPod, TopologyReport, TopologyWish
 from admission.api.meta import Condition, ConditionStatus, Owner
 from admission.api.queues import Scope
 from admission.api.reading import Json
@@ -55,6 +55,7 @@ def gang_status(report: GangReport, before: Json, *, now: datetime) -> dict[str,
         "placementReason": cut(report.placement_reason, LONGEST_REASON) or None,
         "topology": _topology(report.topology) if report.topology is not None else None,
         "evictions": report.evictions,
+        "evicted": _evicted(report.evicted),
         "queuedSince": time(report.queued_since),
         "nextTry": time(report.next_try),
     }
@@ -67,6 +68,20 @@ def _wish(wish: TopologyWish) -> dict[str, Any]:
 
 def _topology(report: TopologyReport) -> dict[str, Any]:
     return _given({**_wish(report.wish), "domains": list(report.domains) or None})
+
+
+def _evicted(evicted: Evicted | None) -> dict[str, Any] | None:
+    """Return why a gang was taken back. Finer than others is the time: it is compared with those of the books."""
+    if evicted is None:
+        return None
+    return _given(
+        {
+            "reason": str(evicted.reason),
+            "message": cut(evicted.message, LONGEST_MESSAGE),
+            "at": evicted.at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            "madeRoomFor": evicted.made_room_for or None,
+        }
+    )
 
 
 def queue_status(report: QueueReport, before: Json, *, now: datetime) -> dict[str, Any]:

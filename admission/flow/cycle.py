@@ -22,22 +22,34 @@ from admission.dra.metering import Meters
 from admission.dra.releases import Profile
 from admission.dra.selecting import Selectors
 from admission.errors import GoneError, MendError, RetryError
-from admission.flow import bookkeeping, evicting, granting, judging, keeping, notices, placing, spending, withdrawing
+from admission.flow import (
+    bookkeeping,
+    evicting,
+    granting,
+    judging,
+    keeping,
+    notices,
+    placing,
+    preempting,
+    spending,
+    withdrawing,
+)
 from admission.flow.desks import Desk, Entitled, Facts, Result
 from admission.policy import (
     backoffs,
     deciding,
+    ending,
     entitlements,
     guarding,
     lingering,
     paying,
     protection,
     reporting,
-    rounds,
     times,
 )
 from admission.policy.deciding import Decision, Grant
 from admission.policy.following import Sight
+from admission.policy.preempting import Sacrifice
 from admission.policy.recalling import Recall
 from admission.policy.resting import Rest
 from admission.policy.rounds import Round
@@ -64,6 +76,7 @@ async def run(desk: Desk, now: datetime) -> Result:
     # the database may take its time.
     desk.defects.clear()
     desk.stuck.clear()
+    desk.taken.clear()
     snapshot = desk.assumed.over(desk.ports.view.snapshot())
     await bookkeeping.open_book(desk)
     judging.judge(desk, snapshot, now)
@@ -87,13 +100,16 @@ async def run(desk: Desk, now: datetime) -> Result:
     await keeping.keep(desk, facts)
     await spending.read(desk, facts)
     balances = spending.balances(desk, facts)
-    round_ = await asyncio.to_thread(_decide, desk, facts, balances)
+    round_, sacrifices = await asyncio.to_thread(_decide, desk, facts, balances)
     judging.judge_again(desk)
 
     # 5. Commit the reservations. 6. Place: only what was committed.
     decisions = await granting.grant(desk, facts, round_.anew, balances)
 
-    # 7. Say so.
+    # 7. Evict for those who are held, as it was decided. What that frees is theirs in a later cycle.
+    await preempting.evict(desk, facts, sacrifices)
+
+    # 8. Say so.
     result = await _report(desk, facts, replace(round_, anew=tuple(decisions)))
     behind = times.behind(now, facts.now)
     return replace(result, behind=behind, unposted=len(desk.unposted), defects=tuple(desk.defects))
@@ -155,14 +171,14 @@ def _compiled(desk: Desk, snapshot: Snapshot) -> Meters:
     return desk.meters
 
 
-def _decide(desk: Desk, facts: Facts, balances: Balances | None) -> Round:
+def _decide(desk: Desk, facts: Facts, balances: Balances | None) -> tuple[Round, tuple[Sacrifice, ...]]:
     slices, classes = facts.snapshot.slices, facts.snapshot.classes
     desk.appraisal = appraising.of(facts.meters, slices, classes, selectors=desk.selectors, before=desk.appraisal)
     if not desk.is_decided:
         desk.rest.lines.clear()
     desk.is_decided = False
     if not any(group.waiting for group in facts.groups):
-        return Round()
+        return Round(), ()
     rules = deciding.Rules(
         snapshot=facts.snapshot,
         tree=facts.tree,
@@ -188,7 +204,7 @@ def _decide(desk: Desk, facts: Facts, balances: Balances | None) -> Round:
         desk.selectors.keep(desk.world.shelves)
     world = landing.landed(desk.world, selectors=desk.selectors, steps=desk.steps)
     usage = {queue: {m: sum(use) for m, use in meters.items()} for queue, meters in desk.book.usage().items()}
-    return rounds.decide_all(facts.groups, rules, world, usage)
+    return preempting.decide(desk, facts, rules, world, usage)
 
 
 async def _report(desk: Desk, facts: Facts, decided: Round) -> Result:
@@ -210,13 +226,14 @@ async def _report(desk: Desk, facts: Facts, decided: Round) -> Result:
         queues=tuple(queues),
         conditions=tuple(conditions),
         granted=tuple(granted),
+        evicted=dict(desk.taken),
         next_try=facts.now if (granted and not decided.whole) or _has_more(desk) else _next_try(desk, facts),
     )
 
 
 def _has_more(desk: Desk) -> bool:
     """Whether there is more to be found out though nothing changes."""
-    return bool(desk.appraisal.left) or desk.recall.is_stale
+    return bool(desk.appraisal.left) or desk.recall.is_stale or desk.preempting.left
 
 
 async def _report_placing(desk: Desk, facts: Facts, granted: Collection[GangUid]) -> None:
@@ -242,6 +259,7 @@ def _statuses(
         meters=facts.meters,
         decisions=desk.decisions,
         backoffs=desk.backoffs,
+        evicted=desk.evicted,
         appraisal=desk.appraisal,
         budgets=paying.uses(facts.tree, balances) if balances is not None else {},
         chosen=desk.chosen,
@@ -355,6 +373,9 @@ def _next_try(desk: Desk, facts: Facts) -> datetime | None:
         queue = facts.snapshot.queues.get(QueueName(placement.queue))
         if queue is not None and _is_starting(placement, facts.snapshot):
             ends.append(placement.reserved_at + min(queue.start_timeout, backoffs.LONGEST))
+        longest = ending.at_latest(placement, facts.tree)
+        if longest is not None:
+            ends.append(longest)
     return min((end for end in ends if end > facts.now), default=None)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from admission.api.entries import BudgetShare, Entry
-from admission.api.gangs import GangReport
+from admission.api.gangs import Evicted, GangReport
 from admission.api.meta import EPOCH
 from admission.api.names import GangUid, QueueName, Uid
 from admission.api.queues import Queue
@@ -21,7 +21,7 @@ from admission.dra.worlds import World
 from admission.flow import choosing, memory, notices
 from admission.flow.assuming import Assumed
 from admission.flow.ports import Claims, Fences, Ledger, Pods, Queues, Reports, Scheduler, Templates, View, Workloads
-from admission.policy import protection
+from admission.policy import promises, protection
 from admission.policy.backoffs import Backoff
 from admission.policy.breaching import Watch
 from admission.policy.census import Census
@@ -154,6 +154,10 @@ class Desk:
     fresh: dict[GangUid, datetime] = field(default_factory=dict)
     """Until when the numbers need not be told anew of gangs that a budget cannot pay for."""
     backoffs: dict[GangUid, Backoff] = field(default_factory=dict)
+    evicted: dict[GangUid, Evicted] = field(default_factory=dict)
+    """Gangs that were let in and taken back, by this leader or an earlier one, until they run again."""
+    ending: set[GangUid] = field(default_factory=set)
+    """Those of these that are still to be taken back, or of which some pods are."""
     returned: dict[GangUid, int] = field(default_factory=dict)
     """How often gangs that have not run since could not be placed as planned."""
     assumed: Assumed = field(default_factory=Assumed)
@@ -172,10 +176,14 @@ class Desk:
     """When every status is handed over again: somebody may have written something else."""
     entitled: Entitled | None = None
     """The statuses of all queues, as they were last made."""
+    preempting: promises.Memory = field(default_factory=promises.Memory)
+    """What gangs are promised for which others were evicted."""
     told: dict[GangUid, notices.Told] = field(default_factory=dict)
     """What was last said of each gang in Events."""
     stuck: dict[GangUid, Hold] = field(default_factory=dict)
     """What keeps gangs from being placed that have their reservation, as of this cycle."""
+    taken: dict[GangUid, Evicted] = field(default_factory=dict)
+    """Gangs that could go on and were taken back in this cycle."""
     defects: list[Defect] = field(default_factory=list)
     """What Muster itself failed of in this cycle, gang by gang."""
 
@@ -209,6 +217,8 @@ class Result:
     conditions: tuple[ConditionReport, ...] = ()
     granted: tuple[GangUid, ...] = ()
     """Gangs granted in this cycle, in order."""
+    evicted: Mapping[GangUid, Evicted] = field(default_factory=dict)
+    """Gangs that could go on and were taken back in this cycle."""
     next_try: datetime | None = None
     """When something will change though nothing happens: a back-off, a start timeout or a time between marks ends."""
     behind: timedelta = timedelta(0)

@@ -1,4 +1,4 @@
-"""Taking whole gangs back: those that cannot start whole, and those that did not start in time.
+"""Taking whole gangs back: those that cannot start whole or did not start in time, and those that may run no longer.
 
 The pods of a Job are taken back by suspending it, as the Job controller counts deleted pods as failures and would give
 the Job up after a few (batch/v1, backoffLimit); it is resumed when they are gone. Other pods are evicted one by one.
@@ -13,14 +13,16 @@ from functools import partial
 
 from admission.api import names
 from admission.api.entries import Placement
+from admission.api.gangs import Evicted
 from admission.api.meta import EPOCH
 from admission.api.names import GangUid
 from admission.api.pods import Pod
+from admission.api.reasons import EvictionReason
 from admission.api.workloads import Job
 from admission.errors import GoneError, MendError, RetryError
 from admission.flow import bookkeeping, epochs, notices, withdrawing, writing
 from admission.flow.desks import Desk, Facts
-from admission.policy import backoffs, defects, following, reporting
+from admission.policy import backoffs, defects, ending, following, reporting
 from admission.policy.backoffs import Backoff
 from admission.policy.defects import During
 from admission.policy.following import Eviction
@@ -43,9 +45,7 @@ async def take_back(desk: Desk, facts: Facts) -> Facts:
     concerned: set[GangUid] = set()
     desk.halfway = {uid: reason for uid, reason in desk.halfway.items() if uid in desk.book.placements}
     for group in [group for group in facts.groups if group.placement is not None]:
-        queue, begun = facts.snapshot.queues.get(group.queue), desk.halfway.get(group.uid, "")
-        timeout = queue.start_timeout if queue is not None else START_TIMEOUT
-        ask = partial(following.eviction, group, facts.sight, start_timeout=timeout, now=facts.now, begun=begun)
+        ask = partial(_due, desk, facts, group)
         eviction = defects.spared(During.FOLLOWING, group.key, ask, desk.defects)
         if eviction is None:
             desk.halfway.pop(group.uid, None)
@@ -55,12 +55,24 @@ async def take_back(desk: Desk, facts: Facts) -> Facts:
     return replace(facts, taken_back=frozenset(concerned))
 
 
+def _due(desk: Desk, facts: Facts, group: Group) -> Eviction | None:
+    """Return why a gang is to be taken back: that was decided before, it cannot start, or it may run no longer."""
+    if group.uid in desk.ending:
+        return ending.begun(group, desk.evicted[group.uid])
+    queue, begun = facts.snapshot.queues.get(group.queue), desk.halfway.get(group.uid, "")
+    timeout = queue.start_timeout if queue is not None else START_TIMEOUT
+    found = following.eviction(group, facts.sight, start_timeout=timeout, now=facts.now, begun=begun)
+    return found or ending.due(group, facts.tree, facts.now)
+
+
+async def end(desk: Desk, facts: Facts, eviction: Eviction) -> None:
+    """Take a gang back that could go on; where that fails, or the leader dies, the next cycle goes on with it."""
+    await _take_back(desk, facts, eviction)
+
+
 async def _take_back(desk: Desk, facts: Facts, eviction: Eviction) -> None:
     group, placement = eviction.group, eviction.group.placement
-    queue = facts.snapshot.queues.get(group.queue)
-    if eviction.timed_out and queue is not None and not _is_under_way(desk, eviction):
-        before = desk.backoffs.get(group.uid)
-        desk.backoffs[group.uid] = backoffs.following(before, queue, facts.now, eviction.failure)
+    if _note(desk, facts, eviction):
         await _remember(desk, facts, group)
     # Nothing of what follows is refused when it comes late: a pod may have started under a successor meanwhile.
     if placement is None or not await epochs.leads(desk) or not await _delete(desk, facts, eviction):
@@ -69,9 +81,28 @@ async def _take_back(desk: Desk, facts: Facts, eviction: Eviction) -> None:
     if not await withdrawing.withdraw(desk, facts, placement, keep=keep):
         return
     await bookkeeping.record(
-        desk, [books.evict(placement, keep=keep, at=facts.now, actor=desk.actor, reason=eviction.reason)]
+        desk, [books.evict(placement, keep=keep, at=facts.now, actor=desk.actor, reason=eviction.told)]
     )
+    if group.uid in desk.ending:
+        desk.ending.discard(group.uid)
+        desk.taken[group.uid] = desk.evicted[group.uid]
     await notices.evicted(desk.ports.reports, eviction)
+
+
+def _note(desk: Desk, facts: Facts, eviction: Eviction) -> bool:
+    """Note a back-off, and why a gang is taken back that could go on. Return whether there is anything new in that."""
+    group, queue = eviction.group, facts.snapshot.queues.get(eviction.group.queue)
+    backs_off = eviction.timed_out and queue is not None and not _is_under_way(desk, eviction)
+    if backs_off and queue is not None:
+        before, overran = desk.backoffs.get(group.uid), eviction.cause is EvictionReason.RUNTIME_EXCEEDED
+        desk.backoffs[group.uid] = backoffs.following(before, queue, facts.now, eviction.failure, overran=overran)
+    if eviction.cause is None or group.uid in desk.ending:
+        return backs_off
+    desk.evicted[group.uid] = Evicted(
+        reason=eviction.cause, message=eviction.reason, at=facts.now, made_room_for=eviction.made_room_for
+    )
+    desk.ending.add(group.uid)
+    return True
 
 
 async def take_back_started(desk: Desk, facts: Facts, group: Group, reason: str) -> None:
@@ -138,7 +169,12 @@ def _is_under_way(desk: Desk, eviction: Eviction) -> bool:
 async def _remember(desk: Desk, facts: Facts, group: Group) -> None:
     """Write the back-off into the gang's status before anything is deleted."""
     basis = reporting.Facts(
-        snapshot=facts.snapshot, book=desk.book, tree=facts.tree, meters=facts.meters, backoffs=desk.backoffs
+        snapshot=facts.snapshot,
+        book=desk.book,
+        tree=facts.tree,
+        meters=facts.meters,
+        backoffs=desk.backoffs,
+        evicted=desk.evicted,
     )
     with contextlib.suppress(RetryError, MendError, GoneError):
         await desk.ports.reports.gang(reporting.gang(group, basis))
@@ -211,6 +247,10 @@ def remember_backoffs(desk: Desk, facts: Facts) -> None:
     if facts.groups is not desk.recalled:
         _look_at_records(desk, facts)
         desk.recalled = facts.groups
+    desk.ending = {uid for uid in desk.ending if uid in desk.book.placements and desk.book.placements[uid].seats}
+    for uid in [uid for uid in desk.evicted if uid not in desk.census]:
+        if uid not in desk.book.placements and facts.now - desk.evicted[uid].at > FORGET_AFTER:
+            del desk.evicted[uid]
     for uid in [uid for uid in desk.backoffs if uid not in desk.census]:
         if uid not in desk.book.placements and facts.now - desk.backoffs[uid].next_try > FORGET_AFTER:
             del desk.backoffs[uid]
@@ -218,13 +258,28 @@ def remember_backoffs(desk: Desk, facts: Facts) -> None:
 
 def _look_at_records(desk: Desk, facts: Facts) -> None:
     for group in facts.groups:
+        _recall_eviction(desk, facts, group)
         if group.pods and all(pod.phase == "Running" for pod in group.pods):
             desk.backoffs.pop(group.uid, None)
             desk.returned.pop(group.uid, None)
         elif group.uid not in desk.backoffs and group.record is not None and group.record.evictions:
-            at = group.record.next_try or EPOCH
-            desk.backoffs[group.uid] = Backoff(evictions=group.record.evictions, next_try=at)
+            at, evicted = group.record.next_try or EPOCH, desk.evicted.get(group.uid)
+            overran = evicted is not None and evicted.reason is EvictionReason.RUNTIME_EXCEEDED
+            desk.backoffs[group.uid] = Backoff(evictions=group.record.evictions, next_try=at, overran=overran)
     desk.returned = {uid: times for uid, times in desk.returned.items() if uid in desk.census}
+
+
+def _recall_eviction(desk: Desk, facts: Facts, group: Group) -> None:
+    """Take over from the status that a gang was taken back, and is to be still; forget it where it runs again."""
+    uid, placement = group.uid, group.placement
+    known = group.record.evicted if group.record is not None else None
+    if known is not None and uid not in desk.evicted:
+        desk.evicted[uid] = known
+        if placement is not None and placement.seats and placement.reserved_at <= known.at <= facts.now:
+            desk.ending.add(uid)
+    runs = bool(group.pods) and all(pod.phase == "Running" for pod in group.pods)
+    if runs and placement is not None and uid not in desk.ending:
+        desk.evicted.pop(uid, None)
 
 
 def forget_pods(desk: Desk, facts: Facts) -> None:

@@ -249,6 +249,7 @@ class Cluster:
             workload=report.workload,
             phase=report.phase,
             evictions=report.evictions,
+            evicted=report.evicted,
             queued_since=report.queued_since,
             next_try=report.next_try,
         )

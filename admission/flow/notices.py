@@ -66,7 +66,7 @@ async def evicted(reports: Reports, eviction: Eviction) -> None:
     """Tell the pods of a gang that they were taken back."""
     for pod in eviction.pods[:MOST]:
         message = f"gang {eviction.group.key} was evicted as a whole: {eviction.reason}"
-        await reports.notify(_about(pod, EventType.WARNING, "Evicted", message))
+        await reports.notify(_about(pod, EventType.WARNING, eviction.cause or "Evicted", message))
 
 
 async def returned(reports: Reports, group: Group, pods: Sequence[Pod], reason: str) -> None:

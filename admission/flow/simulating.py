@@ -11,7 +11,7 @@ from datetime import timedelta
 from enum import StrEnum
 
 from admission.api import meta, taint_rules
-from admission.api.gangs import Charge, GangReport, PlannedPod, TopologyReport
+from admission.api.gangs import Charge, Evicted, GangReport, PlannedPod, TopologyReport
 from admission.api.names import GangUid, QueueName
 from admission.api.reasons import Denial, Detail, Hold
 from admission.api.reports import ConditionReport, QueueReport
@@ -73,7 +73,7 @@ async def simulate(world: Expanded, *, until_empty: bool = False, steps: int = 5
     await run.begin()
     while True:
         result = await run.cycle()
-        if not result.granted and not (until_empty and run.finish_one()):
+        if not result.granted and not result.evicted and not (until_empty and run.finish_one()):
             return run.outcome(result)
 
 
@@ -101,11 +101,15 @@ class _Run:
         self._running: list[GangUid] = []
         self._at_first: frozenset[GangUid] = frozenset()
         self._order: dict[GangUid, int] = {}
+        self._keys: dict[GangUid, str] = {}
+        self._evicted: dict[str, Evicted] = {}
+        """Gangs that were taken back, by their keys: of some only the object is left."""
 
     async def begin(self) -> None:
         """Enter what runs already into the books."""
         await self._ledger.fence(EPOCH)
         groups = recognition.groups(self._world.snapshot, {})
+        self._keys = {group.uid: group.key for group in groups}
         running = sorted(
             (group for group in groups if opening.placed(group)), key=lambda group: (group.queued_since, group.key)
         )
@@ -117,12 +121,19 @@ class _Run:
     async def cycle(self) -> Result:
         """Run one cycle, and let kube-scheduler start what it admitted."""
         result = await cycle.run(self._desk, self._now)
+        for uid, evicted in result.evicted.items():
+            self._evicted[self._keys[uid]] = evicted
+            self._order.pop(uid, None)
         for uid in result.granted:
+            self._evicted.pop(self._keys[uid], None)
             if uid not in self._order:
                 self._order[uid] = len(self._order) + 1
             if uid not in self._running:
                 self._running.append(uid)
+        shown = {report.key: uid for uid, report in self._seen.items()}
         for report in result.gangs:
+            if report.key in self._evicted and shown.get(report.key, report.uid) != report.uid:
+                continue
             known = self._seen.get(report.uid)
             # Once it has ended, a gang has no plan any more: what it was admitted with is what counts.
             if report.plan or known is None or not known.plan:
@@ -160,6 +171,8 @@ class _Run:
         return report.key
 
     def _told(self, report: GangReport, known: "_Names") -> GangOutcome:
+        if report.key in self._evicted:
+            return self._taken_back(report, self._evicted[report.key], known)
         order = self._order.get(report.uid)
         ran = report.uid in self._at_first
         hold = None if ran or order is not None else report.hold
@@ -177,6 +190,18 @@ class _Run:
             order=order,
             plan=report.plan,
             charges=report.charges,
+        )
+
+    def _taken_back(self, report: GangReport, evicted: Evicted, known: "_Names") -> GangOutcome:
+        """Return what is told of a gang that was evicted: nobody makes its pods again here."""
+        return GangOutcome(
+            namespace=report.namespace,
+            name=self._key(report).rpartition("/")[2],
+            queue=report.queue,
+            verdict=Verdict.HELD,
+            reason=evicted.reason,
+            message=f"it is evicted as a whole: {known.spoken(evicted.message)}",
+            details={"madeRoomFor": known.spoken(evicted.made_room_for)} if evicted.made_room_for else {},
         )
 
 

@@ -16,28 +16,32 @@ class Backoff:
     """What is remembered of a gang that was evicted: how often, and when it may be tried again.
 
     since: when the last eviction was decided; the beginning of time where an earlier leader decided it. failure: what
-    was in the way, where the gang was not just late; nobody knows it of what an earlier leader decided.
+    was in the way, where the gang was not just late; nobody knows it of what an earlier leader decided. overran:
+    whether it ran for too long.
     """
 
     evictions: int
     next_try: datetime
     since: datetime = EPOCH
     failure: str = ""
+    overran: bool = False
 
 
-def following(before: Backoff | None, queue: Queue, now: datetime, failure: str = "") -> Backoff:
+def following(
+    before: Backoff | None, queue: Queue, now: datetime, failure: str = "", *, overran: bool = False
+) -> Backoff:
     """Return when an evicted gang is tried again: base x 2^(n-1) after its n-th eviction, at most the queue's `max`."""
     evictions = (before.evictions if before else 0) + 1
     doublings = min(evictions - 1, 62)
     longest = min(queue.requeue.max, LONGEST).total_seconds()
     wait = min(queue.requeue.base.total_seconds() * 2**doublings, longest)
-    return Backoff(evictions=evictions, next_try=now + timedelta(seconds=wait), since=now, failure=failure)
+    again = now + timedelta(seconds=wait)
+    return Backoff(evictions=evictions, next_try=again, since=now, failure=failure, overran=overran)
 
 
 def hold(backoff: Backoff, queue: Queue, now: datetime) -> Hold | None:
     """Return why an evicted gang waits: until its next try, and for good after its last."""
-    reason = HoldReason.PLACEMENT_FAILED if backoff.failure else HoldReason.START_TIMED_OUT
-    said = f"it could not be placed: {backoff.failure}" if backoff.failure else "did not start in time"
+    reason, said = _said(backoff)
     limit = queue.requeue.limit
     if limit is not None and backoff.evictions > limit:
         message = (
@@ -50,3 +54,11 @@ def hold(backoff: Backoff, queue: Queue, now: datetime) -> Hold | None:
     at = backoff.next_try.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     details: dict[str, Detail] = {"evictions": backoff.evictions, "nextTry": at}
     return Hold(reason, f"{said} ({backoff.evictions} so far); it is tried again at {at}", details)
+
+
+def _said(backoff: Backoff) -> tuple[HoldReason, str]:
+    if backoff.overran:
+        return HoldReason.RUNTIME_EXCEEDED, "ran longer than its queue allows"
+    if backoff.failure:
+        return HoldReason.PLACEMENT_FAILED, f"it could not be placed: {backoff.failure}"
+    return HoldReason.START_TIMED_OUT, "did not start in time"

@@ -18,6 +18,7 @@ from admission.api.gangs import Charge
 from admission.api.meters import Measure
 from admission.api.names import NodeName, Uid
 from admission.api.pods import Pod
+from admission.api.reasons import EvictionReason
 from admission.api.snapshot import Snapshot
 from admission.dra import extended, holdings, metering
 from admission.dra.metering import ChargeError, Meters
@@ -30,6 +31,8 @@ class Eviction:
     """A gang that is taken back as a whole: the pods to delete, and why.
 
     timed_out: whether it backs off before it is tried again. failure: what kept it from starting, if it was not time.
+    cause: why a gang that might go on is taken back; None for one that cannot start. made_room_for: the gang that gets
+    what it had, if that is why.
     """
 
     group: Group
@@ -37,6 +40,13 @@ class Eviction:
     reason: str
     timed_out: bool
     failure: str = ""
+    cause: EvictionReason | None = None
+    made_room_for: str = ""
+
+    @property
+    def told(self) -> str:
+        """Return the reason as the books have it."""
+        return f"{self.cause}: {self.reason}" if self.cause is not None else self.reason
 
 
 def index_devices(snapshot: Snapshot) -> dict[DeviceId, Device]:

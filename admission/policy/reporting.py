@@ -5,10 +5,11 @@ That of queues is made in `entitlements`, from the same facts.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from admission.api.entries import Placement
-from admission.api.gangs import Charge, Gang, GangReport, Phase, PlannedClaim, PlannedPod
+from admission.api.gangs import Charge, Evicted, Gang, GangReport, Phase, PlannedClaim, PlannedPod
 from admission.api.meta import Condition, ConditionStatus
 from admission.api.names import GangUid, MeterName, QueueName
 from admission.api.queues import PlacementMode
@@ -54,6 +55,8 @@ class Facts:
     appraisal: Appraisal = appraising.NOTHING
     decisions: Mapping[GangUid, Decision] = field(default_factory=dict)
     backoffs: Mapping[GangUid, Backoff] = field(default_factory=dict)
+    evicted: Mapping[GangUid, Evicted] = field(default_factory=dict)
+    """Gangs that were taken back and do not run again."""
     budgets: Mapping[QueueName, tuple[BudgetUse, ...]] = field(default_factory=dict)
     """How the budgets of each queue that has some stand; none is in it when nobody knows."""
     chosen: Mapping[GangUid, Chosen] = field(default_factory=dict)
@@ -96,6 +99,7 @@ def gang(group: Group, facts: Facts) -> GangReport:
         placement_reason=placed.reason,
         topology=topologies.report(group, facts.snapshot.nodes),
         evictions=backoff.evictions if backoff else 0,
+        evicted=facts.evicted.get(group.uid),
         queued_since=group.queued_since,
         next_try=backoff.next_try if backoff else None,
     )
@@ -153,11 +157,14 @@ def condition(kind: str, reason: str, message: str, *, holds: bool) -> Condition
     return Condition(type=kind, status=status, reason=reason, message=message)
 
 
-def idle(record: Gang, backoffs: Mapping[GangUid, Backoff]) -> GangReport:
+def idle(
+    record: Gang, backoffs: Mapping[GangUid, Backoff], evicted: Mapping[GangUid, Evicted] = MappingProxyType({})
+) -> GangReport:
     """Return the status of a Gang object none of whose pods exists: not there yet, being made again, or over."""
+    uid = GangUid(record.workload.uid if record.workload else record.meta.key)
     begun = record.phase is not Phase.PENDING
-    backoff = backoffs.get(GangUid(record.workload.uid if record.workload else record.meta.key))
-    made_again = backoff is not None and record.phase is not Phase.FINISHED
+    backoff, taken_back = backoffs.get(uid), evicted.get(uid, record.evicted)
+    made_again = (backoff is not None or taken_back is not None) and record.phase is not Phase.FINISHED
     pods = "pod exists" if record.size == 1 else f"{record.size} pods exists"
     hold = Hold(HoldReason.GANG_INCOMPLETE, f"none of its {pods}", {"pods": 0, "size": record.size})
     return GangReport(
@@ -171,6 +178,7 @@ def idle(record: Gang, backoffs: Mapping[GangUid, Backoff]) -> GangReport:
         phase=Phase.EVICTED if made_again else Phase.FINISHED if begun else Phase.PENDING,
         hold=None if begun else hold,
         evictions=backoff.evictions if backoff else record.evictions,
+        evicted=taken_back,
         queued_since=record.queued_since,
         next_try=backoff.next_try if backoff else record.next_try,
     )

@@ -8,7 +8,7 @@ up, phases and what is pending, is kept in step with every gang whose status is 
 from collections.abc import Collection, Iterator, Mapping, MutableSequence
 from dataclasses import dataclass, field
 
-from admission.api.gangs import Charge, Gang, GangReport
+from admission.api.gangs import Charge, Evicted, Gang, GangReport
 from admission.api.names import GangUid, NodeName
 from admission.api.nodes import Node
 from admission.errors import MalformedObjectError
@@ -40,6 +40,7 @@ class Retelling:
     _malformed: Mapping[tuple[str, str], MalformedObjectError] = field(default_factory=dict)
     _records: Mapping[str, Gang] = field(default_factory=dict)
     _backoffs: Mapping[GangUid, Backoff] = field(default_factory=dict)
+    _evicted: Mapping[GangUid, Evicted] = field(default_factory=dict)
     _reports: dict[GangUid, tuple[GangReport, Charge]] = field(default_factory=dict)
     _failed: set[GangUid] = field(default_factory=set)
     """Gangs whose status could not be made."""
@@ -54,12 +55,13 @@ class Retelling:
     ) -> list[GangReport]:
         """Return the statuses that were made anew. decided: gangs of which something else was decided than before."""
         recounted = groups is not self._counted or facts.snapshot.gangs is not self._records
-        readjusted = bool(resting.changed(self._backoffs, facts.backoffs))
+        readjusted = bool(resting.changed(self._backoffs, facts.backoffs) or self._evicted != facts.evicted)
         touched = {*decided, *self._failed, *self._stirred(groups, facts)}
         anew = [report for uid in touched if (report := self._make(uid, facts, found)) is not None]
         if recounted or readjusted:
             anew += self._look_at_idle(facts)
             self._records, self._backoffs = facts.snapshot.gangs, dict(facts.backoffs)
+            self._evicted = dict(facts.evicted)
         if anew or recounted:
             reports = (*(report for report, _ in self._reports.values()), *self._idle.values())
             self.gangs = tuple(sorted(reports, key=lambda report: report.key))
@@ -72,6 +74,7 @@ class Retelling:
             before, self._counted, self.groups = self.groups, groups, {group.uid: group for group in groups}
             yield from resting.changed(before, self.groups)
         made_of: Made = (facts.book.placements, dict(facts.backoffs), dict(facts.chosen), dict(facts.stuck))
+        made_of = (*made_of, dict(facts.evicted))
         for before_, now in zip(self._made_of, made_of, strict=False):
             yield from resting.changed(before_, now)
         if self._malformed != facts.snapshot.malformed:
@@ -108,7 +111,7 @@ class Retelling:
         for key, gang in facts.snapshot.gangs.items():
             if key in known:
                 continue
-            report, old = reporting.idle(gang, facts.backoffs), before.get(key)
+            report, old = reporting.idle(gang, facts.backoffs, facts.evicted), before.get(key)
             self.tally.add(report, {})
             self._idle[key] = old if old is not None and old == report else report
             if self._idle[key] is report:

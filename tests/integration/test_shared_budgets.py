@@ -51,7 +51,7 @@ class Site:
 
 def _hardware(jobs: int) -> ClusterBuilder:
     budget = a_budget("5", scope="Global")
-    builder = a_cluster().node("a", gpus=8).queue("q", gpus=8, budgets=[budget], maxRuntime="1h")
+    builder = a_cluster().node("a", gpus=8).queue("q", gpus=8, budgets=[budget], defaultRuntime="1h")
     for number in range(jobs):
         builder.job(f"two-{number}", queue="q", pods=2)
     return builder

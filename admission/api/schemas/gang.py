@@ -2,7 +2,7 @@
 
 from admission.api.gangs import Phase
 from admission.api.queues import PlacementMode
-from admission.api.reasons import HoldReason
+from admission.api.reasons import EvictionReason, HoldReason
 from admission.api.schemas import fields, kubernetes
 from admission.api.schemas.fields import Schema
 
@@ -157,7 +157,11 @@ def _status() -> Schema:
                     ),
                 },
             ),
-            "evictions": fields.integer("How often the gang was admitted and taken back.", minimum=0),
+            "evictions": fields.integer(
+                "How often in a row it was admitted and did not start, or ran too long; its back-off grows with it.",
+                minimum=0,
+            ),
+            "evicted": _evicted(),
             "startEstimate": fields.time(
                 "When the gang may start, reckoned from the runtimes of what is ahead of it. Absent: unknown."
             ),
@@ -188,6 +192,25 @@ def _hold() -> Schema:
             "since": fields.time("Since when the gang waits for this reason."),
         },
         required=("reason", "message"),
+    )
+
+
+def _evicted() -> Schema:
+    reasons = ", ".join(EvictionReason)
+    return fields.record(
+        "That the gang was let in and taken back as a whole, and why. Absent once it runs again.",
+        {
+            "reason": fields.text(
+                f"The reason as one word for programs, one of {reasons}.",
+                minLength=1,
+                maxLength=64,
+                pattern=fields.CAMEL_CASE,
+            ),
+            "message": fields.text("The reason as a sentence for people.", maxLength=4096),
+            "at": fields.time("When that was decided."),
+            "madeRoomFor": fields.text("The gang that gets its devices or quota, as namespace/name.", maxLength=317),
+        },
+        required=("reason", "message", "at"),
     )
 
 

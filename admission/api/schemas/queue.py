@@ -125,8 +125,8 @@ def _order() -> dict[str, Schema]:
         "fairSharing": _fair_sharing(),
         "preemption": _preemption(),
         "stopPolicy": fields.choice(
-            """Stops the queue and the queues below it. Hold admits nothing more; HoldAndDrain is to evict what was
-            admitted as well, and in this release holds only; None does neither. Default: None.""",
+            """Stops the queue and the queues below it. Hold admits nothing more; HoldAndDrain evicts what was admitted
+            as well, whole gangs, which wait again; None does neither. Default: None.""",
             *StopPolicy,
             default=StopPolicy.NONE,
         ),
@@ -154,8 +154,9 @@ def _starting() -> dict[str, Schema]:
 def _running() -> dict[str, Schema]:
     return {
         "maxRuntime": fields.duration(
-            """The longest muster.dev/runtime that a gang may state here; longer ones are refused. Budgets reckon with
-            it where a gang states none and there is no defaultRuntime. Absent: no limit. Example: 72h."""
+            """The longest that a gang may run here, from when it was let in: then it is evicted as a whole, and waits
+            again after a back-off. Budgets reckon with it where a gang states no muster.dev/runtime and there is no
+            defaultRuntime. Absent: no limit. Example: 72h."""
         ),
         "defaultRuntime": fields.duration(
             """The runtime of gangs that state none; backfill and budgets reckon with it. Absent: unknown, so such a
@@ -288,7 +289,7 @@ def _fair_sharing() -> Schema:
 def _preemption() -> Schema:
     return fields.record(
         """Whether gangs that run may be evicted to make room. Only whole gangs are, the fewest and youngest that make
-        the plan feasible, and only after the plan was proved. In this release nobody is evicted so.""",
+        the plan feasible, and only after the plan was proved without them.""",
         {
             "withinQueue": fields.choice(
                 """Which gangs of this queue may be evicted for a gang of this queue. LowerPriority: those of lower

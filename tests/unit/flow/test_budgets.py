@@ -54,7 +54,7 @@ def exhausted(result: Result, name: str = "q") -> tuple[str, str]:
 
 
 async def test_a_gang_that_the_budget_cannot_pay_for_waits_until_the_period_ends() -> None:
-    cluster, ledger = Cluster(a_queue(a_budget("3"), maxRuntime="1h").job("big", queue="q", pods=4)), Ledger()
+    cluster, ledger = Cluster(a_queue(a_budget("3"), defaultRuntime="1h").job("big", queue="q", pods=4)), Ledger()
     desk = a_desk(cluster, ledger)
 
     result = await run(desk)
@@ -66,7 +66,7 @@ async def test_a_gang_that_the_budget_cannot_pay_for_waits_until_the_period_ends
 
 
 async def test_what_was_used_is_spent_and_the_next_period_begins_with_a_full_budget() -> None:
-    cluster = Cluster(a_queue(a_budget("5"), maxRuntime="1h").job("first", queue="q", pods=4))
+    cluster = Cluster(a_queue(a_budget("5"), defaultRuntime="1h").job("first", queue="q", pods=4))
     ledger = Ledger()
     desk = a_desk(cluster, ledger)
     await run(desk)
@@ -89,7 +89,7 @@ async def test_what_was_used_is_spent_and_the_next_period_begins_with_a_full_bud
 
 
 async def test_a_new_leader_reads_what_was_spent() -> None:
-    cluster = Cluster(a_queue(a_budget("5"), maxRuntime="1h").job("first", queue="q", pods=4))
+    cluster = Cluster(a_queue(a_budget("5"), defaultRuntime="1h").job("first", queue="q", pods=4))
     ledger = Ledger()
     desk = a_desk(cluster, ledger)
     await run(desk)
@@ -206,7 +206,7 @@ class Away(Ledger):
 
 
 async def test_a_period_that_begins_while_the_database_is_away_is_told_of() -> None:
-    cluster, ledger = Cluster(a_queue(a_budget("10"), maxRuntime="1h").job("two", queue="q", pods=2)), Away()
+    cluster, ledger = Cluster(a_queue(a_budget("10"), defaultRuntime="1h").job("two", queue="q", pods=2)), Away()
     desk = a_desk(cluster, ledger)
     await run(desk)
     cluster.schedule(desk.book)

@@ -1,0 +1,207 @@
+"""What gangs are promised for which others were evicted, until the devices of these are really free.
+
+A promise is kept against everybody else: what the gang was planned to get counts as taken, devices and quota, beside
+what the victims still have. The gang itself is asked first in every cycle whether it can start by now, on whatever it
+finds. A promise ends when it is redeemed, or when the victims are gone and it was in vain.
+"""
+
+import operator
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from admission.api.entries import Placement
+from admission.api.gangs import Charge
+from admission.api.names import GangUid, QueueName, Uid
+from admission.api.queues import Queue
+from admission.api.reasons import Hold
+from admission.api.snapshot import Snapshot
+from admission.dra import vacating, waking, worlds
+from admission.dra.worlds import Holder, World
+from admission.policy import completeness, deciding, paying, rounds
+from admission.policy.deciding import Decision, Grant, Inputs, Rules
+from admission.policy.recalling import Recall
+from admission.policy.recognition import Group
+from admission.policy.resting import Rest
+from admission.policy.rounds import Round
+from admission.quota.standing import Standing, Usage
+
+LONGEST = timedelta(minutes=10)
+"""How long a promise is kept whose victims do not go, beyond the grace period of their pods."""
+
+MOST_NAMED = 4
+"""Victims that the sentence names; the details have them all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Promise:
+    """What a gang gets when its victims have gone.
+
+    victims: when they had been granted what they have, by UID. names: theirs, `namespace/name`. pods: of theirs.
+    """
+
+    group: Group
+    grant: Grant
+    victims: Mapping[GangUid, datetime]
+    names: tuple[str, ...]
+    pods: frozenset[Uid]
+    since: datetime
+
+    @property
+    def uid(self) -> GangUid:
+        return self.group.uid
+
+    def is_for(self, group: Group) -> bool:
+        """Return whether a gang still waits with the pods that it was planned with."""
+        waiting = {pod.meta.uid for pod in group.waiting}
+        return group.queue == self.group.queue and waiting.issuperset(pod.uid for pod in self.grant.plan.pods)
+
+    def is_awaited(self, placements: Mapping[GangUid, Placement], snapshot: Snapshot, now: datetime) -> bool:
+        """Return whether some of the victims still have something, and may be expected to give it back."""
+        pods = [pod for uid in self.pods if (pod := snapshot.pods.get(uid)) is not None and not pod.finished]
+        open_ = (placements.get(uid) for uid in self.victims)
+        has = any(one is not None and one.reserved_at == self.victims[one.gang_uid] for one in open_)
+        ends = max((pod.meta.deleted for pod in pods if pod.meta.deleted is not None), default=self.since)
+        return (has or any(pod.node for pod in pods)) and now <= max(ends, self.since) + LONGEST
+
+    def told(self, hold: Hold) -> Hold:
+        """Return what holds the gang, with whom it waits for."""
+        more = len(self.names) - MOST_NAMED
+        listed = ", ".join(self.names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        who = f"gang {listed} is" if len(self.names) == 1 else f"gangs {listed} are"
+        message = f"{hold.message}; {who} evicted for it, and it starts when their devices are free"
+        return replace(hold, message=message, details={**hold.details, "evicted": [*self.names]})
+
+
+@dataclass(slots=True)
+class Laid:
+    """The worlds in which promises count as taken, as long as they are the same ones over the same world."""
+
+    _known: dict[tuple[object, ...], World] | None = None
+
+    def over(self, world: World, promises: Sequence[Promise]) -> World:
+        """Return the world in which all of this is taken as well."""
+        if not promises:
+            return world
+        key = (world, *promises)
+        known = self._known or {}
+        if key not in known:
+            known = {one: laid for one, laid in known.items() if one[0] is world} | {key: _laid(world, promises)}
+            self._known = known
+        return known[key]
+
+
+@dataclass(slots=True)
+class Memory:
+    """What a leader has promised, and for whom it has looked in vain. One for each leader.
+
+    begun: whether it has looked at what its predecessor left. told: what holds were told as, to tell them alike again.
+    groups, world and grounds: what those who ask were last looked at on; failed: asks for which nobody can be evicted
+    on these. left: whether some have not been looked at on them; turns: when each ask was looked at last.
+    """
+
+    promises: dict[GangUid, Promise] = field(default_factory=dict)
+    laid: Laid = field(default_factory=Laid)
+    begun: bool = False
+    told: dict[GangUid, tuple[Hold, Hold]] = field(default_factory=dict)
+    groups: tuple[Group, ...] = ()
+    world: World | None = None
+    grounds: tuple[object, ...] = ()
+    failed: set[Hashable] = field(default_factory=set)
+    left: bool = False
+    turn: int = 0
+    turns: dict[Hashable, int] = field(default_factory=dict)
+
+    def begin(self, groups: tuple[Group, ...], world: World, *grounds: object) -> bool:
+        """Begin to look. Return whether there is anything to look at that was not looked at before.
+
+        Who was looked at in vain is looked at again when the grounds are others, or nodes or the use of devices.
+        """
+        moved = self.world is not world and (self.world is None or waking.changed(self.world, world) != frozenset())
+        same = len(grounds) == len(self.grounds) and all(map(operator.is_, grounds, self.grounds))
+        if moved or not same:
+            self.failed.clear()
+        is_new = self.left or moved or not same or groups is not self.groups
+        self.groups, self.world, self.grounds, self.left = groups, world, grounds, False
+        self.turn += 1
+        return is_new
+
+    def next(self, asks: Sequence[Hashable], most: int) -> frozenset[Hashable]:
+        """Return those that are looked at in this cycle: at most so many, those that were longest not looked at."""
+        fresh = [ask for ask in asks if ask not in self.failed]
+        self.left = len(fresh) > most
+        found = frozenset(sorted(fresh, key=lambda ask: self.turns.get(ask, 0))[:most])
+        self.turns = {ask: turn for ask, turn in self.turns.items() if ask in asks} | dict.fromkeys(found, self.turn)
+        return found
+
+
+def _laid(world: World, promises: Iterable[Promise]) -> World:
+    for one in promises:
+        world = promised(world, one.group, one.grant)
+    return world
+
+
+def promised(world: World, group: Group, grant: Grant) -> World:
+    """Return the world in which the devices and the room of a grant are taken, though its claims wait as before."""
+    plan, pods = grant.plan, {pod.meta.uid: pod for pod in group.waiting}
+    room = [(place.node, pods[place.uid].requests) for place in plan.pods]
+    claims = (
+        (claim.claim, plan.takings.get(claim.uid or Uid(claim.claim), ())) for p in plan.pods for claim in p.claims
+    )
+    return vacating.occupied(world, room, ((Holder(claim=claim, gang=group.key), taken) for claim, taken in claims))
+
+
+def granted(world: World, group: Group, grant: Grant) -> World:
+    """Return the world after a grant."""
+    pods = {pod.meta.uid: pod for pod in group.waiting}
+    return worlds.granted(world, grant.plan, pods, group.key, grant.claims)
+
+
+def charged(usage: Usage, charges: Iterable[tuple[QueueName, Charge]]) -> Usage:
+    """Return what queues use with more."""
+    found = {queue: dict(amounts) for queue, amounts in usage.items()}
+    for queue, charge in charges:
+        amounts = found.setdefault(queue, {})
+        for meter, amount in charge.items():
+            amounts[meter] = amounts.get(meter, 0) + amount
+    return found
+
+
+def decide_all(groups: tuple[Group, ...], rules: Rules, world: World, usage: Usage, memory: Memory) -> Round:
+    """Decide about the gangs that wait, as `rounds` does: first about those that were promised something."""
+    laid, promises = memory.laid, [*memory.promises.values()]
+    if not promises or rules.beyond is not None:
+        return rounds.decide_all(groups, rules, laid.over(world, promises), _with(usage, promises))
+    known = {group.uid: group for group in groups}
+    left = [*promises]
+    redeemed: list[Decision] = []
+    for promise in promises:
+        others = [one for one in left if one is not promise]
+        group = known[promise.uid]
+        decision = _redeemed(group, rules, laid.over(world, others), _with(usage, others))
+        if decision is None or not isinstance(decision.outcome, Grant):
+            continue
+        left, redeemed = others, [*redeemed, decision]
+        world = granted(world, group, decision.outcome)
+        usage = charged(usage, [(group.queue, decision.outcome.plan.charge)])
+        if rules.balances is not None:
+            rules.balances.take(group.queue, decision.outcome.plan.charge, paying.runtime_of(group))
+    started = {decision.group.uid for decision in redeemed}
+    rest = tuple(group for group in groups if group.uid not in started) if started else groups
+    round_ = rounds.decide_all(rest, rules, laid.over(world, left), _with(usage, left))
+    return replace(round_, anew=(*redeemed, *round_.anew))
+
+
+def _with(usage: Usage, promises: Sequence[Promise]) -> Usage:
+    return charged(usage, [(one.group.queue, one.grant.plan.charge) for one in promises]) if promises else usage
+
+
+def _redeemed(group: Group, rules: Rules, world: World, usage: Usage) -> Decision | None:
+    """Return what is decided of a gang whose own promise is not in its way."""
+    queue = completeness.entered(group, rules.snapshot)
+    if not isinstance(queue, Queue):
+        return None
+    fresh = replace(rules, recall=Recall(), rest=Rest(), mute=True)
+    standing = Standing(rules.tree, usage)
+    found = deciding.decide(Inputs(rules=fresh, group=group, queue=queue, world=world, standing=standing))
+    return Decision(group=group, outcome=found.outcome, position=1, needed=found.needed)

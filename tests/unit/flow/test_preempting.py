@@ -1,0 +1,243 @@
+"""Whole gangs are evicted for others that are held, and what that frees is kept for these."""
+
+from typing import Any
+
+import pytest
+
+from admission.api.entries import Kind
+from admission.api.gangs import Phase
+from admission.api.reasons import HoldReason
+from admission.policy import preempting
+from tests.builders import ClusterBuilder, a_cluster
+from tests.unit.flow.fences import report
+from tests.unit.flow.jobs import Jobs, Play
+
+LOWER = {"withinQueue": "LowerPriority"}
+ANY = {"reclaim": "Any"}
+
+
+def a_queue(gpus: int = 4, quota: int = 100, **queue: Any) -> ClusterBuilder:
+    return a_cluster().node("a", gpus=gpus).queue("q", gpus=quota, **{"preemption": LOWER, **queue})
+
+
+def two_queues(preemption: dict[str, str], gpus: int = 4) -> ClusterBuilder:
+    """Two queues under one, each of half of the devices, which the other may borrow."""
+    builder = a_cluster().node("a", gpus=gpus).queue("top", gpus=0)
+    for name in ("left", "right"):
+        builder.queue(name, gpus=gpus // 2, parent="top", preemption=preemption)
+    return builder
+
+
+@pytest.mark.parametrize("quota", [4, 100], ids=["for quota", "for devices"])
+async def test_a_gang_of_higher_priority_evicts_a_lower_one_as_a_whole_and_starts(quota: int) -> None:
+    cluster = Jobs(a_queue(quota=quota))
+    play = Play(cluster)
+    cluster.submit("low", queue="q", pods=4)
+    first = report(await play.go_on(2), "low")
+    assert cluster.running() == {"low"}
+
+    cluster.submit("high", queue="q", pods=2, priority=10)
+    await play.go_on()
+    assert cluster.running() == set()
+    assert play.evicted == [("low", "Preempted", "high")]
+
+    await play.go_on(2)
+    after = await play.go_on(2)
+    assert cluster.running() == {"high"}
+    assert report(after, "high").phase is Phase.RUNNING
+    victim = report(after, "low")
+    assert victim.phase is Phase.PENDING
+    assert victim.evicted is not None
+    assert victim.evicted.made_room_for == report(after, "high").key
+    assert victim.queued_since == first.queued_since
+    (entry,) = [entry for entry in play.ledger.entries if entry.kind is Kind.EVICT]
+    assert entry.reason.startswith("Preempted: gang team/high-")
+    assert "priority 10, above 0" in entry.reason
+    assert {one.reason for one in cluster.notices if one.name.startswith("low-")} >= {"Admitted", "Preempted"}
+
+    cluster.finish_job("high")
+    await play.go_on(3)
+    assert cluster.running() == {"low"}
+    assert len(play.evicted) == 1
+
+
+async def test_nobody_is_evicted_where_the_queue_does_not_say_so() -> None:
+    cluster = Jobs(a_queue(preemption={}))
+    play = Play(cluster)
+    cluster.submit("low", queue="q", pods=4)
+    await play.go_on(2)
+    cluster.submit("high", queue="q", pods=2, priority=10)
+
+    result = await play.go_on(3)
+
+    assert cluster.running() == {"low"}
+    held = report(result, "high").hold
+    assert held is not None
+    assert held.reason is HoldReason.DEVICES_BUSY
+
+
+async def test_equals_do_not_evict_each_other() -> None:
+    cluster = Jobs(a_queue())
+    play = Play(cluster)
+    cluster.submit("one", queue="q", pods=4, priority=5)
+    await play.go_on(2)
+    cluster.submit("two", queue="q", pods=4, priority=5)
+
+    await play.go_on(3)
+
+    assert cluster.running() == {"one"}
+    assert not play.evicted
+
+
+async def test_nobody_is_evicted_where_that_would_not_help() -> None:
+    """The quota would do, but no node has as many devices as one pod asks for."""
+    builder = a_cluster().node("a", gpus=2).node("b", gpus=2).queue("q", gpus=4, preemption=LOWER)
+    cluster = Jobs(builder)
+    play = Play(cluster)
+    cluster.submit("low", queue="q", pods=4)
+    await play.go_on(2)
+    cluster.submit("high", queue="q", gpus=3, priority=10)
+
+    await play.go_on(3)
+
+    assert cluster.running() == {"low"}
+
+
+async def test_the_fewest_are_evicted_and_of_those_the_youngest() -> None:
+    cluster = Jobs(a_queue(gpus=6))
+    play = Play(cluster)
+    for name, pods in (("old", 2), ("small", 1), ("other", 1), ("young", 2)):
+        cluster.submit(name, queue="q", pods=pods)
+        await play.go_on()
+    cluster.submit("high", queue="q", pods=2, priority=10)
+
+    await play.go_on(4)
+
+    assert play.evicted == [("young", "Preempted", "high")]
+    assert cluster.running() == {"old", "small", "other", "high"}
+
+
+async def test_a_queue_takes_back_what_another_has_borrowed() -> None:
+    cluster = Jobs(two_queues(ANY))
+    play = Play(cluster)
+    cluster.submit("owned", queue="left", pods=2, priority=1)
+    cluster.submit("borrowed", queue="left", pods=2, priority=50)
+    await play.go_on(3)
+    assert cluster.running() == {"owned", "borrowed"}
+
+    cluster.submit("mine", queue="right", pods=2)
+    await play.go_on(4)
+
+    # Of two gangs of one size that has gone which ranks lower, whoever borrowed first.
+    assert play.evicted == [("owned", "Reclaimed", "mine")]
+    assert cluster.running() == {"borrowed", "mine"}
+    await play.go_on(5)
+    assert len(play.evicted) == 1, "what has its own quota is not taken back in turn"
+
+
+async def test_what_was_freed_is_kept_for_the_gang_that_it_was_freed_for() -> None:
+    cluster = Jobs(a_queue(gpus=5), graceful=True)
+    play = Play(cluster)
+    cluster.submit("low", queue="q", pods=4)
+    await play.go_on(2)
+    cluster.submit("high", queue="q", pods=5, priority=10)
+    result = await play.go_on(2)
+    assert play.evicted == [("low", "Preempted", "high")]
+    held = report(result, "high").hold
+    assert held is not None
+    assert "gang team/low-" in held.message
+    assert "is evicted for it" in held.message
+    assert held.details["evicted"] == [report(result, "low").key]
+
+    # One device is free, and four are about to be.
+    cluster.submit("thief", queue="q", pods=1, priority=10)
+    await play.go_on(3)
+    assert cluster.running() == set()
+
+    cluster.end_grace()
+    await play.go_on(2)
+    assert cluster.running() == {"high"}
+    assert [gang for gang, _, _ in play.evicted] == ["low"]
+
+
+@pytest.mark.parametrize("victims", [1, 2])
+async def test_the_next_leader_evicts_nobody_more(victims: int) -> None:
+    cluster = Jobs(a_queue(gpus=5), graceful=True)
+    play = Play(cluster)
+    for at in range(victims):
+        cluster.submit(f"low{at}", queue="q", pods=4 // victims)
+    cluster.submit("spare", queue="q", pods=1)
+    await play.go_on(3)
+    cluster.submit("high", queue="q", pods=4, priority=10)
+    await play.go_on()
+    cluster.finish_job("spare")
+    evicted = len(play.evicted)
+    assert evicted == victims
+
+    play.succeed()
+    cluster.submit("thief", queue="q", pods=1)
+    cluster.submit("thieves", queue="q", pods=2)
+    await play.go_on(2)
+    assert cluster.running() == {"thief"}, "one device is nobody's; the others are promised, whoever leads"
+    cluster.end_grace()
+    await play.go_on(2)
+
+    assert "high" in cluster.running()
+    assert len(play.evicted) == evicted
+
+
+async def test_who_goes_anyway_is_waited_for() -> None:
+    """Nobody is evicted for what a gang gives back that is being deleted."""
+    cluster = Jobs(a_queue(gpus=4), graceful=True)
+    play = Play(cluster)
+    cluster.submit("leaves", queue="q", pods=2, priority=20)
+    cluster.submit("low", queue="q", pods=2)
+    await play.go_on(3)
+    cluster.delete_job("leaves")
+    cluster.submit("high", queue="q", pods=2, priority=10)
+
+    await play.go_on(3)
+    assert not play.evicted
+    cluster.end_grace()
+    await play.go_on(2)
+    assert cluster.running() == {"low", "high"}
+
+
+async def test_a_promise_in_vain_ends() -> None:
+    cluster = Jobs(a_queue(gpus=4), graceful=True)
+    play = Play(cluster)
+    cluster.submit("low", queue="q", pods=4)
+    await play.go_on(2)
+    cluster.submit("high", queue="q", pods=4, priority=10)
+    await play.go_on(2)
+    cluster.delete_job("high")
+    cluster.end_grace()
+
+    await play.go_on(4)
+
+    assert cluster.running() == {"low"}
+    assert not play.desk.preempting.promises
+
+
+async def test_nothing_is_planned_again_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Jobs(a_cluster().node("a", gpus=2).node("b", gpus=2).queue("q", gpus=4, preemption=LOWER))
+    play = Play(cluster)
+    cluster.submit("low", queue="q", pods=4)
+    await play.go_on(2)
+    cluster.submit("high", queue="q", gpus=3, priority=10)
+    await play.go_on(4)
+    asked: list[str] = []
+    choose = preempting.choose
+
+    def noted(*arguments: Any) -> Any:
+        asked.append(arguments[0].key)
+        return choose(*arguments)
+
+    monkeypatch.setattr(preempting, "choose", noted)
+    desk, now = play.desk, cluster.now
+    snapshot = cluster.snapshot()
+    monkeypatch.setattr(cluster, "snapshot", lambda: snapshot)
+    for _ in range(3):
+        await play.go_on()
+    assert len(asked) <= 1
+    assert (desk.preempting.left, now < cluster.now) == (False, True)

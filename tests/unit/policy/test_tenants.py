@@ -1,0 +1,121 @@
+"""Who could be evicted, who goes in any case, and what each of them gives back."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+
+from admission.api.devices import DeviceId
+from admission.api.entries import Holding, Placement, RequestDevice, Seat
+from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.api.snapshot import Snapshot
+from admission.dra import vacating, worlds
+from admission.dra.metering import Meters
+from admission.policy import recognition, tenants
+from admission.policy.following import Sight
+from admission.policy.preempting import Tenant
+from admission.policy.tenants import Seen
+from tests.builders import CLASS, NOON, a_cluster, pod_of, running, with_pods
+
+GPUS = MeterName("gpus")
+
+
+def placed(job: str, device: str, *, also: Iterable[str] = (), queue: str = "q") -> Placement:
+    """What the books have open for a Job of one pod with one device. also: claims of others that its pod uses."""
+    claim = Uid(f"claim-{job}-0-gpus")
+    seat = Seat(pod_uid=Uid(f"pod-{job}-0"), pod=f"team/{job}-0", node=NodeName("a"), claims=(claim, *map(Uid, also)))
+    given = RequestDevice(request="gpus", device=DeviceId(CLASS, "a", device))
+    held = Holding(claim_uid=claim, claim=f"team/{job}-0-gpus", devices=(given,), charge={GPUS: 1})
+    return Placement(
+        gang_uid=GangUid(f"job-{job}"),
+        gang=f"team/{job}",
+        queue=QueueName(queue),
+        reserved_at=NOON,
+        seats={seat.pod_uid: seat},
+        holdings={claim: held},
+    )
+
+
+def two(*placements: Placement, **changes: object) -> tuple[Snapshot, Seen]:
+    snapshot = a_cluster().node("a", gpus=4).queue("q", gpus=8).job("x", queue="q").job("y", queue="q").snapshot()
+    pods = [running(pod_of(snapshot, name), "a") for name in ("x-0", "y-0")]
+    snapshot = replace(with_pods(snapshot, *pods), **changes)  # type: ignore[arg-type]
+    return snapshot, seen(snapshot, placements)
+
+
+def seen(snapshot: Snapshot, placements: Iterable[Placement], leaving: Iterable[str] = ()) -> Seen:
+    return Seen(
+        placements={one.gang_uid: one for one in placements},
+        sight=Sight.of(snapshot, Meters()),
+        leaving=frozenset(map(Uid, leaving)),
+        now=NOON,
+    )
+
+
+def of(snapshot: Snapshot, what: Seen) -> tuple[dict[str, Tenant], dict[str, Tenant]]:
+    staying, going = tenants.of(recognition.groups(snapshot, what.placements), what)
+    return {one.key: one for one in staying}, {one.key: one for one in going}
+
+
+def test_a_gang_gives_back_its_devices_its_charge_and_its_room() -> None:
+    placements = placed("x", "gpu-0"), placed("y", "gpu-1")
+    snapshot, what = two(*placements)
+    world = worlds.of(snapshot, placements)
+
+    staying, going = of(snapshot, what)
+    after = vacating.vacated(world, [staying["team/x"].belongings])
+
+    assert (set(staying), going) == ({"team/x", "team/y"}, {})
+    assert staying["team/x"].charge == {GPUS: 1}
+    assert {device.device for device in world.taken} == {"gpu-0", "gpu-1"}
+    assert {device.device for device in after.taken} == {"gpu-1"}
+    assert _cpu(world.left) == 62_000
+    assert _cpu(after.left) == 63_000
+    assert set(after.pinned) == {Uid("claim-y-0-gpus")}
+    assert vacating.vacated(world, []) is world
+
+
+def _cpu(left: worlds.Left) -> int:
+    amounts = left[NodeName("a")]
+    assert amounts is not None
+    return amounts["cpu"]
+
+
+def test_what_pods_of_another_gang_use_as_well_stays() -> None:
+    snapshot, what = two(placed("x", "gpu-0"), placed("y", "gpu-1", also=["claim-x-0-gpus"]))
+
+    staying, _ = of(snapshot, what)
+
+    assert staying["team/x"].charge == {}
+    assert staying["team/x"].belongings.claims == frozenset()
+    assert staying["team/y"].charge == {GPUS: 1}
+
+
+def test_pods_that_are_being_deleted_go_unless_they_should_have_gone_long_ago() -> None:
+    placements = placed("x", "gpu-0"), placed("y", "gpu-1")
+    snapshot, _ = two()
+    dying = [
+        replace(pod, meta=replace(pod.meta, deleted=NOON - ago))
+        for pod, ago in (
+            (pod_of(snapshot, "x-0"), timedelta()),
+            (pod_of(snapshot, "y-0"), tenants.STUCK + timedelta(seconds=1)),
+        )
+    ]
+    snapshot = with_pods(snapshot, *dying)
+
+    staying, going = of(snapshot, seen(snapshot, placements))
+
+    assert staying == {}
+    assert set(going) == {"team/x", ""}
+    assert len(going[""].belongings.room) == 1, "the room of every pod that goes, whoever's it is"
+    assert going["team/x"].belongings.room == (), "and each once"
+
+
+def test_who_was_evicted_goes_as_soon_as_it_was_even_where_nobody_sees_it_yet() -> None:
+    placements = placed("x", "gpu-0"), replace(placed("y", "gpu-1"), seats={})
+    snapshot, _ = two()
+
+    staying, going = of(snapshot, seen(snapshot, placements, leaving=["pod-x-0"]))
+
+    assert staying == {}
+    assert set(going) == {"team/x", "team/y", ""}
+    assert going["team/y"].charge == {GPUS: 1}
