@@ -29,9 +29,10 @@ Refused = tuple[Waiting, Denial]
 
 
 class Decider(Protocol):
-    """Decides who starts. refused: jobs that never will, since the last question."""
+    """Decides who starts. Since the last question: refused, jobs that never will, and evicted, jobs that wait again."""
 
     refused: list[Refused]
+    evicted: list[Running]
 
     def arrive(self, waiting: Waiting) -> None:
         """Let a job wait."""
@@ -75,6 +76,7 @@ class Muster:
 
     def __init__(self, stage: Stage) -> None:
         self.refused: list[Refused] = []
+        self.evicted: list[Running] = []
         self._stage = stage
         self._lines: dict[Hashable, Line] = {}
 
@@ -140,6 +142,7 @@ class Counting:
 
     def __init__(self, stage: Stage) -> None:
         self.refused: list[Refused] = []
+        self.evicted: list[Running] = []
         self._stage = stage
         self._lines: dict[QueueName, Line] = {}
         self._let_in: list[_LetIn] = []

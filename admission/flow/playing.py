@@ -14,9 +14,10 @@ from enum import StrEnum
 
 from admission.api.reasons import Denial, Hold
 from admission.api.traces import Arrival
-from admission.flow import arriving
+from admission.flow import arriving, ousting
 from admission.flow.arriving import Waiting
 from admission.flow.lining import Counting, Decider, Muster
+from admission.flow.ousting import Preempting
 from admission.flow.staging import Running, Stage, Town
 from admission.policy import following
 
@@ -29,7 +30,12 @@ class Policy(StrEnum):
     """A queue that counts: `lining.Counting`."""
 
 
-DECIDERS: dict[Policy, Callable[[Stage], Decider]] = {Policy.MUSTER: Muster, Policy.FIFO_COUNT: Counting}
+def decider(policy: Policy, stage: Stage) -> Decider:
+    """Return who decides in a trace."""
+    if policy is Policy.FIFO_COUNT:
+        return Counting(stage)
+    return Preempting(stage) if ousting.happens(stage.town) else Muster(stage)
+
 
 Watch = Callable[[int, int], None]
 """Is told how many of how many jobs are done with."""
@@ -89,7 +95,7 @@ class _Run:
         self._policy = policy
         self._watch = watch
         self._stage = Stage(town)
-        self._decider = DECIDERS[policy](self._stage)
+        self._decider = decider(policy, self._stage)
         self._used = Counter(device.driver for device in (*town.world.taken, *town.world.shares))
         self._arrived = self._done = 0
         self._waiting = 0
@@ -103,7 +109,12 @@ class _Run:
             for running in ended:
                 self._use(running, -1)
             self._arrive()
-            for running in self._decider.settle(freed=bool(ended)):
+            started = self._decider.settle(freed=bool(ended))
+            for running in self._decider.evicted:
+                self._use(running, -1)
+                self._waiting += 1
+            self._decider.evicted.clear()
+            for running in started:
                 self._started(running)
             for waiting, denial in self._decider.refused:
                 self._settled(waiting, denial)

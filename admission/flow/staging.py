@@ -238,10 +238,25 @@ class Stage:
         ended: list[Running] = []
         while self._ends and self._ends[0][0] <= self.now:
             ended.append(heapq.heappop(self._ends)[2])
+        self._let_go(ended)
+        return ended
+
+    @property
+    def running(self) -> list[Running]:
+        """Return the jobs that run."""
+        return [running for _, _, running in self._ends]
+
+    def evict(self, running: Running) -> None:
+        """End a job before its time."""
+        self._ends = [one for one in self._ends if one[2] is not running]
+        heapq.heapify(self._ends)
+        self._let_go([running])
+
+    def _let_go(self, ended: list[Running]) -> None:
+        """Take back what jobs had."""
         if ended:
             self.ward.move(went=[running.tenancy for running in ended])
             self.rules.recall.go_on()
         for running in ended:
             self.standing.give_back(running.waiting.queue, running.charge)
             self.shares.give_back(running.waiting.queue, running.charge)
-        return ended

@@ -1,0 +1,89 @@
+"""Preemption in a trace that is played: who is evicted for a job that is held, by the rules of the controller.
+
+Time passes in jumps, so there is no grace: what victims had is given up at once, and the job that they make room for
+starts in the same moment. A victim waits again with the place that it had, and starts over. What ran before the trace
+began is not evicted.
+"""
+
+from collections.abc import Collection
+
+from admission.api.names import GangUid
+from admission.dra.vacating import Belongings
+from admission.flow import arriving
+from admission.flow.arriving import Waiting
+from admission.flow.lining import Line, Muster
+from admission.flow.staging import Running, Town
+from admission.policy import preempting
+from admission.policy.preempting import Sacrifice, Scene, Tenant
+from admission.policy.resting import PROOF, QUOTA
+from admission.quota import ordering
+from admission.quota.reclaiming import Candidate
+
+
+def happens(town: Town) -> bool:
+    """Return whether any queue has others evicted."""
+    return any(map(preempting.may_preempt, town.snapshot.queues.values()))
+
+
+class Preempting(Muster):
+    """Decides as the controller does, where queues preempt."""
+
+    def settle(self, *, freed: bool) -> list[Running]:
+        started = super().settle(freed=freed)
+        while (found := self._ousted(started)) is not None:
+            started += [found, *super().settle(freed=True)]
+        return started
+
+    def _ousted(self, started: Collection[Running]) -> Running | None:
+        """Evict for the first job that this helps, and start that one; None where it helps nobody."""
+        anew = {id(running) for running in started}
+        present = {GangUid(one.waiting.key): one for one in self._stage.running if id(one) not in anew}
+        tenants = [self._tenant(running) for running in present.values()]
+        for line in sorted(self._lines.values(), key=lambda one: ordering.rank(one.head)):
+            found = self._found(line, tenants)
+            if found is not None and found.victims:
+                for victim in found.victims:
+                    self._evict(present[victim.uid])
+                return self._start(line, found)
+        return None
+
+    def _found(self, line: Line, tenants: list[Tenant]) -> Sacrifice | None:
+        stage, head, held = self._stage, line.head, line.held
+        queue = stage.town.queue(head)
+        if held is None or held.by not in {PROOF, QUOTA} or not preempting.may_preempt(queue):
+            return None
+        stage.inputs(head, stage.standing)  # its claims are there
+        scene = Scene(rules=stage.rules, world=stage.ward.world, standing=stage.standing)
+        return preempting.choose(arriving.made(head), queue, held.needed, tenants, scene)
+
+    def _evict(self, running: Running) -> None:
+        self._stage.evict(running)
+        self.evicted.append(running)
+        self.arrive(running.waiting)
+
+    def _start(self, line: Line, found: Sacrifice) -> Running:
+        stage, waiting, plan = self._stage, line.pop(), found.grant.plan
+        if not line.jobs:
+            self._drop(waiting)
+        stage.charge(waiting, plan.charge)
+        stage.shares.take(waiting.queue, plan.charge)
+        return stage.start(waiting, plan, plan.charge)
+
+    def _drop(self, waiting: Waiting) -> None:
+        del self._lines[self._line_of(waiting)]
+
+    def _tenant(self, running: Running) -> Tenant:
+        waiting, tenancy = running.waiting, running.tenancy
+        return Tenant(
+            key=waiting.key,
+            candidate=Candidate(
+                uid=GangUid(waiting.key),
+                queue=waiting.queue,
+                priority=waiting.priority,
+                reserved_at=self._stage.town.rules.now + running.start,
+                charge=running.charge,
+            ),
+            belongings=Belongings(
+                claims=frozenset(holder.claim for holder, _ in tenancy.takings), room=tenancy.requests
+            ),
+        )

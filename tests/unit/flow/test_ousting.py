@@ -1,0 +1,66 @@
+"""Preemption in traces: a job that is more important starts at once, its victim waits again and starts over."""
+
+from datetime import timedelta
+from typing import Any
+
+from tests.unit.flow.test_playing import play, queue, row, starts, town
+from tests.unit.test_simulating import Objects, node, teams
+
+
+def preempting(objects: Objects, **preemption: str) -> Objects:
+    first: Any = objects[0]
+    return [{**first, "spec": {**first["spec"], "preemption": preemption}}, *objects[1:]]
+
+
+def test_a_job_of_higher_priority_starts_at_once_and_its_victim_starts_over() -> None:
+    place = town(preempting(teams(), withinQueue="LowerPriority"), node("one", 2))
+
+    found = play(place, row("low", 0, 100, gpus=2), row("high", 10, 5, gpus=1, priority=5))
+
+    assert starts(found) == {"low": 15, "high": 10}
+    assert [job.wait for job in found.jobs] == [timedelta(seconds=15), timedelta()]
+    assert [(moment.used["gpu.example.com"], moment.waiting) for moment in found.moments] == [
+        (2, 0),
+        (1, 1),
+        (2, 0),
+        (0, 0),
+    ]
+
+
+def test_without_preemption_it_waits() -> None:
+    place = town(teams(), node("one", 2))
+
+    assert starts(play(place, row("low", 0, 100, gpus=2), row("high", 10, 5, gpus=1, priority=5))) == {
+        "low": 0,
+        "high": 100,
+    }
+
+
+def test_a_queue_takes_back_what_another_has_borrowed() -> None:
+    base = teams()
+    tree = [
+        *queue("top", 0),
+        *preempting(queue("left", 2, parent="top"), reclaim="Any"),
+        *preempting(queue("right", 2, parent="top"), reclaim="Any"),
+        *base[1:],
+    ]
+    place = town(tree, node("one", 4))
+    rows = [
+        row("own", 0, 100, gpus=2, queue="left"),
+        row("loan", 1, 100, gpus=2, queue="left"),
+        row("mine", 10, 50, gpus=2, queue="right"),
+    ]
+
+    assert starts(play(place, *rows)) == {"own": 0, "loan": 60, "mine": 10}
+
+
+def test_the_same_trace_has_the_same_outcome() -> None:
+    place = town(preempting(teams(), withinQueue="LowerPriority"), node("one", 4))
+    rows = [row(f"j{n}", n * 3, 20 + n % 7, gpus=1 + n % 3, priority=n % 4) for n in range(60)]
+
+    first, second = play(place, *rows), play(place, *rows)
+
+    assert starts(first) == starts(second)
+    assert all(start is not None for start in starts(first).values())
+    assert first.moments == second.moments
+    assert max(moment.used["gpu.example.com"] for moment in first.moments) <= 4
