@@ -6,7 +6,7 @@ What is remembered of an eviction is written before anything is deleted, so that
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -15,7 +15,7 @@ from admission.api import names
 from admission.api.entries import Placement
 from admission.api.gangs import Evicted
 from admission.api.meta import EPOCH
-from admission.api.names import GangUid
+from admission.api.names import GangUid, QueueName
 from admission.api.pods import Pod
 from admission.api.reasons import EvictionReason
 from admission.api.workloads import Job
@@ -43,9 +43,10 @@ FORGET_AFTER = timedelta(hours=1)
 async def take_back(desk: Desk, facts: Facts) -> Facts:
     """Evict what has to be, and return the facts with the gangs that were concerned, done or not."""
     concerned: set[GangUid] = set()
+    limiting = ending.limiting(facts.tree)
     desk.halfway = {uid: reason for uid, reason in desk.halfway.items() if uid in desk.book.placements}
     for group in [group for group in facts.groups if group.placement is not None]:
-        ask = partial(_due, desk, facts, group)
+        ask = partial(_due, desk, facts, group, limiting)
         eviction = defects.spared(During.FOLLOWING, group.key, ask, desk.defects)
         if eviction is None:
             desk.halfway.pop(group.uid, None)
@@ -55,14 +56,16 @@ async def take_back(desk: Desk, facts: Facts) -> Facts:
     return replace(facts, taken_back=frozenset(concerned))
 
 
-def _due(desk: Desk, facts: Facts, group: Group) -> Eviction | None:
+def _due(desk: Desk, facts: Facts, group: Group, limiting: Collection[QueueName]) -> Eviction | None:
     """Return why a gang is to be taken back: that was decided before, it cannot start, or it may run no longer."""
     if group.uid in desk.ending:
         return ending.begun(group, desk.evicted[group.uid])
     queue, begun = facts.snapshot.queues.get(group.queue), desk.halfway.get(group.uid, "")
     timeout = queue.start_timeout if queue is not None else START_TIMEOUT
     found = following.eviction(group, facts.sight, start_timeout=timeout, now=facts.now, begun=begun)
-    return found or ending.due(group, facts.tree, facts.now)
+    if found is None and group.placement is not None and group.placement.queue in limiting:
+        return ending.due(group, facts.tree, facts.now)
+    return found
 
 
 async def end(desk: Desk, facts: Facts, eviction: Eviction) -> None:

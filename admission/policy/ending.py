@@ -9,12 +9,22 @@ from datetime import datetime
 from admission.api import durations
 from admission.api.entries import Placement
 from admission.api.gangs import Evicted
+from admission.api.names import QueueName
 from admission.api.queues import Queue, StopPolicy
 from admission.api.reasons import EvictionReason
 from admission.policy.backoffs import LONGEST
 from admission.policy.following import Eviction
 from admission.policy.recognition import Group
 from admission.quota.tree import Tree
+
+
+def limiting(tree: Tree) -> frozenset[QueueName]:
+    """Return the queues whose gangs may have to end: of most nobody need be looked at."""
+    found = {name for name, queue in tree.queues.items() if queue.stop_policy is StopPolicy.HOLD_AND_DRAIN}
+    for name in tree.order if found else ():
+        if tree.parents.get(name) in found:
+            found.add(name)
+    return frozenset(found).union(name for name, queue in tree.queues.items() if queue.max_runtime is not None)
 
 
 def due(group: Group, tree: Tree, now: datetime) -> Eviction | None:
