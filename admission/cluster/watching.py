@@ -258,14 +258,20 @@ async def caught_up(connection: Connection, store: Store, kinds: Iterable[Kind],
 async def _behind(connection: Connection, table: Table) -> int:
     """Return how many objects the API server has that the table has not, or has in an older version.
 
-    Of a kind that need not be there, and is not, it has none.
+    It is asked in the version that it serves; of a kind that need not be there, and is not, it has none.
     """
+    for path in table.kind.paths:
+        try:
+            return await _behind_at(connection, table, path)
+        except failures.AbsentEndpointError:
+            if not table.kind.optional:
+                raise
+    return 0
+
+
+async def _behind_at(connection: Connection, table: Table, path: str) -> int:
     behind = 0
-    try:
-        async with aclosing(connection.pages(table.kind.path, limit=Pace().page)) as pages:
-            async for page in pages:
-                behind += sum(map(table.is_behind, page.get("items") or ()))
-    except failures.AbsentEndpointError:
-        if not table.kind.optional:
-            raise
+    async with aclosing(connection.pages(path, limit=Pace().page)) as pages:
+        async for page in pages:
+            behind += sum(map(table.is_behind, page.get("items") or ()))
     return behind

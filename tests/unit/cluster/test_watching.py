@@ -401,3 +401,16 @@ async def test_an_object_in_an_older_version_is_behind_too(api: FakeApi, connect
 
     with pytest.raises(ClusterAwayError):
         await watching.caught_up(connection, store, (kinds.PODS,), within=0.3)
+
+
+async def test_a_kind_that_is_served_in_an_older_version_is_compared_there(
+    api: FakeApi, connection: Connection
+) -> None:
+    absent(api, RULES[0])
+    api.put(RULES[1], a_rule("first"))
+    async with watched(connection, kinds.TAINT_RULES) as store:
+        await watching.caught_up(connection, store, (kinds.TAINT_RULES,), within=5)
+
+    api.put(RULES[1], a_rule("second"))
+    with pytest.raises(ClusterAwayError):
+        await watching.caught_up(connection, store, (kinds.TAINT_RULES,), within=0.3)
