@@ -16,7 +16,7 @@ from admission.api.entries import BudgetShare, Entry, Placement, Posted
 from admission.errors import ConflictError, LedgerAwayError
 from admission.flow import epochs, spending, withdrawing
 from admission.flow.desks import Desk, Facts
-from admission.policy import defects, following, times
+from admission.policy import defects, following, times, vacancies
 from admission.policy.defects import During
 from admission.quota import books
 from admission.quota.books import Book
@@ -88,7 +88,9 @@ async def release(desk: Desk, facts: Facts) -> None:
 
     entries = _of_each(desk, gone)
     desk.stir.rest()
-    await record(desk, await withdrawing.secured(desk, facts, entries))
+    secured = await withdrawing.secured(desk, facts, entries)
+    desk.vacant = vacancies.after(desk.vacant, desk.book.placements, secured)
+    await record(desk, secured)
 
 
 def _of_each(desk: Desk, follow: Callable[[Placement], Entry | None]) -> list[Entry]:

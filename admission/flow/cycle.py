@@ -196,6 +196,7 @@ def _decide(desk: Desk, facts: Facts, balances: Balances | None) -> tuple[Round,
         beyond=granting.UNSEEN if desk.away else None,
         protection=desk.protection,
         unready=facts.unready,
+        vacant=desk.vacant,
         defects=desk.defects,
     )
     placements = desk.book.placements.values()

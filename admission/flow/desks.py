@@ -37,6 +37,7 @@ from admission.policy.remembering import Memory
 from admission.policy.resting import Rest
 from admission.policy.retelling import Retelling
 from admission.policy.stirring import Stir
+from admission.policy.vacancies import Vacancies
 from admission.quota import sharing
 from admission.quota.accruals import QueueMeter
 from admission.quota.books import Book
@@ -115,6 +116,8 @@ class Desk:
     """What was seen of others who allocate, too."""
     guarded: frozenset[str] = frozenset()
     """Of which drivers it was last told that their devices are protected."""
+    vacant: Vacancies = field(default_factory=dict)
+    """Places that pods have left of gangs that run, as this leader has seen it."""
     chosen: dict[GangUid, Chosen] = field(default_factory=dict)
     """How the gangs that this leader has let in were placed, and why."""
     queues: Mapping[QueueName, Queue] = field(default_factory=dict)

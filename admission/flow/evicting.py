@@ -262,7 +262,8 @@ def remember_backoffs(desk: Desk, facts: Facts) -> None:
 def _look_at_records(desk: Desk, facts: Facts) -> None:
     for group in facts.groups:
         _recall_eviction(desk, facts, group)
-        if group.pods and all(pod.phase == "Running" for pod in group.pods):
+        let_in = len(group.pods) - len(group.waiting)
+        if let_in and sum(pod.phase == "Running" for pod in group.pods) == let_in:
             desk.backoffs.pop(group.uid, None)
             desk.returned.pop(group.uid, None)
         elif group.uid not in desk.backoffs and group.record is not None and group.record.evictions:

@@ -12,7 +12,7 @@ from admission.errors import BudgetTakenError, LedgerAwayError, Share
 from admission.flow import bookkeeping, notices, placing
 from admission.flow.desks import Desk, Facts
 from admission.flow.placing import Start
-from admission.policy import paying, placements
+from admission.policy import paying, placements, vacancies
 from admission.policy.deciding import Decision, Grant
 from admission.policy.recognition import Group
 from admission.quota import books
@@ -48,8 +48,18 @@ async def grant(desk: Desk, facts: Facts, decisions: Sequence[Decision], balance
     holds |= await placing.place(desk, facts, [_start(desk, group, given) for group, given in placed])
     for group, given in placed:
         if group.uid not in holds:
+            _fill(desk, group, given)
             await notices.admitted(desk.ports.reports, group, given)
     return [replace(d, outcome=holds[d.group.uid]) if d.group.uid in holds else d for d in decisions]
+
+
+def _fill(desk: Desk, group: Group, given: Grant) -> None:
+    """Forget the places of those in whose stead pods have come."""
+    places = desk.vacant.get(group.uid)
+    if places:
+        planned = {pod.uid for pod in given.plan.pods}
+        pods = [pod for pod in group.waiting if pod.meta.uid in planned]
+        desk.vacant = {**desk.vacant, group.uid: vacancies.taken(places, pods)}
 
 
 def _exposed(desk: Desk, facts: Facts, granted: Granted, balances: Balances | None) -> dict[GangUid, Hold]:

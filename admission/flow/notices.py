@@ -28,7 +28,7 @@ MOST = 8
 async def admitted(reports: Reports, group: Group, grant: Grant) -> None:
     """Tell the pods of a gang where they may go."""
     nodes = {planned.uid: planned.node for planned in grant.plan.pods}
-    for pod in group.waiting[:MOST]:
+    for pod in [pod for pod in group.waiting if pod.meta.uid in nodes][:MOST]:
         where = nodes[pod.meta.uid]
         goes = f"this pod goes to node {where}" if where else "kube-scheduler chooses this pod's node"
         message = f"gang {group.key} was admitted from queue {group.queue}; {goes}"

@@ -21,16 +21,16 @@ def hold(group: Group, snapshot: Snapshot, start_timeout: timedelta) -> Hold | N
 
     start_timeout: how long their controller may take to make them, before people are told that they are overdue.
     """
-    have, size = len(group.waiting), group.identity.needed
-    over = sum(pod.phase == "Succeeded" for pod in group.ended) if group.identity.counts_ended else 0
-    if group.started or (have + over >= size and size != UNKNOWN_SIZE):
+    have, size, wanted = len(group.waiting), group.identity.needed, group.still_needed
+    if group.started or (have >= wanted and size != UNKNOWN_SIZE):
         return None
     if size == UNKNOWN_SIZE:
         return Hold(HoldReason.GANG_INCOMPLETE, _unknown(group, snapshot), {"pods": have})
-    wanted = size - over
     due = min((pod.meta.created for pod in group.waiting), default=group.queued_since) + start_timeout
     details: dict[str, Detail] = {"pods": have, "size": wanted, "missing": wanted - have, "due": _time(due)}
     said = f"{have} of {wanted} pods exist; the gang starts with all of them"
+    if group.identity.elastic:
+        said = f"{have} of {group.identity.size} pods exist; the gang starts with {wanted}"
     where = _where(group)
     if size > LARGEST_SIZE:
         said = f"{where} makes it {size} pods, and a gang has at most {LARGEST_SIZE}; write a smaller number"
@@ -78,18 +78,21 @@ def _groupings(group: Group) -> Denial | None:
 def _sizes(group: Group) -> Denial | None:
     if group.record is not None and group.record.written_by_user:
         return None
+    return _said_alike(group, names.GANG_SIZE, "sizes") or _said_alike(group, names.GANG_MIN, "least sizes")
+
+
+def _said_alike(group: Group, key: str, what: str) -> Denial | None:
+    """Refuse pods that say different numbers under a key, or no numbers."""
     for pod in group.pods:
-        said = sayings.setting(pod, names.GANG_SIZE)
-        if said and identities.declared_size(pod) is None:
+        said = sayings.setting(pod, key)
+        if said and not identities.size_in(said):
             shown = sayings.shown(said, SHOWN)
-            message = (
-                f"pod {pod.meta.name}: {names.GANG_SIZE} is {shown!r}; write a whole number from 1 to {LARGEST_SIZE}"
-            )
+            message = f"pod {pod.meta.name}: {key} is {shown!r}; write a whole number from 1 to {LARGEST_SIZE}"
             return Denial(DenyReason.MALFORMED_REQUEST, message, {"pod": pod.meta.name})
-    sizes = sorted({identities.declared_size(pod) or 0 for pod in group.pods})
+    sizes = sorted({identities.size_in(sayings.setting(pod, key)) for pod in group.pods})
     if len(sizes) > 1:
         told = ", ".join(str(size) if size else "none" for size in sizes)
-        message = f"its pods say different sizes ({told}); give all of them the same {names.GANG_SIZE}"
+        message = f"its pods say different {what} ({told}); give all of them the same {key}"
         return Denial(DenyReason.POLICY_VIOLATION, message, {"sizes": told})
     return None
 

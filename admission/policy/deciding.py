@@ -17,7 +17,18 @@ from admission.dra.plans import Plan, PodDemand, Topology
 from admission.dra.releases import Profile
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
-from admission.policy import alikes, backoffs, claiming, completeness, paying, placements, topologies, wanting
+from admission.policy import (
+    alikes,
+    backoffs,
+    claiming,
+    completeness,
+    elastic,
+    paying,
+    placements,
+    topologies,
+    vacancies,
+    wanting,
+)
 from admission.policy import defects as defects_
 from admission.policy.alikes import Alike
 from admission.policy.backoffs import Backoff
@@ -28,6 +39,7 @@ from admission.policy.protection import NOTHING, Protections
 from admission.policy.recalling import Proof, Recall
 from admission.policy.recognition import Group
 from admission.policy.resting import PROOF, Finding, Rest
+from admission.policy.vacancies import Vacancies
 from admission.quota import sharing as sharing_
 from admission.quota.budgets import Balances, BudgetShortage
 from admission.quota.shortages import Shortage
@@ -69,6 +81,8 @@ class Rules:
     """What holds gangs whose claims are still being freed."""
     defects: list[Defect] = field(default_factory=list)
     """Gets what Muster fails of."""
+    vacant: Vacancies = field(default_factory=dict)
+    """Places that pods have left of gangs that run."""
     mute: bool = False
     """Whether nobody asks why the planner holds a gang."""
 
@@ -134,6 +148,17 @@ def decide(inputs: Inputs) -> Finding:
 
 
 def _decided(inputs: Inputs) -> Finding:
+    """Decide about all that wait of a gang, or about as many as may start; those made anew go where others were."""
+    rules, group = inputs.rules, inputs.group
+
+    def judged(part: Group) -> Finding:
+        return _judged(replace(inputs, group=part))
+
+    found = elastic.largest(group, judged)
+    return vacancies.regained(found, rules.vacant.get(group.uid, ()), rules.snapshot.nodes, judged)
+
+
+def _judged(inputs: Inputs) -> Finding:
     demands = wanting.demands(inputs.group, inputs.rules.snapshot)
     needed = wanting.at_least(demands, inputs.rules.meters, inputs.rules.snapshot.nodes.values())
     inputs = replace(inputs, demands=demands, needed=needed)

@@ -222,7 +222,8 @@ def eviction(
     """Return why a gang must be taken back, if it must. To be asked before anything of the gang is released.
 
     Either a pod went away before the gang ran, so that it cannot start whole; or it was let in and is not running in
-    time. begun: why some of its pods were evicted while others could not be; these are not to run without them.
+    time. Of an elastic gang that runs with as many as it needs the others may be late. begun: why some of its pods were
+    evicted while others could not be; these are not to run without them.
     """
     placement = group.placement
     if placement is None or not placement.seats:
@@ -231,10 +232,12 @@ def eviction(
     let_in = tuple(pod for pod in seated if not pod.gated)
     late = [pod.meta.name for pod in seated if pod.phase == "Pending"]
     lost = sorted(seat.pod for seat in placement.seats.values() if _is_lost(seat, sight) or _is_leaving(seat, sight))
-    if lost and seated and len(late) == len(seated):
+    needed = group.still_needed
+    if lost and seated and len(late) == len(seated) and len(seated) < needed:
         reason = f"pod {lost[0]} went away before the whole gang ran"
         return Eviction(group=group, pods=let_in, reason=reason, timed_out=False)
-    if late and now - placement.reserved_at >= start_timeout:
+    runs = group.identity.elastic and len(seated) - len(late) >= needed
+    if late and not runs and now - placement.reserved_at >= start_timeout:
         within = durations.render(start_timeout)
         reason = f"{len(late)} of {len(seated)} pods did not run within {within}: {_some(late)}"
         return Eviction(group=group, pods=let_in, reason=reason, timed_out=True)

@@ -10,7 +10,7 @@ one namespace.
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from admission.api import names
 from admission.api.meta import Owner
@@ -42,9 +42,10 @@ class Identity:
     """Who a gang is: its UID, the name that people see, and what makes its pods.
 
     size: how many pods it has; 0 while that is not known. needed: how many must be there before any starts, which is
-    fewer towards a Job's end. said: which field of which object says so. unknown: why nobody knows. counts_ended:
-    whether pods that have succeeded count among those that are needed. grouping: of what other system it is a group.
-    grounds: the keys of all objects that this depends on, beside the pod.
+    fewer towards a Job's end, and where it is elastic: somebody says that it starts with fewer than it has. said:
+    which field of which object says so. unknown: why nobody knows. counts_ended: whether pods that have succeeded
+    count among those that are needed. grouping: of what other system it is a group. grounds: the keys of all objects
+    that this depends on, beside the pod.
     """
 
     uid: GangUid
@@ -57,6 +58,7 @@ class Identity:
     unknown: str = ""
     counts_ended: bool = False
     grouping: Grouping | None = None
+    elastic: bool = False
     grounds: tuple[str, ...] = ()
 
     @property
@@ -66,6 +68,10 @@ class Identity:
 
 def identify(pod: Pod, snapshot: Snapshot) -> Identity:
     """Return the gang that a pod belongs to: a named one, that of what is above it, or one of its own."""
+    return _starting_with(_identified(pod, snapshot), declared_least(pod), f"{names.GANG_MIN} of its pods")
+
+
+def _identified(pod: Pod, snapshot: Snapshot) -> Identity:
     named = sayings.setting(pod, names.GANG)
     if named:
         return _named(pod, named, snapshot)
@@ -78,6 +84,11 @@ def identify(pod: Pod, snapshot: Snapshot) -> Identity:
 def declared_size(pod: Pod) -> int | None:
     """Return `muster.dev/gang-size`, or None when it is absent or not a size (the webhook has refused that)."""
     return size_in(sayings.setting(pod, names.GANG_SIZE)) or None
+
+
+def declared_least(pod: Pod) -> int | None:
+    """Return `muster.dev/gang-min`, or None when it is absent or not a size."""
+    return size_in(sayings.setting(pod, names.GANG_MIN)) or None
 
 
 def size_in(text: str) -> int:
@@ -123,11 +134,25 @@ def ground(kind: str, key: str) -> str:
 
 
 def _named(pod: Pod, named: str, snapshot: Snapshot) -> Identity:
-    record = snapshot.gangs.get(f"{pod.meta.namespace}/{named}")
-    written = record.size if record is not None and record.written_by_user else None
-    size = written or declared_size(pod) or 0
     uid = f"{pod.meta.namespace}/{named}"
-    return Identity(uid=GangUid(uid), namespace=pod.meta.namespace, name=named, size=size, needed=size or UNKNOWN_SIZE)
+    record = snapshot.gangs.get(uid)
+    written = record if record is not None and record.written_by_user else None
+    size = (written.size if written is not None else 0) or declared_size(pod) or 0
+    found = Identity(uid=GangUid(uid), namespace=pod.meta.namespace, name=named, size=size, needed=size or UNKNOWN_SIZE)
+    if written is None or declared_least(pod) is not None:
+        return found
+    return _starting_with(found, written.min_count, f"spec.minCount of Gang {uid}")
+
+
+def _starting_with(found: Identity, least: int | None, said: str) -> Identity:
+    """Return a gang that starts with fewer pods than it has, where somebody says so and it is known how many it has."""
+    if least is None or found.needed == UNKNOWN_SIZE:
+        return found
+    # A Job needs fewer towards its end. Of what others make, pods that have succeeded are subtracted later.
+    needed = min(least, found.size if found.counts_ended else found.needed)
+    if needed >= found.size:
+        return replace(found, needed=needed, elastic=False)
+    return replace(found, needed=needed, elastic=True, said=said)
 
 
 def _grouped(pod: Pod, grouping: Grouping, name: str) -> Identity:
@@ -235,6 +260,7 @@ def _of_parent(pod: Pod, parent: Parent, family: Family, lineage: Lineage) -> Id
         said=f"{names.GANG_SIZE} of its pods" if declared else f"{family.fields} of {where}",
         unknown="" if wave is not None else f"{where} says nothing of pods as {pod.meta.name}",
         counts_ended=True,
+        elastic=needed < size,
         grounds=lineage.grounds,
     )
 

@@ -74,10 +74,13 @@ class Proof:
 
 @dataclass(slots=True)
 class Recall:
-    """Holds by gang and proofs by question, and what they rest on. One for each leader; begun anew in every cycle."""
+    """Holds by gang and how many of its pods were planned, proofs by question, and what they rest on.
+
+    One for each leader; begun anew in every cycle.
+    """
 
     _basis: Basis | None = None
-    _holds: dict[GangUid, tuple[Question, Hold]] = field(default_factory=dict)
+    _holds: dict[tuple[GangUid, int], tuple[Question, Hold]] = field(default_factory=dict)
     _stands: bool = False
     _proofs: dict[Hashable, Proof] = field(default_factory=dict)
     _changed: dict[tuple[object, object], frozenset[NodeName] | None] = field(default_factory=dict)
@@ -103,13 +106,13 @@ class Recall:
 
     def of(self, gang: GangUid, question: Question) -> Hold | None:
         """Return the hold that still stands for a gang that asks for just this."""
-        known = self._holds.get(gang) if self._stands else None
+        known = self._holds.get((gang, len(question[0]))) if self._stands else None
         return known[1] if known is not None and known[0] == question else None
 
     def keep(self, gang: GangUid, question: Question, hold: Hold) -> None:
         """Remember a hold that the planner has found."""
         if self._stands:
-            self._holds[gang] = (question, hold)
+            self._holds[gang, len(question[0])] = (question, hold)
 
     def proof(self, key: Hashable, world: World, selectors: Selectors) -> Proof | None:
         """Return why there is still no plan for those who ask for this; None where there may be one."""

@@ -53,6 +53,17 @@ class Group:
         return next((pod.user for pod in self.waiting if pod.user), "")
 
     @property
+    def still_needed(self) -> int:
+        """Return how many pods it needs that have not ended; at least one."""
+        over = sum(pod.phase == "Succeeded" for pod in self.ended) if self.identity.counts_ended else 0
+        return max(self.identity.needed - over, 1)
+
+    def without(self, pods: Collection[Pod]) -> "Group":
+        """Return the gang as if some pods were not there."""
+        gone = {pod.meta.uid for pod in pods}
+        return replace(self, pods=tuple(pod for pod in self.pods if pod.meta.uid not in gone))
+
+    @property
     def half_open(self) -> tuple[Pod, ...]:
         """Return the pods that have a seat but whose gate is still closed: granted, not yet placed."""
         return tuple(pod for pod in self.pods if pod.gated and self._is_seated(pod))

@@ -8,11 +8,11 @@ from functools import partial
 
 from admission.api.gangs import Charge
 from admission.api.names import QueueName
-from admission.api.queues import Queue, QueueingStrategy
+from admission.api.queues import Queue
 from admission.api.reasons import Hold, HoldReason
 from admission.dra import worlds
 from admission.dra.worlds import World
-from admission.policy import completeness, deciding, paying
+from admission.policy import completeness, deciding, elastic, paying
 from admission.policy.deciding import Decision, Grant, Inputs, Rules
 from admission.policy.lines import Ground
 from admission.policy.recalling import Basis
@@ -128,7 +128,7 @@ def _looked_at(group: Group, rules: Rules, world: World, standing: Standing, blo
         return Finding(group=group, outcome=queue)
     ahead = blocked.get(name, "")
     found = _found(Inputs(rules=rules, group=group, queue=queue, world=world, standing=standing, blocked_by=ahead))
-    if isinstance(found.outcome, Hold) and queue.strategy is QueueingStrategy.STRICT_FIFO:
+    if isinstance(found.outcome, Hold) and elastic.blocks(group, queue):
         blocked.setdefault(name, group.key)
     return found
 

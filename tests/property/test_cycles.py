@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission.api.meters import Meter
-from admission.api.names import MeterName, QueueName
+from admission.api.names import GANG_MIN, MeterName, QueueName
 from admission.api.queues import QueueingStrategy
 from admission.api.reasons import HoldReason
 from admission.api.snapshot import Snapshot
@@ -38,12 +38,14 @@ class Town(memory.Cluster):
 
     def arrive(self, _: memory.Ledger) -> None:
         self.jobs += 1
-        pods, gpus = self.random.randint(1, 3), self.random.choice((1, 1, 2, 4))
+        pods, gpus = self.random.randint(1, 4), self.random.choice((1, 1, 2, 4))
         made = self.random.choice((pods, pods, pods, pods - 1))
         builder = a_cluster()
         builder._minutes = self.jobs
         queue = self.random.choice(QUEUES)
-        more = builder.job(f"job-{self.jobs}", queue=queue, pods=pods, gpus=gpus, made=made).snapshot()
+        least: dict[str, str] = self.random.choice(({}, {}, {GANG_MIN: "1"}, {GANG_MIN: "2"}))
+        builder.job(f"job-{self.jobs}", queue=queue, pods=pods, gpus=gpus, made=made, annotations=least)
+        more = builder.snapshot()
         self._pods |= more.pods
         self._jobs |= more.jobs
         # Some claims come later than their pods, as in life.
@@ -119,6 +121,7 @@ def afresh(town: Town, ledger: memory.Ledger, known: Desk) -> Desk:
     desk.backoffs = dict(known.backoffs)
     desk.opened, desk.leaving = set(known.opened), set(known.leaving)
     desk.queues, desk.gone = known.queues, known.gone
+    desk.vacant = known.vacant
     return desk
 
 

@@ -9,6 +9,8 @@ from admission.api.meta import Meta
 from admission.api.reading import Reader
 from admission.policy.families.kinship import Family, Shape, one_wave
 
+NODE_TYPE = "ray.io/node-type"
+
 
 def read(reader: Reader, _meta: Meta) -> Shape:
     """Return the head and the workers of all groups."""

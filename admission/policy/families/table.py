@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from admission.api.pods import Pod
 from admission.policy.families import jobsets, kubeflow, labelled, leaderworkersets, podgroups, ray, spark, volcano
 from admission.policy.families.kinship import Family
 
@@ -33,3 +34,15 @@ FIXED: tuple[str, ...] = (
     spark.ROLE,
 )
 """Labels and annotations of pods by which a gang or its size is found; whoever has said one keeps to it."""
+
+LEADERS: Mapping[str, frozenset[str]] = {
+    ray.NODE_TYPE: frozenset({"head"}),
+    kubeflow.REPLICA_TYPE: frozenset({"master", "chief", kubeflow.LAUNCHER}),
+    spark.ROLE: frozenset({spark.DRIVER}),
+}
+"""Labels of pods without which the others of their gang can do nothing, and their values."""
+
+
+def leads(pod: Pod) -> bool:
+    """Whether a pod says that it leads its gang. It matters only for who of the gang is first."""
+    return any(pod.meta.labels.get(key, "").lower() in values for key, values in LEADERS.items())

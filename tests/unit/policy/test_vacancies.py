@@ -1,0 +1,37 @@
+"""Who comes in whose stead: by name, or by all of it but what controllers draw by lot."""
+
+import pytest
+
+from admission.api import pods
+from admission.api.names import GangUid, NodeName
+from admission.api.pods import Pod
+from admission.policy import vacancies
+from admission.policy.vacancies import Vacancy
+
+
+def a_pod(name: str) -> Pod:
+    return pods.decode({"metadata": {"name": name, "namespace": "team", "uid": name}, "spec": {}})
+
+
+def places(*names: str) -> tuple[Vacancy, ...]:
+    return tuple(Vacancy(f"team/{name}", NodeName(f"on-{name}")) for name in names)
+
+
+CASES = {
+    "a pod of the same name": (("web-0", "web-1"), ("web-1",), ("web-0",)),
+    "the same index of a Job": (("job-0-abcde", "job-1-fghij"), ("job-1-zzzzz",), ("job-0-abcde",)),
+    "any of a Job without indices, the latest first": (("job-abcde", "job-fghij"), ("job-zzzzz",), ("job-abcde",)),
+    "its own before that of one alike": (("web-0", "web-1"), ("web-2", "web-0"), ()),
+    "one pod for one place": (("job-abcde",), ("job-x", "job-y"), ()),
+    "nobody comes": (("web-0",), (), ("web-0",)),
+    "another pod": (("head",), ("worker-0",), ("head",)),
+}
+
+
+@pytest.mark.parametrize(("left", "come", "vacant"), CASES.values(), ids=CASES)
+def test_who_is_let_in_takes_a_place(left: tuple[str, ...], come: tuple[str, ...], vacant: tuple[str, ...]) -> None:
+    assert vacancies.taken(places(*left), map(a_pod, come)) == places(*vacant)
+
+
+def test_what_is_known_of_a_gang_ends_with_what_it_has_in_the_books() -> None:
+    assert vacancies.after({GangUid("g"): places("web-0")}, {}, []) == {}
