@@ -99,6 +99,8 @@ class Parts:
     link: Link | None = None
     """The line to the first of several workers; None: this is the first, or the only one."""
     door: Door = field(default_factory=Door)
+    books: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once the ledger was opened."""
 
 
 class _StoppedError(Exception):
@@ -135,6 +137,8 @@ async def serve(settings: Settings, *, stop: asyncio.Event, link: Link | None = 
                 if "webhook" in settings.roles:
                     tasks.create_task(parts.door.prepare(parts.store), name="prepare for the first review")
                     tasks.create_task(_always(_webhook, parts), name="webhook")
+                else:
+                    tasks.create_task(_pages(parts), name="serve probes and metrics")
                 if "controller" in settings.roles:
                     tasks.create_task(_always(_controller, parts), name="controller")
                     tasks.create_task(parts.versions.keep(connection), name="watch the version of Kubernetes")
@@ -283,6 +287,18 @@ def _certificates(parts: Parts) -> rotating.Source:
     return rotating.OwnAuthorities(vault, _names(parts.settings), terms, _now)
 
 
+async def _pages(parts: Parts) -> None:
+    """Serve probes and metrics of a controller alone. It is ready when it could lead; whether it does is a metric."""
+
+    def waiting_for() -> list[str]:
+        missing = {"the cluster's objects": not parts.store.synced, "the ledger": not parts.books.is_set()}
+        return [what for what, is_missing in missing.items() if is_missing]
+
+    handlers = server.Handlers(waiting_for=waiting_for, metrics=parts.metrics.page)
+    async with server.probed(_listening(parts), handlers):
+        await asyncio.Event().wait()
+
+
 async def _controller(parts: Parts) -> None:
     """Lead when it is this process's turn, and run admission cycles meanwhile."""
     settings = parts.settings
@@ -296,6 +312,7 @@ async def _controller(parts: Parts) -> None:
     if settings.ledger.migrate:
         await migrating.migrate(settings.ledger.url)
     async with SqlLedger.open(settings.ledger.url, settings.ledger.cluster) as ledger:
+        parts.books.set()
         await parts.versions.look(parts.connection)
         await parts.store.wait_synced()
 

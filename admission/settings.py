@@ -55,7 +55,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     host: str = "127.0.0.1"
     port: int | None = None
-    """None: metrics are served by the webhook's server alone."""
+    """None: the webhook's server alone serves them, and a controller without a webhook serves none."""
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

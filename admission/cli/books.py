@@ -20,7 +20,8 @@ from admission.settings import Ledger
 T = TypeVar("T")
 
 DatabaseOption = Annotated[
-    str | None, typer.Option("--database", "-d", help="SQLAlchemy URL; by default that of the settings.")
+    str | None,
+    typer.Option("--database", "-d", envvar=serving.DATABASE, help="SQLAlchemy URL; by default that of the settings."),
 ]
 ClusterOption = Annotated[
     str | None, typer.Option("--cluster", help="The cluster's name in the ledger; by default that of the settings.")

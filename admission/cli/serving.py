@@ -23,6 +23,10 @@ SWITCH_SECONDS = 0.0005
 """A cycle decides in a thread. An answer waits for the interpreter's lock that long each time it has read or written,
 some ten times a review; with Python's own 5 ms, a cycle would make each of them tens of milliseconds late."""
 
+DATABASE = "MUSTER_LEDGER_URL"
+"""The environment variable for the ledger's URL, which holds a password and so belongs neither in a file that many may
+read nor on a command line."""
+
 EPILOG = applications.epilog(
     (
         "muster serve",
@@ -43,7 +47,9 @@ def serve(
         str | None, typer.Option(help="What this process does: webhook,controller; by default both.")
     ] = None,
     kubeconfig: Annotated[str | None, typer.Option(help="By default $KUBECONFIG, else the pod's account.")] = None,
-    database: Annotated[str | None, typer.Option("--database", "-d", help="SQLAlchemy URL of the ledger.")] = None,
+    database: Annotated[
+        str | None, typer.Option("--database", "-d", envvar=DATABASE, help="SQLAlchemy URL of the ledger.")
+    ] = None,
     cluster: Annotated[str | None, typer.Option(help="The cluster's name in the ledger.")] = None,
     webhook_host: Annotated[str | None, typer.Option(help="Address that the webhook listens on.")] = None,
     webhook_port: Annotated[int | None, typer.Option(help="Port that it listens on; 0 takes a free one.")] = None,

@@ -72,10 +72,10 @@ def _ignore(_door: str, _outcome: Outcome, _seconds: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handlers:
-    """What the server calls. All of them answer from memory."""
+    """What the server calls. All of them answer from memory. A door without a judge is not there."""
 
-    mutate: Judge
-    validate: Judge
+    mutate: Judge | None = None
+    validate: Judge | None = None
     prove: Judge | None = None
     """Answers `/prove`, by which Muster sees that the API server reaches it."""
     waiting_for: Callable[[], Sequence[str]] = tuple
@@ -92,7 +92,7 @@ class Handlers:
 class Server:
     """A running server."""
 
-    def __init__(self, handlers: Handlers, settings: Settings, certificate: Certificate) -> None:
+    def __init__(self, handlers: Handlers, settings: Settings, certificate: Certificate | None = None) -> None:
         self.handlers = handlers
         self.settings = settings
         self.port = 0
@@ -101,7 +101,7 @@ class Server:
         self.under_way = 0
         """Reviews that are being read or answered."""
         self._idle = asyncio.Event()
-        self._expires = certificate.expires
+        self._expires = certificate.expires if certificate is not None else None
         self._context = certificates.server_context()
 
     async def renew(self, certificate: Certificate) -> ssl.SSLContext:
@@ -128,7 +128,7 @@ class Server:
         waiting = list(self.handlers.waiting_for())
         if self.draining:
             waiting.append("the server is stopping")
-        if datetime.now(UTC) >= self._expires:
+        if self._expires is not None and datetime.now(UTC) >= self._expires:
             waiting.append(f"the certificate expired at {self._expires.isoformat()}")
         return waiting
 
@@ -180,6 +180,26 @@ async def serving(settings: Settings, handlers: Handlers, certificate: Certifica
     finally:
         server.draining = True
         await _stop(server, runners)
+
+
+@asynccontextmanager
+async def probed(settings: Settings, handlers: Handlers) -> AsyncIterator[None]:
+    """Serve probes and metrics alone, over plain HTTP; where the settings have no `plain_port`, nothing.
+
+    Raises MendError when it cannot listen where the settings say.
+    """
+    if settings.plain_port is None:
+        yield
+        return
+    runner = _runner(_probes(Server(handlers, settings)))
+    at = settings.plain_host, settings.plain_port
+    try:
+        await runner.setup()
+        port = await _listen(web.TCPSite(runner, *at), runner, at=at, setting="metrics")
+        log.info("probes and metrics are served", port=port)
+        yield
+    finally:
+        await runner.cleanup()
 
 
 async def ensure_free(host: str, port: int) -> None:
@@ -248,10 +268,11 @@ def _unheard(host: str, port: int, error: OSError, setting: str) -> str:
 def _reviews(server: Server) -> web.Application:
     app = web.Application(client_max_size=MAX_BODY)
     app[SERVER] = server
-    _route(app, "POST", "/mutate", _door("mutate", server, server.handlers.mutate))
-    _route(app, "POST", "/validate", _door("validate", server, server.handlers.validate))
-    if server.handlers.prove is not None:
-        _route(app, "POST", "/prove", _door("prove", server, server.handlers.prove))
+    handlers = server.handlers
+    judges = {"mutate": handlers.mutate, "validate": handlers.validate, "prove": handlers.prove}
+    for name, judge in judges.items():
+        if judge is not None:
+            _route(app, "POST", f"/{name}", _door(name, server, judge))
     _add_probes(app)
     if server.settings.plain_port is None:
         _route(app, "GET", METRICS, _page)

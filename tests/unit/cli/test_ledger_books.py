@@ -288,3 +288,15 @@ def test_bad_input_names_the_option_and_the_mend(
     assert done.returncode == 2, done
     assert message in done.stderr
     assert done.stdout == ""
+
+
+def test_the_database_may_stand_in_the_environment(
+    muster: Muster, database: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, url, *cluster = database
+    monkeypatch.setenv("MUSTER_LEDGER_URL", url)
+
+    done = muster("ledger", "verify", *cluster)
+
+    assert done.returncode == 0, done
+    assert "the books of cluster east are right" in done.stdout

@@ -22,6 +22,7 @@ from admission.policy.remembering import Memory
 from admission.webhook import certificates, server
 from admission.webhook.answering import Outcome
 from admission.webhook.server import MAX_BODY, Handlers, Server, Settings
+from tests.controlplane.processes import FreePorts
 from tests.unit.webhook.cases import RULES, MemoryView, a_pod, a_world, held
 
 pytestmark = pytest.mark.enable_socket
@@ -358,6 +359,25 @@ async def test_metrics_may_have_a_port_of_their_own() -> None:
         assert (await client.get("/readyz", plain=True))[0] == 200
         assert (await client.get("/metrics"))[0] == 404
         assert client.server.plain_port != client.server.port
+
+
+async def test_probes_alone_are_served_without_doors() -> None:
+    with FreePorts() as ports:
+        port = ports.pick()
+    settings = Settings(plain_port=port)
+
+    async with server.probed(settings, Handlers(waiting_for=lambda: ["x"])), aiohttp.ClientSession() as session:
+        seen = []
+        for method, path in (("GET", "/healthz"), ("GET", "/readyz"), ("POST", "/mutate")):
+            async with session.request(method, f"http://127.0.0.1:{port}{path}") as response:
+                seen.append(response.status)
+
+    assert seen == [200, 503, 404]
+
+
+async def test_nothing_is_probed_where_no_port_is_set() -> None:
+    async with server.probed(Settings(), Handlers()):
+        pass
 
 
 async def test_metrics_may_have_an_address_of_their_own() -> None:
