@@ -52,8 +52,12 @@ bench: env ## measure, side by side in one run; JSON in bench-results/ and table
 crds: env ## write config/crds again from their definition in Python
 	MUSTER_REGENERATE=1 $(RUN) pytest -q tests/architecture/test_crds.py
 
+.PHONY: manifests
+manifests: env ## write what is rendered from deploy/chart again: deploy/manifests, the chart's README and schema (needs Go)
+	MUSTER_REGENERATE=1 $(RUN) pytest -q tests/architecture/test_chart.py tests/integration/test_chart.py
+
 .PHONY: controlplane
-controlplane: env ## build the real control plane, once per version
+controlplane: env ## build the real control plane and helm, once per version
 	@$(RUN) python -m tests.controlplane build
 
 .PHONY: deps

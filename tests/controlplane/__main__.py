@@ -46,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
 def _build(version: str) -> int:
     for program, command in building.build(version).commands.items():
         print(f"{program}: {shlex.join(command)}")
+    print(f"helm: {building.helm()}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Builds the programs of a control plane from the Go modules beside this file, once per machine.
+"""Builds the programs of a control plane, and helm, from the Go modules beside this file, once per machine.
 
 A build takes minutes and its input is three files, so its result is kept outside the work tree under a name made of
 their digest: a clone, a second work tree and a CI cache share it, and a changed version never meets an old binary.
@@ -23,6 +23,7 @@ VERSIONS = ("1.37", "1.36")
 DEFAULT_VERSION = VERSIONS[0]
 PROGRAMS = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "allocate")
 KWOK = "sigs.k8s.io/kwok/cmd/kwok"
+HELM = "helm.sh/helm/v4/cmd/helm"
 
 
 class ToolMissing(Exception):  # noqa: N818 named by what happened
@@ -56,6 +57,11 @@ def build(version: str = DEFAULT_VERSION) -> Binaries:
         commands |= {program: (str(binary), program) for program in missing}
     commands["kwok"] = (str(_cached(HERE / "kwok", package=KWOK, name="kwok", ldflags="-s -w")),)
     return Binaries(version=version, commands=commands)
+
+
+def helm() -> Path:
+    """Return helm, which templates the chart in deploy, building it if it is not in the cache yet."""
+    return _cached(HERE / "helm", package=HELM, name="helm", ldflags="-s -w")
 
 
 def cache_folder() -> Path:
@@ -154,13 +160,13 @@ def _check_go(module: Path) -> None:
     wanted = ".".join(map(str, needed[:2]))
     mend = f"install Go {wanted} or newer from https://go.dev/dl/ and put it on PATH"
     if shutil.which("go") is None:
-        msg = f"building the control plane needs Go {wanted}, and there is no `go` on PATH: {mend}"
+        msg = f"building {module.name} needs Go {wanted}, and there is no `go` on PATH: {mend}"
         raise ToolMissing(msg)
     said = subprocess.run(
         ["go", "version"], capture_output=True, text=True, check=True, env={**os.environ, "GOTOOLCHAIN": "local"}
     ).stdout
     if _go_release(re.search(r"go(\d\S*)", said)) < needed:
-        msg = f"building the control plane needs Go {wanted}, and `go version` says {said.strip()!r}: {mend}"
+        msg = f"building {module.name} needs Go {wanted}, and `go version` says {said.strip()!r}: {mend}"
         raise ToolMissing(msg)
 
 

@@ -1,0 +1,272 @@
+"""What helm makes of deploy/chart: the manifests in deploy, what each value changes, and which values are refused.
+
+`MUSTER_REGENERATE=1` (`make manifests`) writes deploy/manifests again.
+"""
+
+import json
+import os
+import subprocess
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from admission import settings
+from admission.cli import serving
+from admission.webhook import server
+from tests.controlplane import building
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "deploy" / "chart"
+MANIFESTS = ROOT / "deploy" / "manifests"
+NAMESPACE = "muster-system"
+IMAGE = "image.repository=registry.example.com/muster"
+
+FILES = {
+    "rbac.yaml": ("rbac.yaml",),
+    "muster.yaml": ("settings.yaml", "webhook.yaml", "controller.yaml", "networkpolicy.yaml"),
+    "monitoring.yaml": ("monitoring.yaml",),
+}
+"""Files of deploy/manifests, and the templates that each has."""
+
+OPTIONS = ("namespace.create=true", "serviceMonitor.enabled=true", "alerts.enabled=true")
+"""What is asked for in deploy/manifests besides an image."""
+
+HEADER = """\
+# Rendered from deploy/chart; change it there and run `make manifests`.
+"""
+
+pytestmark = pytest.mark.timeout(120, func_only=True)
+
+Helm = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def program() -> Path:
+    """Helm, built if it is not in the cache. Without Go the test fails in CI, and else skips."""
+    try:
+        return building.helm()
+    except building.ToolMissing as missing:
+        if os.environ.get("CI"):
+            pytest.fail(str(missing))
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def helm(program: Path, tmp_path: Path) -> Helm:
+    """Run helm with some words, with folders of its own and no cluster."""
+    folders = {f"HELM_{name}_HOME": str(tmp_path / name) for name in ("CACHE", "CONFIG", "DATA")}
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [str(program), *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=folders, cwd=ROOT)
+
+    return run
+
+
+def template(helm: Helm, *values: str) -> subprocess.CompletedProcess[str]:
+    """Render the chart. values: `name=JSON`, or `name=text`."""
+    chosen = [word for value in values for word in _option(value)]
+    return helm("template", "muster", str(CHART), "--namespace", NAMESPACE, *chosen)
+
+
+def _option(value: str) -> tuple[str, str]:
+    name, _, text = value.partition("=")
+    try:
+        json.loads(text)
+    except ValueError:
+        return "--set-string", value
+    return "--set-json", f"{name}={text}"
+
+
+def rendered(helm: Helm, *values: str) -> dict[tuple[str, str], Any]:
+    """Return what is rendered with an image and these values, by kind and name."""
+    done = template(helm, IMAGE, *values)
+    assert done.returncode == 0, done.stderr
+    objects = [document for document in yaml.safe_load_all(done.stdout) if document]
+    return {(found["kind"], found["metadata"]["name"]): found for found in objects}
+
+
+def pod(objects: dict[tuple[str, str], Any], role: str) -> Any:
+    return objects["Deployment", f"muster-{role}"]["spec"]["template"]["spec"]
+
+
+def config(objects: dict[tuple[str, str], Any]) -> settings.Settings:
+    """Return the settings that Muster reads."""
+    return settings.read(yaml.safe_load(objects["ConfigMap", "muster"]["data"]["settings.yaml"]))
+
+
+def test_the_manifests_are_what_the_chart_says(helm: Helm) -> None:
+    done = template(helm, IMAGE, *OPTIONS)
+    assert done.returncode == 0, done.stderr
+    parts: dict[str, list[str]] = {}
+    for part in ("\n" + done.stdout).split("\n---\n# Source: muster/templates/")[1:]:
+        name, _, text = part.partition("\n")
+        parts.setdefault(name, []).append(text.strip("\n") + "\n")
+    assert set(parts) == {name for names in FILES.values() for name in names}
+
+    for name, templates in FILES.items():
+        wanted = HEADER + "---\n".join(text for one in templates for text in parts[one])
+        if os.environ.get("MUSTER_REGENERATE") == "1":
+            (MANIFESTS / name).write_text(wanted)
+        assert (MANIFESTS / name).read_text() == wanted, "run `make manifests`"
+
+
+def test_helm_finds_nothing_to_mend(helm: Helm) -> None:
+    done = helm("lint", str(CHART), "--strict", "--set", IMAGE)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_package_has_the_crds_and_nothing_hidden(helm: Helm, tmp_path: Path) -> None:
+    done = helm("package", str(CHART), "--destination", str(tmp_path))
+
+    assert done.returncode == 0, done.stderr
+    with tarfile.open(next(tmp_path.glob("muster-*.tgz"))) as package:
+        names = {Path(name).relative_to("muster").as_posix() for name in package.getnames()}
+    assert {f"crds/{path.name}" for path in (ROOT / "config/crds").iterdir()} <= names
+    assert {"values.schema.json", "templates/NOTES.txt", "files/alerts.yaml"} <= names
+    assert [name for name in names if name.startswith(".") and name != ".helmignore"] == []
+
+
+REFUSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "no image": ((), ("image", "repository")),
+    "a value that there is not": ((IMAGE, "webook.replicas=3"), ("webook",)),
+    "a setting that there is not": ((IMAGE, "settings.webhook.prot=1"), ("settings", "prot")),
+    "a setting of the chart's own": ((IMAGE, "settings.webhook.port=1"), ("settings", "port")),
+    "a setting of the wrong type": ((IMAGE, 'settings.controller.steps="many"'), ("steps",)),
+    "no webhook": ((IMAGE, "webhook.replicas=0"), ("replicas",)),
+    "more workers than Muster takes": ((IMAGE, "webhook.workers=65"), ("workers",)),
+    "a digest that is none": ((IMAGE, "image.digest=latest"), ("digest",)),
+    "a size that is none": ((IMAGE, "ledger.sqlite.size=large"), ("size",)),
+    "no ledger": ((IMAGE, "ledger.secret="), ("secret",)),
+    "a port that is none": ((IMAGE, "networkPolicy.databasePort=70000"), ("databasePort",)),
+}
+
+
+@pytest.mark.parametrize(("values", "named"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_meant_is_refused_by_name(helm: Helm, values: tuple[str, ...], named: tuple[str, ...]) -> None:
+    done = template(helm, *values)
+
+    assert done.returncode != 0
+    assert all(word in done.stderr for word in named), done.stderr
+
+
+def test_muster_reads_the_settings_that_are_rendered(helm: Helm) -> None:
+    changes = ("settings.controller.steps=2000000", 'settings.fence=["gpu.example.com"]', "settings.webhook.linger=2.5")
+
+    usual, changed = config(rendered(helm)), config(rendered(helm, *changes))
+
+    assert usual.lease.namespace == NAMESPACE
+    assert usual.webhook.service == f"{NAMESPACE}/muster-webhook:443"
+    assert (usual.webhook.host, usual.metrics.host) == ("0.0.0.0", "0.0.0.0")  # noqa: S104 - compared
+    assert (changed.controller.steps, changed.fence, changed.webhook.linger) == (2_000_000, ("gpu.example.com",), 2.5)
+
+
+@pytest.mark.parametrize("role", ["webhook", "controller"])
+def test_muster_takes_the_options_that_are_rendered(helm: Helm, role: str) -> None:
+    [container] = pod(rendered(helm), role)["containers"]
+    command, *options = container["args"]
+    assert command == "serve"
+
+    parsed = typer.main.get_command(serving.app).make_context("serve", list(options)).params
+
+    assert parsed["role"] == role
+    assert str(parsed["config"]) == container["volumeMounts"][0]["mountPath"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert parsed["metrics_port"] == ports["metrics"]
+    assert parsed["webhook_port"] == ports.get("webhook")
+
+
+def test_a_webhook_has_the_time_to_finish_what_is_under_way(helm: Helm) -> None:
+    drain = server.Settings().drain.total_seconds()
+
+    for linger in (0, 10, 40.5):
+        grace = pod(rendered(helm, f"settings.webhook.linger={linger}"), "webhook")["terminationGracePeriodSeconds"]
+        assert grace > linger + drain
+
+
+def test_only_the_controller_knows_the_database(helm: Helm) -> None:
+    objects = rendered(helm, "ledger.secret=books", "ledger.certificates=books-ca")
+
+    [webhook], [controller] = (pod(objects, role)["containers"] for role in ("webhook", "controller"))
+    assert "env" not in webhook
+    assert controller["env"] == [
+        {"name": serving.DATABASE, "valueFrom": {"secretKeyRef": {"name": "books", "key": "url"}}}
+    ]
+    volumes = {volume["name"]: volume for volume in pod(objects, "controller")["volumes"]}
+    assert volumes["ledger-certificates"]["secret"] == {"secretName": "books-ca"}
+
+
+def test_a_ledger_in_a_file_has_one_controller_at_a_time(helm: Helm) -> None:
+    objects = rendered(helm, "ledger.sqlite.size=1Gi")
+
+    controller = objects["Deployment", "muster-controller"]["spec"]
+    assert (controller["replicas"], controller["strategy"]) == (1, {"type": "Recreate"})
+    assert "env" not in pod(objects, "controller")["containers"][0]
+    mounts = {
+        mount["name"]: mount["mountPath"] for mount in pod(objects, "controller")["containers"][0]["volumeMounts"]
+    }
+    assert config(objects).ledger.url == f"sqlite:///{mounts['ledger']}/ledger.sqlite3"
+    assert objects["PersistentVolumeClaim", "muster-ledger"]["spec"]["resources"]["requests"] == {"storage": "1Gi"}
+
+
+def test_without_crds_there_is_no_right_to_write_them(helm: Helm) -> None:
+    usual, without = (
+        json.dumps(objects["ClusterRole", "muster"]["rules"])
+        for objects in (rendered(helm), rendered(helm, "settings.install_crds=false"))
+    )
+
+    assert "customresourcedefinitions" in usual
+    assert "customresourcedefinitions" not in without
+
+
+def test_the_network_is_closed_but_for_what_is_named(helm: Helm) -> None:
+    api_server = '[{"ipBlock": {"cidr": "10.0.0.0/28"}}]'
+
+    objects = rendered(helm, f"networkPolicy.apiServer={api_server}", "networkPolicy.databasePort=6432")
+
+    webhook, controller = (objects["NetworkPolicy", f"muster-{role}"]["spec"] for role in ("webhook", "controller"))
+    assert webhook["ingress"][0] == {
+        "ports": [{"protocol": "TCP", "port": "webhook"}],
+        "from": [{"ipBlock": {"cidr": "10.0.0.0/28"}}],
+    }
+    assert [port["port"] for rule in controller["ingress"] for port in rule["ports"]] == ["metrics"]
+    assert {6432} == _ports(controller["egress"]) - _ports(webhook["egress"])
+    assert not any(kind == "NetworkPolicy" for kind, _ in rendered(helm, "networkPolicy.enabled=false"))
+
+
+def _ports(rules: list[dict[str, Any]]) -> set[int]:
+    return {port["port"] for rule in rules for port in rule["ports"]}
+
+
+def test_what_watches_muster_finds_it(helm: Helm) -> None:
+    labels = 'serviceMonitor.labels={"release": "prometheus"}'
+
+    objects = rendered(helm, labels, "serviceMonitor.enabled=true", "alerts.enabled=true", "dashboard.enabled=true")
+
+    for role in ("webhook", "controller"):
+        monitor, service = objects["ServiceMonitor", f"muster-{role}"], objects["Service", f"muster-{role}"]
+        assert monitor["metadata"]["labels"]["release"] == "prometheus"
+        assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+        assert monitor["spec"]["endpoints"][0]["port"] in {port["name"] for port in service["spec"]["ports"]}
+    rules = [rule for group in objects["PrometheusRule", "muster"]["spec"]["groups"] for rule in group["rules"]]
+    assert {rule["annotations"]["runbook_url"].partition("#")[0] for rule in rules} == {
+        "https://github.com/muster-dev/muster/blob/main/docs/runbook.md"
+    }
+    dashboard = objects["ConfigMap", "muster-dashboard"]["data"]["muster.json"]
+    assert json.loads(dashboard) == json.loads((CHART / "files/dashboard.json").read_text())
+
+
+def test_selectors_tell_the_roles_apart(helm: Helm) -> None:
+    objects = rendered(helm)
+
+    for role in ("webhook", "controller"):
+        labels = objects["Deployment", f"muster-{role}"]["spec"]["template"]["metadata"]["labels"]
+        assert objects["Service", f"muster-{role}"]["spec"]["selector"] == labels
+        assert objects["PodDisruptionBudget", f"muster-{role}"]["spec"]["selector"]["matchLabels"] == labels
+        assert labels["app.kubernetes.io/component"] == role
