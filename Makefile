@@ -10,6 +10,7 @@ UV_VERSION := 0.13.9
 UV := $(or $(shell command -v uv 2>/dev/null),$(MUSTER_CACHE)/tools/uv-$(UV_VERSION)/bin/uv)
 PYTHON ?= python3
 RUN := $(UV) run --frozen
+SBOM ?= dist/muster.cdx.json
 SOAKED := tests/property $(addprefix tests/integration/test_,allocating_under_fire.py books_under_fire.py)
 # Without bytecode every process that a test starts would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -55,6 +56,11 @@ crds: env ## write config/crds again from their definition in Python
 .PHONY: manifests
 manifests: env ## write what is rendered from deploy/chart again: deploy/manifests, the chart's README and schema (needs Go)
 	MUSTER_REGENERATE=1 $(RUN) pytest -q tests/architecture/test_chart.py tests/integration/test_chart.py
+
+.PHONY: sbom
+sbom: | $(UV) ## write the list of what an image holds, as CycloneDX, from uv.lock
+	@mkdir -p $(dir $(SBOM))
+	@$(UV) export --frozen --quiet --no-dev --extra uvloop --format cyclonedx1.5 --preview-features sbom-export --output-file $(SBOM)
 
 .PHONY: controlplane
 controlplane: env ## build the real control plane and helm, once per version

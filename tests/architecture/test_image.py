@@ -1,0 +1,129 @@
+"""deploy/Dockerfile makes a small image that anybody may run: no engine builds it here, so it is read."""
+
+import json
+import os
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCKERFILE = ROOT / "deploy" / "Dockerfile"
+IGNORED = (ROOT / "deploy" / "Dockerfile.dockerignore").read_text().split()
+
+
+def instructions() -> list[tuple[str, str]]:
+    """Return the instructions and their words, those over several lines as one."""
+    lines = [line for line in DOCKERFILE.read_text().splitlines() if line and not line.startswith("#")]
+    joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
+    return [(line.partition(" ")[0], line.partition(" ")[2]) for line in joined.splitlines()]
+
+
+def stages() -> list[list[tuple[str, str]]]:
+    """Return what each `FROM` begins."""
+    found: list[list[tuple[str, str]]] = []
+    for name, words in instructions():
+        if name == "FROM":
+            found.append([])
+        if found:
+            found[-1].append((name, words))
+    return found
+
+
+def said(stage: list[tuple[str, str]], name: str) -> list[str]:
+    return [words for instruction, words in stage if instruction == name]
+
+
+def test_what_is_installed_is_what_the_lock_says() -> None:
+    build, _ = stages()
+    syncs = [words for words in said(build, "RUN") if words.startswith("uv sync")]
+
+    assert syncs
+    assert all("--frozen" in words and "--no-dev" in words for words in syncs)
+    assert "--no-editable" in syncs[-1]
+    [version] = re.findall(r"^UV_VERSION := (\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert f"UV_VERSION={version}" in said(build, "ARG")
+
+
+def test_the_image_has_the_installation_and_nothing_of_its_making() -> None:
+    _, image = stages()
+
+    assert said(image, "COPY") == ["--from=build /opt/muster /opt/muster"]
+    assert said(image, "RUN") == []
+    assert said(image, "ADD") == []
+
+
+def test_it_runs_as_nobody_in_particular_and_needs_no_shell() -> None:
+    _, image = stages()
+    helpers = (ROOT / "deploy/chart/templates/_helpers.tpl").read_text()
+
+    [user] = said(image, "USER")
+    assert user == "65532:65532"
+    assert "runAsUser: 65532\n" in helpers
+    assert json.loads(said(image, "ENTRYPOINT")[0]) == ["muster"]
+    assert json.loads(said(image, "CMD")[0]) == ["serve"]
+    assert said(image, "HEALTHCHECK") == [], "Kubernetes probes it"
+
+
+def test_every_base_is_named_once_with_a_version() -> None:
+    bases = {words.split()[0] for stage in stages() for words in said(stage, "FROM")}
+
+    assert bases == {"${PYTHON}"}
+    [base] = [words for name, words in instructions() if name == "ARG" and words.startswith("PYTHON=")]
+    assert re.fullmatch(r"PYTHON=python:3\.\d+-slim-[a-z]+", base)
+
+
+def test_whatever_is_copied_exists_and_goes_to_the_builder() -> None:
+    build, _ = stages()
+    copied = [path for words in said(build, "COPY") for path in words.split()[:-1]]
+
+    assert [path for path in copied if not (ROOT / path).exists()] == []
+    assert IGNORED[IGNORED.index("*") :][0] == "*"
+    assert {line.removeprefix("!") for line in IGNORED if line.startswith("!")} == set(copied)
+    shipped = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert {*shipped["packages"], *shipped["force-include"]} <= set(copied)
+
+
+def test_the_list_of_parts_has_what_the_image_installs_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "muster.cdx.json"
+    words = ["make", "--no-print-directory", "sbom", f"SBOM={path}"]
+    made = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, env=os.environ)
+
+    assert made.returncode == 0, made.stderr
+    parts = json.loads(path.read_text())
+    assert (parts["bomFormat"], parts["specVersion"]) == ("CycloneDX", "1.5")
+    assert parts["metadata"]["component"]["name"] == "muster-admission"
+    found = {part["name"]: part for part in parts["components"]}
+    assert _installed_with(extra="uvloop") == set(found)
+    assert all(part["purl"] == f"pkg:pypi/{name}@{part['version']}" for name, part in found.items())
+    assert all(_hashes(part) for part in found.values())
+
+
+def _hashes(part: dict[str, list[dict[str, list[dict[str, str]]]]]) -> set[str]:
+    return {hashed["content"] for place in part["externalReferences"] for hashed in place["hashes"]}
+
+
+def _installed_with(*, extra: str) -> set[str]:
+    """Return what uv.lock says that Muster needs with an extra, on any platform."""
+    packages = {package["name"]: package for package in tomllib.loads((ROOT / "uv.lock").read_text())["package"]}
+    muster = packages["muster-admission"]
+    wanted = [(need["name"], tuple(need.get("extra", ()))) for need in muster["dependencies"]]
+    wanted += [(need["name"], ()) for need in muster["optional-dependencies"][extra]]
+    found = set()
+    while wanted:
+        name, extras = wanted.pop()
+        found.add(name)
+        package = packages[name]
+        needs = [*package.get("dependencies", ())]
+        needs += [need for one in extras for need in package.get("optional-dependencies", {}).get(one, ())]
+        wanted += [(n["name"], tuple(n.get("extra", ()))) for n in needs if n["name"] not in found or n.get("extra")]
+    return found
+
+
+@pytest.mark.parametrize("name", ["config", "migrations"])
+def test_what_muster_reads_at_run_time_is_in_the_wheel(name: str) -> None:
+    shipped = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+
+    assert shipped["force-include"][name] == f"admission/_shipped/{name}"
