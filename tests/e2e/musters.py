@@ -147,9 +147,9 @@ class Muster:
 
 
 def grant(control_plane: ControlPlane) -> None:
-    """Give the test's user what deploy/manifests/rbac.yaml gives to Muster's service account."""
+    """Give the test's user what deploy/manifests/rbac.yaml gives to Muster's service account, and to that account."""
     documents = list(yaml.safe_load_all((ROOT / "deploy" / "manifests" / "rbac.yaml").read_text()))
     for document in documents:
         if "subjects" in document:
-            document["subjects"] = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}]
+            document["subjects"].append({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER})
     control_plane.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(documents))

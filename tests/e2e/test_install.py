@@ -1,0 +1,132 @@
+"""deploy/manifests on the real API server: it takes all of them, and Muster works under their account and no more.
+
+The programs run beside the API server, not in pods: there are no containers. So they listen at an address, and not
+behind the Service.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.controlplane import ApiError, ControlPlane, fleet, users
+from tests.controlplane.namespaces import Namespace
+from tests.controlplane.observing import eventually
+from tests.e2e import musters
+from tests.e2e.musters import Muster
+from tests.e2e.teams import Team, found_team
+
+MANIFESTS = Path(__file__).parents[2] / "deploy" / "manifests"
+ACCOUNT = "/api/v1/namespaces/muster-system/serviceaccounts/muster"
+PODS = "/api/v1/namespaces/muster-system/pods?dryRun=All"
+CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/muster"
+NOWHERE = "postgresql://muster@127.0.0.1:1/muster"
+
+
+def objects(kind: str) -> list[Any]:
+    documents = yaml.safe_load_all((MANIFESTS / "muster.yaml").read_text())
+    return [document for document in documents if document["kind"] == kind]
+
+
+@pytest.fixture
+def granted(control_plane: ControlPlane) -> None:
+    musters.grant(control_plane)
+
+
+def test_the_api_server_takes_every_manifest(control_plane: ControlPlane, granted: None) -> None:
+    dry = ("apply", "--server-side", "--force-conflicts", "--dry-run=server")
+
+    said = control_plane.kubectl(*dry, "-k", str(MANIFESTS))
+
+    for name in ("deployment.apps/muster-webhook", "networkpolicy.networking.k8s.io/muster-controller"):
+        assert f"{name} serverside-applied (server dry run)" in said
+
+
+def test_the_pods_keep_to_the_restricted_standard(control_plane: ControlPlane, granted: None) -> None:
+    client = control_plane.client()
+
+    for deployment in objects("Deployment"):
+        template = deployment["spec"]["template"]
+        pod = {"metadata": {"name": "standard", **template["metadata"]}, "spec": template["spec"]}
+        assert client.create(PODS, pod)["spec"]["priority"] == 2_000_000_000
+        del pod["spec"]["containers"][0]["securityContext"]
+        said = eventually(partial(refusal, control_plane, pod), what="a pod that may become root is refused")
+        assert 'violates PodSecurity "restricted' in said
+
+
+def refusal(control_plane: ControlPlane, pod: Any) -> str:
+    """Why the API server refuses a pod; empty while it does not."""
+    try:
+        control_plane.client().create(PODS, pod)
+    except ApiError as error:
+        return error.message
+    return ""
+
+
+@pytest.fixture
+def kubeconfig(control_plane: ControlPlane, granted: None, tmp_path: Path) -> Path:
+    """How to reach the API server as Muster's account, and as nobody else."""
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    token = control_plane.client().create(f"{ACCOUNT}/token", request)["status"]["token"]
+    client = replace(control_plane.client(), token=token)
+    text = users.kubeconfig(client=client, user="muster", authority=control_plane.authority)
+    return users.write_secret(tmp_path / "kubeconfig", text)
+
+
+@pytest.fixture
+def given(kubeconfig: Path) -> dict[str, Any]:
+    """The settings of the manifests, but for where they cannot hold here."""
+    [configured] = objects("ConfigMap")
+    settings: dict[str, Any] = yaml.safe_load(configured["data"]["settings.yaml"])
+    here = {
+        "kubeconfig": str(kubeconfig),
+        "log_format": "text",
+        "webhook": {**settings["webhook"], "host": "127.0.0.1", "service": None, "linger": 0},
+        "lease": {**settings["lease"], **musters.SETTINGS["lease"]},
+    }
+    return {**settings, **here}
+
+
+@pytest.fixture
+def webhook(control_plane: ControlPlane, given: dict[str, Any]) -> Iterator[Muster]:
+    """A webhook that knows no ledger."""
+    yield from cleaned(Muster(control_plane, database=NOWHERE, roles=["webhook"], **given))
+
+
+@pytest.fixture
+def controller(control_plane: ControlPlane, given: dict[str, Any]) -> Iterator[Muster]:
+    yield from cleaned(Muster(control_plane, roles=["controller"], **given))
+
+
+def cleaned(muster: Muster) -> Iterator[Muster]:
+    yield muster
+    muster.clean()
+
+
+@pytest.fixture
+def team(control_plane: ControlPlane, webhook: Muster, controller: Muster, namespace: Namespace) -> Iterator[Team]:
+    """A team with a quota of the four GPUs that there are, once both roles are taken up."""
+    hardware = fleet.demo_fleet([4])
+    fleet.install(control_plane.client(), hardware)
+    webhook.start()
+    controller.start()
+    yield found_team(control_plane, namespace, gpus=4)
+    fleet.remove(control_plane.client(), hardware)
+
+
+def test_the_roles_apart_admit_a_gang_under_their_account(
+    control_plane: ControlPlane, webhook: Muster, controller: Muster, team: Team
+) -> None:
+    team.submit("train", pods=3)
+    team.wait_running("train", 3)
+
+    for muster in (webhook, controller):
+        assert "system:serviceaccount:muster-system:muster" in muster.log
+        assert "; grant " not in muster.log, "a right is missing"
+    closed = {hook["name"]: hook["failurePolicy"] for hook in control_plane.client().get(CONFIGURATION)["webhooks"]}
+    assert closed["named.jobs.muster.dev"] == "Fail", "the webhook has proved itself"
+    assert "are right" in controller.ledger("verify")
