@@ -138,6 +138,9 @@ class GangReport:
     placement_reason: str = ""
     topology: TopologyReport | None = None
     """None where its pods may go anywhere."""
+    start_estimate: datetime | None = None
+    start_reason: str = ""
+    """When it is to start, and why then; or why nobody knows."""
     evictions: int = 0
     evicted: Evicted | None = None
     """That it was taken back, until it runs again."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from admission.api import meta, names, nodes, selectors
@@ -12,6 +13,9 @@ from admission.api.reading import Json, Reader
 from admission.api.selectors import NodeSelector, Toleration
 
 FINISHED = frozenset({"Succeeded", "Failed"})
+
+LONGEST_DEADLINE = 2**31 - 1
+"""Seconds that the API server takes as `activeDeadlineSeconds`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +69,10 @@ class Pod:
     affinity: NodeSelector | None = None
     tolerations: tuple[Toleration, ...] = ()
     priority: int = 0
+    deadline: timedelta | None = None
+    """After how long the kubelet ends it (`activeDeadlineSeconds`); None where it does not."""
+    started: datetime | None = None
+    """When the kubelet took it on."""
     scheduler: str = "default-scheduler"
     service_account: str = ""
     mirror: bool = False
@@ -124,12 +132,19 @@ def decode(obj: Json) -> Pod:
         affinity=selectors.decode_nodes(node_affinity.child(required)) if required in node_affinity else None,
         tolerations=tuple(map(selectors.decode_toleration, spec.children("tolerations"))),
         priority=spec.integer("priority"),
+        deadline=_deadline(spec),
+        started=status.time("startTime"),
         scheduler=spec.text("schedulerName", "default-scheduler"),
         service_account=spec.text("serviceAccountName"),
         mirror="kubernetes.io/config.mirror" in reader.child("metadata").pairs("annotations"),
     )
     reader.finish("Pod", result.meta.key)
     return result
+
+
+def _deadline(spec: Reader) -> timedelta | None:
+    seconds = spec.integer("activeDeadlineSeconds")
+    return timedelta(seconds=seconds) if 0 < seconds <= LONGEST_DEADLINE else None
 
 
 def _claim(reader: Reader) -> PodClaim:

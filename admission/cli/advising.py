@@ -31,7 +31,7 @@ def advice(hold: Hold, queue: str) -> str:  # noqa: C901, PLR0911, PLR0912 - one
         case HoldReason.WAITING_FOR_CLAIMS:
             return "the claim or template that is named has to exist; Kubernetes makes claims from templates by itself"
         case HoldReason.BEHIND_IN_ORDER:
-            return f"the gang ahead of it has to start first, or queue {queue} has to become BestEffortFIFO"
+            return _order(hold.details, queue)
         case HoldReason.POOL_INCOMPLETE:
             return "the device driver has to publish all slices of the pool that is named; this passes by itself"
         case HoldReason.START_TIMED_OUT:
@@ -50,6 +50,12 @@ def advice(hold: Hold, queue: str) -> str:  # noqa: C901, PLR0911, PLR0912 - one
             return "this is a defect of Muster: report it with the controller's log; the gang made otherwise may start"
         case _:
             assert_never(hold.reason)
+
+
+def _order(details: Mapping[str, Detail], queue: str) -> str:
+    if "until" in details:
+        return f"{details['behind']} has to start first, or the gang to end by {details['until']} (muster.dev/runtime)"
+    return f"the gang ahead of it has to start first, or queue {queue} has to become BestEffortFIFO"
 
 
 def _quota(details: Mapping[str, Detail], queue: str) -> str:

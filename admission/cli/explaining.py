@@ -72,6 +72,8 @@ def show(gang: GangReport, *, now: datetime) -> None:
         rendering.say(f"{gang.hold.reason}: {gang.hold.message}.")
         rendering.table("The numbers behind it", ("what", "value"), _numbers(gang.hold.details))
         rendering.say(f"What would have to change: {_advice(gang)}.")
+        if gang.start_reason:
+            rendering.say(_estimate(gang))
     elif gang.plan:
         rendering.table("Plan", ("pod", "node", "devices"), rendering.plan_rows(gang.plan))
         rendering.say(f"Charged to queue {gang.queue}: {rendering.charge(gang.charges)}.")
@@ -123,6 +125,13 @@ def _together(topology: TopologyReport) -> str:
     asks = "Its pods have to be" if topology.wish.required else "Its pods would rather be"
     where = f"; they are in {', '.join(topology.domains)}" if topology.domains else ""
     return f"{asks} in one domain of {topology.wish.label}{where}."
+
+
+def _estimate(gang: GangReport) -> str:
+    """Say when a gang is to start, as far as that was reckoned."""
+    if gang.start_estimate is None:
+        return f"When it may start is not known: {gang.start_reason}."
+    return f"It is to start at {rendering.moment(gang.start_estimate)}, {gang.start_reason}."
 
 
 def _advice(gang: GangReport) -> str:

@@ -84,6 +84,8 @@ def as_json(report: GangReport) -> dict[str, Any]:
         "charges": rendering.amounts(report.charges),
         "evictions": report.evictions,
         "evicted": rendering.evicted(report.evicted),
+        "startEstimate": rendering.moment(report.start_estimate),
+        "startReason": report.start_reason,
     }
 
 

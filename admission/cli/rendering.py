@@ -227,7 +227,7 @@ def budget_rows(queue: QueueReport) -> list[tuple[str, ...]]:
             use.meter,
             use.period or "-",
             *map(budgets.hours, (use.limit, use.spent, use.promised, use.elsewhere, use.left)),
-            _moment(use.end) or "-",
+            moment(use.end) or "-",
             use.on_exhausted or "-",
         )
         for use in queue.budgets
@@ -247,12 +247,13 @@ def budget(use: BudgetUse) -> dict[str, str | None]:
         "meter": str(use.meter),
         **{name: budgets.hours(seconds) for name, seconds in amounts.items()},
         "period": str(use.period) or None,
-        "start": _moment(use.start),
-        "end": _moment(use.end),
+        "start": moment(use.start),
+        "end": moment(use.end),
         "scope": str(use.scope) or None,
         "onExhausted": str(use.on_exhausted) or None,
     }
 
 
-def _moment(time: datetime | None) -> str | None:
+def moment(time: datetime | None) -> str | None:
+    """Return a time as the API server writes it."""
     return time.astimezone(UTC).isoformat().replace("+00:00", "Z") if time else None

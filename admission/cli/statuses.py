@@ -43,6 +43,8 @@ def gang(obj: Json) -> GangReport:
         topology=_topology(status) if "topology" in status else None,
         evictions=known.evictions,
         evicted=known.evicted,
+        start_estimate=status.time("startEstimate"),
+        start_reason=status.text("startReason"),
         queued_since=known.queued_since,
         next_try=known.next_try,
     )

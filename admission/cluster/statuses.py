@@ -56,6 +56,8 @@ def gang_status(report: GangReport, before: Json, *, now: datetime) -> dict[str,
         "topology": _topology(report.topology) if report.topology is not None else None,
         "evictions": report.evictions,
         "evicted": _evicted(report.evicted),
+        "startEstimate": time(report.start_estimate),
+        "startReason": cut(report.start_reason, LONGEST_REASON) or None,
         "queuedSince": time(report.queued_since),
         "nextTry": time(report.next_try),
     }

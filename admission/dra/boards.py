@@ -160,8 +160,8 @@ class Board:
 
 
 def of(traits: Traits, world: World, *, shows_taken: bool) -> Board:
-    """Return the board of a need, made at most once for each sort; imagined worlds have one of their own."""
-    key = (shows_taken, world.imagined)
+    """Return the board of a need, made at most once for each sort; imagined worlds and realms have their own."""
+    key = (shows_taken, world.imagined, world.realm)
     if key not in traits.boards:
         traits.boards[key] = Board(traits, shows_taken=shows_taken)
     found: Board = traits.boards[key]

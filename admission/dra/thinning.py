@@ -86,7 +86,7 @@ def thinned(gang: Gang, world: World, known: Traits) -> Gang:
     options = [*asking.options(gang.claims)]
     shows_taken = any(option.admin or option.mode is Mode.ALL for option in options)
     plain = not shows_taken and all(option.plain for option in options)
-    key = (shows_taken, kind.nodes, kind.devices, plain, tuple(sorted(kind.wants.items())))
+    key = (world.realm, shows_taken, kind.nodes, kind.devices, plain, tuple(sorted(kind.wants.items())))
     rack: Rack | None = known.racks.get(key)
     if rack is None:
         board = boards.of(known, world, shows_taken=shows_taken)

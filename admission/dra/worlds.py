@@ -29,6 +29,8 @@ from admission.dra.takings import Share, Taking
 
 Nodes = frozenset[NodeName]
 
+_LONGEST_HISTORY = 64
+
 Left = Mapping[NodeName, Mapping[str, int] | None]
 """What is left of each node's allocatable resources; None for a node that limits nothing."""
 
@@ -82,6 +84,7 @@ class World:
     nodes of the pods that wait for them. users: of every claim, by its UID, the pods that have a seat and use it.
     displaced: planned claims whose devices others were given. awaited: by node the pods whose claims are planned and
     not displaced, in the order in which their gates were opened. imagined: whether less is in use than really is.
+    realm: of worlds that follow each other and differ much from all others; empty for what is now.
     slices and tainted: what the shelves were made from, and sources the rest, for the next world; None while
     something planned is not seen allocated, whose use of devices depends on slices. token: what tells this world from
     all others. history: tokens of earlier worlds, and the nodes that changed from each to the next one, newest last.
@@ -99,6 +102,7 @@ class World:
     displaced: tuple[Displaced, ...] = ()
     awaited: Mapping[NodeName, tuple[Awaited, ...]] = field(default_factory=dict)
     imagined: bool = False
+    realm: str = ""
     slices: Slices | None = None
     tainted: Tainted | None = None
     sources: "Sources | None" = None
@@ -167,7 +171,7 @@ def of(
     shelves = shelving.of(snapshot.nodes, slices, tainted.slices, _shelved(before))
     if before is not None and in_use:
         world = replace(before, shelves=shelves, slices=slices, tainted=tainted)
-        return _after(before, world, _reshelved(before, world))
+        return follow(before, world, _reshelved(before, world))
     use = _Use({}, {})
     by_uid = extended.index_claims(snapshot)
     _add_allocated(use, snapshot.claims.values(), placements, by_uid, profile.features)
@@ -190,7 +194,7 @@ def of(
         tainted=tainted,
         sources=sources if all(_seen(by_uid.get(uid)) for one in placements for uid in one.holdings) else None,
     )
-    return world if before is None else _after(before, world, _differing(before, world))
+    return world if before is None else follow(before, world, _differing(before, world))
 
 
 def changed(before: World, world: World) -> frozenset[NodeName] | None:
@@ -251,14 +255,14 @@ def granted(
             if uid in pinned:
                 pinned[uid] |= {place.node}
     after = replace(use.on(world), left=left, pinned=pinned, users=users)
-    return _after(world, after, _seeing(world, use.added))
+    return follow(world, after, seeing(world, use.added))
 
 
 def also(world: World, given: Iterable[Taking], holder: Holder) -> World:
     """Return the world with more in use."""
     use = _Use.of(world)
     use.add(given, holder)
-    return _after(world, use.on(world), _seeing(world, use.added))
+    return follow(world, use.on(world), seeing(world, use.added))
 
 
 def using(
@@ -267,7 +271,14 @@ def using(
     """Return the world with just these devices in use, taken and shared. where: all nodes of which that differs."""
     after = replace(world, taken=use[0], shares=use[1], left=left)
     after.passing.update(world.passing)
-    return _after(world, after, where)
+    return follow(world, after, where)
+
+
+def follow(before: World, world: World, nodes: frozenset[NodeName]) -> World:
+    """Note in a world that was just made from which one it came, and where it differs; return it."""
+    history = (*before.history, (before.token, nodes))[-_LONGEST_HISTORY:]
+    object.__setattr__(world, "history", history)
+    return world
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,14 +331,12 @@ class _Use:
         return all(amount >= 0 for amount in stock.available(in_use))
 
 
-_LONGEST_HISTORY = 64
-
-
-def _after(before: World, world: World, nodes: frozenset[NodeName]) -> World:
-    """Note in a new world from which one it came, and what changed."""
-    history = (*before.history, (before.token, nodes))[-_LONGEST_HISTORY:]
-    object.__setattr__(world, "history", history)
-    return world
+def seeing(world: World, devices: Iterable[DeviceId], pools: Iterable[PoolId] = ()) -> frozenset[NodeName]:
+    """Return the nodes that see these devices, or these pools."""
+    wanted = {(device.driver, device.pool) for device in devices}.union(pools)
+    if not wanted:
+        return frozenset()
+    return frozenset(name for name, shelf in world.shelves.items() if not wanted.isdisjoint(shelf.relevant))
 
 
 def _differing(before: World, world: World) -> frozenset[NodeName]:
@@ -337,7 +346,7 @@ def _differing(before: World, world: World) -> frozenset[NodeName]:
     if world.shares or before.shares:
         both = world.shares.keys() | before.shares.keys()
         devices |= {device for device in both if world.shares.get(device) != before.shares.get(device)}
-    return _reshelved(before, world) | _seeing(world, devices)
+    return _reshelved(before, world) | seeing(world, devices)
 
 
 def _shelved(before: World | None) -> Shelved | None:
@@ -350,15 +359,7 @@ def _reshelved(before: World, world: World) -> frozenset[NodeName]:
     """Return the nodes that see other devices, or pools of which a device in use has come or gone."""
     nodes = {name for name, shelf in world.shelves.items() if before.shelves.get(name) is not shelf}
     nodes |= before.shelves.keys() - world.shelves.keys()
-    return frozenset(nodes) | _seeing(world, (), before.vanished ^ world.vanished)
-
-
-def _seeing(world: World, devices: Iterable[DeviceId], pools: Iterable[PoolId] = ()) -> frozenset[NodeName]:
-    """Return the nodes that see these devices, or these pools."""
-    wanted = {(device.driver, device.pool) for device in devices}.union(pools)
-    if not wanted:
-        return frozenset()
-    return frozenset(name for name, shelf in world.shelves.items() if not wanted.isdisjoint(shelf.relevant))
+    return frozenset(nodes) | seeing(world, (), before.vanished ^ world.vanished)
 
 
 def _add_allocated(

@@ -6,7 +6,7 @@ wait the planner never asks.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from admission.api import names
 from admission.api.claims import Claim
@@ -18,6 +18,7 @@ from admission.policy.identities import Identity
 from admission.policy.recognition import Group
 
 NAMESPACE = "trace"
+MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(slots=True, eq=False)
@@ -74,7 +75,9 @@ def made(waiting: Waiting) -> Group:
 
 def _pods(waiting: Waiting) -> Iterator[Pod]:
     arrival, ask = waiting.arrival, waiting.arrival.ask
-    annotations = {names.TOPOLOGY: ask.topology} if ask.topology else {}
+    annotations = {names.RUNTIME: f"{arrival.runtime // MICROSECOND}us"}
+    if ask.topology:
+        annotations[names.TOPOLOGY] = ask.topology
     for number in range(arrival.pods):
         name = f"{arrival.name}-{number}"
         meta = Meta(

@@ -198,6 +198,7 @@ def _decide(desk: Desk, facts: Facts, balances: Balances | None) -> tuple[Round,
         unready=facts.unready,
         vacant=desk.vacant,
         defects=desk.defects,
+        reserve=desk.reserve,
     )
     placements = desk.book.placements.values()
     before, desk.world = desk.world, worlds.of(facts.snapshot, placements, profile=desk.profile, before=desk.world)
@@ -205,6 +206,9 @@ def _decide(desk: Desk, facts: Facts, balances: Balances | None) -> tuple[Round,
         desk.selectors.keep(desk.world.shelves)
     world = landing.landed(desk.world, selectors=desk.selectors, steps=desk.steps)
     usage = {queue: {m: sum(use) for m, use in meters.items()} for queue, meters in desk.book.usage().items()}
+    queues, users = facts.snapshot.queues, world.users
+    tenures = desk.tenures.look(desk.book.placements, facts.groups, queues, users, facts.now)
+    desk.reserve.present.expect(tenures, facts.now)
     return preempting.decide(desk, facts, rules, world, usage)
 
 
@@ -268,6 +272,7 @@ def _statuses(
         refused={name: refusal.message for name, refusal in desk.refused.items()},
         protections=desk.protection,
         policies=desk.remembered.policies(facts.snapshot),
+        estimates=desk.reserve.estimates,
         templates=desk.ports.templates.troubles(),
     )
     gangs = desk.retelling.look(facts.groups, decided, basis, desk.defects)

@@ -30,13 +30,16 @@ from admission.policy.defects import Defect
 from admission.policy.following import Sight
 from admission.policy.lingering import Refusal
 from admission.policy.placements import Chosen
+from admission.policy.presence import Presence
 from admission.policy.protection import Protections
 from admission.policy.recalling import Recall
 from admission.policy.recognition import Group
 from admission.policy.remembering import Memory
+from admission.policy.reserving import Reserve
 from admission.policy.resting import Rest
 from admission.policy.retelling import Retelling
 from admission.policy.stirring import Stir
+from admission.policy.tenures import Tenures
 from admission.policy.vacancies import Vacancies
 from admission.quota import sharing
 from admission.quota.accruals import QueueMeter
@@ -146,6 +149,10 @@ class Desk:
     """The planner's holds that may still stand."""
     rest: Rest = field(default_factory=Rest)
     """What was found of the gangs that wait, as far as it may still stand."""
+    tenures: Tenures = field(default_factory=Tenures)
+    """Who has devices, and until when."""
+    reserve: Reserve = field(default_factory=lambda: Reserve(Presence(EPOCH)))
+    """What the heads of the queues are promised."""
     remembered: Memory = field(default_factory=Memory)
     """The ClaimPolicies, compiled."""
     decisions: dict[GangUid, Decision] = field(default_factory=dict)

@@ -3,11 +3,12 @@
 Jobs that ask for the same in one queue differ in nothing but their rank, so where the first of them cannot start, none
 can. They stand in one line, and only heads of lines are decided about; in a strict queue all jobs are one line. A head
 that was held is decided about again when what holds it may have changed, and at no other time; as long as jobs only
-start, less and less is free, so who was held stays so.
+start, less and less is free, so who was held stays so. Those that a reservation holds differ in how long they run, too:
+of one line, others are asked that would be in the way of fewer reservations.
 """
 
 import bisect
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,9 +18,10 @@ from admission.api.queues import QueueingStrategy
 from admission.api.reasons import Denial, Hold
 from admission.flow.arriving import Waiting
 from admission.flow.staging import Running, Stage
+from admission.policy import reserving
 from admission.policy.deciding import Grant
 from admission.policy.recalling import Proof
-from admission.policy.resting import PROOF, QUOTA, STEADY, Finding
+from admission.policy.resting import PROOF, QUOTA, RESERVED, STEADY, Finding
 from admission.quota import ordering
 from admission.quota.ordering import Tournament
 from admission.quota.shortages import Shortage
@@ -46,14 +48,28 @@ class Decider(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Line:
-    """Jobs of one queue, by rank, of which only the first may start. held: what was found of it, or None."""
+    """Jobs of one queue, by rank, of which only the first may start, unless a reservation holds that one.
+
+    held: what was found of it, or None. passed: what was found of others since, which would be in the way of less.
+    """
 
     jobs: list[Waiting] = field(default_factory=list)
     held: Finding | None = None
+    passed: list[Finding] = field(default_factory=list)
 
     @property
     def head(self) -> Waiting:
         return self.jobs[0]
+
+    @property
+    def found(self) -> list[Finding]:
+        """Return all that holds jobs of the line."""
+        return [self.held, *self.passed] if self.held is not None else []
+
+    @property
+    def is_reserved(self) -> bool:
+        """Whether a reservation holds the first one."""
+        return self.held is not None and bool(self.held.bound)
 
     def add(self, waiting: Waiting) -> bool:
         """Put a job in its place; return whether it is the first now."""
@@ -65,10 +81,25 @@ class Line:
         jobs.insert(at, waiting)
         return at == 0
 
-    def pop(self) -> Waiting:
-        """Take the first one out. The next one is to be asked."""
+    def ask_again(self) -> None:
+        """Have the first one asked."""
         self.held = None
-        return self.jobs.pop(0)
+        self.passed.clear()
+
+    def hold(self, waiting: Waiting, found: Finding) -> None:
+        """Note what holds a job."""
+        if waiting is self.head:
+            self.held = found
+        else:
+            self.passed.append(found)
+
+    def pop(self, waiting: Waiting | None = None) -> Waiting:
+        """Take a job out: the first one, unless another is named. After the first one the next one is to be asked."""
+        if waiting is None or waiting is self.head:
+            self.ask_again()
+            return self.jobs.pop(0)
+        self.jobs.remove(waiting)
+        return waiting
 
 
 class Muster:
@@ -79,38 +110,43 @@ class Muster:
         self.evicted: list[Running] = []
         self._stage = stage
         self._lines: dict[Hashable, Line] = {}
+        self._of_queue: dict[QueueName, set[Hashable]] = {}
+        """The lines of each queue."""
 
     def arrive(self, waiting: Waiting) -> None:
-        line = self._lines.setdefault(self._line_of(waiting), Line())
-        if line.add(waiting):
-            line.held = None
+        key = self._line_of(waiting)
+        if key not in self._lines:
+            self._lines[key] = Line()
+            self._of_queue.setdefault(waiting.queue, set()).add(key)
+        line = self._lines[key]
+        if line.add(waiting) or line.is_reserved:
+            line.ask_again()
 
     def settle(self, *, freed: bool) -> list[Running]:
         stage = self._stage
+        stage.reserve.present.now = stage.time
         if freed:
             self._forget_what_fell()
-        lines = {line.head.key: line for line in self._lines.values() if line.held is None}
-        contest = Tournament(stage.shares, [line.head for line in lines.values()], lambda one: one.queue)
+        contest = _Contest(stage, (line for line in self._lines.values() if line.held is None))
         started: list[Running] = []
-        for waiting in contest:
-            line = lines[waiting.key]
-            found = stage.decide(waiting)
+        for waiting, line in contest:
+            before = stage.reserve.revision
+            found = stage.backfill(waiting)
             if isinstance(found.outcome, Hold):
-                line.held = found
-                continue
-            line.pop()
-            if isinstance(found.outcome, Grant):
-                plan = found.outcome.plan
-                stage.charge(waiting, plan.charge)
-                contest.take(waiting.queue, plan.charge)
-                started.append(stage.start(waiting, plan, plan.charge))
+                line.hold(waiting, found)
             else:
-                self.refused.append((waiting, found.outcome))
-            if line.jobs:
-                lines[line.head.key] = line
-                contest.enter(line.head)
-            else:
-                del self._lines[self._line_of(waiting)]
+                self._take_out(line, waiting)
+                if isinstance(found.outcome, Grant):
+                    plan = found.outcome.plan
+                    stage.charge(waiting, plan.charge)
+                    contest.take(waiting.queue, plan.charge)
+                    started.append(stage.start(waiting, plan, plan.charge))
+                else:
+                    self.refused.append((waiting, found.outcome))
+            self._go_on(line, waiting, contest)
+            if stage.reserve.revision != before:
+                self._ask_reserved(contest)
+            self._promote(waiting.queue, contest)
         return started
 
     def waiting(self) -> Iterator[tuple[Waiting, Hold]]:
@@ -119,16 +155,83 @@ class Muster:
             yield from ((job, why) for job in line.jobs)
 
     def _line_of(self, waiting: Waiting) -> Hashable:
-        if self._stage.town.queue(waiting).strategy is QueueingStrategy.STRICT_FIFO:
+        if self._is_strict(waiting):
             return waiting.queue
         return waiting.queue, waiting.arrival.ask, waiting.pods, waiting.priority
+
+    def _is_strict(self, waiting: Waiting) -> bool:
+        return self._stage.town.queue(waiting).strategy is QueueingStrategy.STRICT_FIFO
+
+    def _take_out(self, line: Line, waiting: Waiting) -> None:
+        """Take a job out of its line, and a line that is empty out of all."""
+        line.pop(waiting)
+        if not line.jobs:
+            key = self._line_of(waiting)
+            del self._lines[key]
+            self._of_queue[waiting.queue].discard(key)
+
+    def _go_on(self, line: Line, waiting: Waiting, contest: "_Contest") -> None:
+        """Ask the next of a line that may start."""
+        if line.jobs and line.held is None:
+            contest.enter(line.head, line)
+        elif line.is_reserved and not self._is_strict(waiting):
+            in_the_way = [frozenset(map(id, found.bound)) for found in line.found if found.bound]
+            is_full = any(not found.bound for found in line.found)
+            for job in line.jobs[bisect.bisect(line.jobs, ordering.rank(waiting), key=ordering.rank) :]:
+                bound = self._stage.bound(job)
+                if not is_full and not any(some <= bound for some in in_the_way):
+                    contest.enter(job, line)
+                    return
+
+    def _ask_reserved(self, contest: "_Contest") -> None:
+        """Ask those again who were in the way of something that is not reserved any more."""
+        grounds = Grounds(self._stage)
+        for line in self._lines.values():
+            if line.is_reserved and not grounds.all_stand(line):
+                line.ask_again()
+                contest.enter(line.head, line)
+
+    def _promote(self, queue: QueueName, contest: "_Contest") -> None:
+        """Ask the next gang of a queue that has no head whether it is one."""
+        if self._stage.reserve.has_head(queue):
+            return
+        lines = [self._lines[key] for key in self._of_queue.get(queue, ())]
+        held = [line for line in lines if line.held is not None and reserving.waits(line.held)]
+        left = [line for line in held if line.held and not self._stage.reserve.is_hopeless(line.held.group)]
+        if left:
+            line = min(left, key=lambda one: ordering.rank(one.head))
+            line.ask_again()
+            contest.enter(line.head, line)
 
     def _forget_what_fell(self) -> None:
         """Have the heads asked again for which something has changed."""
         grounds = Grounds(self._stage)
         for line in self._lines.values():
-            if line.held is not None and not grounds.stand(line.head.queue, line.held):
-                line.held = None
+            if line.held is not None and not grounds.all_stand(line):
+                line.ask_again()
+
+
+class _Contest:
+    """The jobs that are asked, in order, each with its line."""
+
+    def __init__(self, stage: Stage, lines: Iterable[Line]) -> None:
+        self._lines = {line.head.key: line for line in lines}
+        heads = [line.head for line in self._lines.values()]
+        self._tournament = Tournament(stage.shares, heads, lambda one: one.queue)
+
+    def __iter__(self) -> Iterator[tuple[Waiting, Line]]:
+        for waiting in self._tournament:
+            yield waiting, self._lines.pop(waiting.key)
+
+    def enter(self, waiting: Waiting, line: Line) -> None:
+        """Let one more be asked, unless it is going to be."""
+        if waiting.key not in self._lines:
+            self._lines[waiting.key] = line
+            self._tournament.enter(waiting)
+
+    def take(self, queue: QueueName, charge: Charge) -> None:
+        """Count what a queue was granted."""
+        self._tournament.take(queue, charge)
 
 
 class Counting:
@@ -229,6 +332,10 @@ class Grounds:
         self._proofs: dict[Proof, bool] = {}
         self._lacks: dict[Hashable, bool] = {}
 
+    def all_stand(self, line: Line) -> bool:
+        """Return whether all that holds jobs of a line would hold them again."""
+        return all(self.stand(line.head.queue, found) for found in line.found)
+
     def stand(self, queue: QueueName, held: Finding) -> bool:
         """Return whether a job of a queue would be held again."""
         if held.proof is not None and held.by == PROOF:
@@ -240,6 +347,8 @@ class Grounds:
             if key not in self._lacks:
                 self._lacks[key] = self._stage.standing.charge_fits(queue, held.needed) is not None
             return self._lacks[key]
+        if held.by == RESERVED:
+            return self._stage.is_in_the_way(held)
         return held.by in STEADY
 
     def _is_proved(self, held: Finding) -> bool:

@@ -10,7 +10,6 @@ from collections.abc import Collection
 from admission.api.names import GangUid
 from admission.dra.vacating import Belongings
 from admission.flow import arriving
-from admission.flow.arriving import Waiting
 from admission.flow.lining import Line, Muster
 from admission.flow.staging import Running, Town
 from admission.policy import preempting
@@ -62,15 +61,12 @@ class Preempting(Muster):
         self.arrive(running.waiting)
 
     def _start(self, line: Line, found: Sacrifice) -> Running:
-        stage, waiting, plan = self._stage, line.pop(), found.grant.plan
-        if not line.jobs:
-            self._drop(waiting)
+        stage, waiting, plan = self._stage, line.head, found.grant.plan
+        self._take_out(line, waiting)
+        stage.reserve.start(arriving.made(waiting), stage.town.queue(waiting), plan)
         stage.charge(waiting, plan.charge)
         stage.shares.take(waiting.queue, plan.charge)
         return stage.start(waiting, plan, plan.charge)
-
-    def _drop(self, waiting: Waiting) -> None:
-        del self._lines[self._line_of(waiting)]
 
     def _tenant(self, running: Running) -> Tenant:
         waiting, tenancy = running.waiting, running.tenancy

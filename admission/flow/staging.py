@@ -6,7 +6,7 @@ What the input shows as running has its devices and its quota from the beginning
 import heapq
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from admission.api.claims import Claim
 from admission.api.gangs import Charge
@@ -26,11 +26,13 @@ from admission.flow.arriving import Waiting
 from admission.flow.expanding import Expanded
 from admission.policy import deciding, protection, recognition, wanting
 from admission.policy.deciding import Inputs, Rules
+from admission.policy.presence import Presence
 from admission.policy.protection import Scene
 from admission.policy.recalling import Recall
 from admission.policy.recognition import Group
+from admission.policy.reserving import Reserve
 from admission.policy.resting import Finding, Rest
-from admission.quota import sharing
+from admission.quota import ordering, sharing
 from admission.quota.books import Book
 from admission.quota.sharing import Shares
 from admission.quota.standing import Standing, Usage
@@ -158,6 +160,7 @@ class Stage:
     ward: Ward = field(init=False)
     standing: Standing = field(init=False)
     shares: Shares = field(init=False)
+    reserve: Reserve = field(init=False)
     now: timedelta = timedelta()
     _claims: dict[str, Claim] = field(init=False)
     _ends: list[tuple[timedelta, int, Running]] = field(default_factory=list)
@@ -172,6 +175,7 @@ class Stage:
         self.ward = Ward(town.world)
         self.standing = Standing(town.tree, town.usage)
         self.shares = Shares(self.standing, town.usage, town.rules.sharing)
+        self.reserve = Reserve(Presence(town.rules.now))
 
     def inputs(self, waiting: Waiting, standing: Standing) -> Inputs:
         """Return what a job is decided on now. standing: what the quotas leave."""
@@ -188,6 +192,28 @@ class Stage:
     def decide(self, waiting: Waiting, standing: Standing | None = None) -> Finding:
         """Return what the controller would decide about a job now."""
         return deciding.decide(self.inputs(waiting, standing or self.standing))
+
+    def backfill(self, waiting: Waiting) -> Finding:
+        """Return the same, and heed what is reserved for those ahead of it."""
+        inputs = self.inputs(waiting, self.standing)
+        found = self.reserve.decide(inputs)
+        self.reserve.note(found, inputs)
+        return found
+
+    @property
+    def time(self) -> datetime:
+        """Return what time it is."""
+        return self.town.rules.now + self.now
+
+    def bound(self, waiting: Waiting) -> frozenset[int]:
+        """Return which reservations a job would have to leave alone, as far as they are made; equal for the same."""
+        longest = self.town.queue(waiting).max_runtime
+        runtime = waiting.arrival.runtime
+        return self.reserve.bound(ordering.rank(waiting), runtime if longest is None else min(runtime, longest))
+
+    def is_in_the_way(self, held: Finding) -> bool:
+        """Return whether a job is still in the way of what is reserved."""
+        return self.reserve.stands(held, held.group.queue, self.ward.world, self.standing, self.rules.selectors)
 
     def explain(self, waiting: Waiting, standing: Standing | None = None) -> Finding:
         """Decide about a job as `decide` does, and say why the planner holds it."""
@@ -258,5 +284,6 @@ class Stage:
             self.ward.move(went=[running.tenancy for running in ended])
             self.rules.recall.go_on()
         for running in ended:
+            self.reserve.end(running.waiting.key)
             self.standing.give_back(running.waiting.queue, running.charge)
             self.shares.give_back(running.waiting.queue, running.charge)

@@ -8,7 +8,7 @@ the same objects, none of their findings was dropped, and the few grounds that a
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from admission.api.gangs import Charge
 from admission.api.names import GangUid, QueueName
@@ -19,12 +19,16 @@ from admission.policy.recognition import Group
 
 
 class Ground(NamedTuple):
-    """What findings of one queue rest on: that it may take a charge, or lacks it just so, and their proof, if any."""
+    """What findings of one queue rest on: that it may take a charge, or lacks it just so, and their proof, if any.
+
+    bound: the reservations beside which that is so.
+    """
 
     needed: Charge
     lack: Hold | None
     alike: Alike | None
     proof: Proof | None
+    bound: tuple[Any, ...] = ()
 
 
 Holds = Callable[[QueueName, Ground], bool]

@@ -28,6 +28,7 @@ from admission.policy.identities import LARGEST_SIZE
 from admission.policy.placements import Chosen
 from admission.policy.protection import NOTHING, Protections
 from admission.policy.recognition import Group
+from admission.policy.reservations import Estimate
 from admission.quota.books import Book
 from admission.quota.tree import Tree
 
@@ -68,6 +69,8 @@ class Facts:
     """Which of the templates that they provide are not as they should be, by the name of the policy."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Why queues that are being deleted cannot lose Muster's finalizer."""
+    estimates: Mapping[GangUid, Estimate] = field(default_factory=dict)
+    """When gangs that wait are to start, as far as that was reckoned."""
     stuck: Mapping[GangUid, Hold] = field(default_factory=dict)
     """What keeps gangs from being placed that have their reservation."""
 
@@ -80,6 +83,7 @@ def gang(group: Group, facts: Facts) -> GangReport:
     phase = phase_of(group, placement)
     waits = decision is not None and not isinstance(decision.outcome, Grant)
     placed = _placed(group, facts) if placement is not None else NOT_PLACED
+    estimate = facts.estimates.get(group.uid) if waits else None
     return GangReport(
         uid=group.uid,
         namespace=group.identity.namespace,
@@ -100,6 +104,8 @@ def gang(group: Group, facts: Facts) -> GangReport:
         topology=topologies.report(group, facts.snapshot.nodes),
         evictions=backoff.evictions if backoff else 0,
         evicted=facts.evicted.get(group.uid),
+        start_estimate=estimate.at if estimate is not None else None,
+        start_reason=estimate.message if estimate is not None else "",
         queued_since=group.queued_since,
         next_try=backoff.next_try if backoff else None,
     )

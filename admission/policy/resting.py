@@ -25,7 +25,7 @@ from admission.policy.recognition import Group
 K = TypeVar("K")
 V = TypeVar("V")
 
-PROOF, ORDER, QUOTA = "proof", "order_is_kept", "quota_may_suffice"
+PROOF, ORDER, QUOTA, RESERVED = "proof", "order_is_kept", "quota_may_suffice", "reserved"
 
 STEADY = frozenset(
     {
@@ -49,7 +49,8 @@ Lacks = Callable[[QueueName, Charge], Hold | None]
 class Finding:
     """What was found of a gang. by: what has found it, see above; empty for what is not kept.
 
-    needed: what the gang is charged at least. proof: of those who ask alike, if it was that.
+    needed: what the gang is charged at least. proof: of those who ask alike, if it was that. bound: the reservations of
+    gangs ahead of it that it would be in the way of; the proof is then one beside these, and without it quota is short.
     """
 
     group: Group
@@ -60,10 +61,11 @@ class Finding:
     demands: tuple[PodDemand, ...] = ()
     alike: Alike | None = None
     proof: Proof | None = None
+    bound: tuple[Any, ...] = ()
 
     @property
     def is_kept(self) -> bool:
-        return self.by in STEADY or self.by in {PROOF, ORDER, QUOTA}
+        return self.by in STEADY or self.by in {PROOF, ORDER, QUOTA, RESERVED}
 
 
 @dataclass(slots=True)
@@ -79,6 +81,8 @@ class Rest:
     _lacks: dict[Hashable, Hold | None] = field(default_factory=dict)
     _said: dict[Hashable, Hold | None] = field(default_factory=dict)
     """What queues may not take now, and what was said of that before."""
+    cleared: int = 0
+    """Grows when the grounds that all share have changed."""
     lines: Lines = field(default_factory=Lines)
     """The queues of which all findings may still stand."""
 
@@ -87,6 +91,7 @@ class Rest:
         now = (snapshot.meters, snapshot.classes, snapshot.templates, snapshot.malformed, *grounds)
         same = len(now) == len(self._grounds) and all(map(_same, now, self._grounds))
         if not same or not _same(_asked(self._queues), _asked(queues)):
+            self.cleared += 1
             self._findings.clear()
             self._named.clear()
             self._said.clear()
@@ -145,11 +150,11 @@ class Rest:
         """Return what the findings of one queue rest on, beside the gangs and what all share, each once."""
         found: dict[Hashable, Ground] = {}
         for one in findings:
-            if one.by in {PROOF, QUOTA}:
-                key = one.by, tuple(sorted(one.needed.items())), id(one.proof)
+            if one.by in {PROOF, QUOTA, RESERVED}:
+                key = one.by, tuple(sorted(one.needed.items())), id(one.proof), one.bound
                 if key not in found:
                     lack = one.outcome if one.by == QUOTA else None
-                    found[key] = Ground(needed=one.needed, lack=lack, alike=one.alike, proof=one.proof)
+                    found[key] = Ground(one.needed, lack, one.alike, one.proof, one.bound)
         return list(found.values())
 
     def stands(self, queue: QueueName, ground: Ground, lacks: Lacks) -> bool:

@@ -73,8 +73,11 @@ class Retelling:
         if groups is not self._counted:
             before, self._counted, self.groups = self.groups, groups, {group.uid: group for group in groups}
             yield from resting.changed(before, self.groups)
-        made_of: Made = (facts.book.placements, dict(facts.backoffs), dict(facts.chosen), dict(facts.stuck))
-        made_of = (*made_of, dict(facts.evicted))
+        made_of: Made = (
+            facts.book.placements,
+            *(dict(facts.backoffs), dict(facts.chosen), dict(facts.stuck)),
+            *(dict(facts.evicted), dict(facts.estimates)),
+        )
         for before_, now in zip(self._made_of, made_of, strict=False):
             yield from resting.changed(before_, now)
         if self._malformed != facts.snapshot.malformed:

@@ -3,7 +3,7 @@
 It writes nothing; `flow.cycle` commits.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from admission.api.gangs import Charge
@@ -17,7 +17,7 @@ from admission.policy.deciding import Decision, Grant, Inputs, Rules
 from admission.policy.lines import Ground
 from admission.policy.recalling import Basis
 from admission.policy.recognition import Group
-from admission.policy.resting import PROOF, Finding
+from admission.policy.resting import PROOF, RESERVED, Finding
 from admission.quota.ordering import Tournament, in_order
 from admission.quota.sharing import Shares
 from admission.quota.standing import Standing, Usage
@@ -32,6 +32,16 @@ class Round:
 
     anew: tuple[Decision, ...] = ()
     whole: bool = True
+
+
+@dataclass(slots=True)
+class _State:
+    """How things stand in a round. blocked: by strict queue the first gang that waits."""
+
+    rules: Rules
+    world: World
+    standing: Standing
+    blocked: dict[QueueName, str] = field(default_factory=dict)
 
 
 def decide_all(groups: tuple[Group, ...], rules: Rules, world: World, usage: Usage) -> Round:
@@ -50,19 +60,27 @@ def decide_all(groups: tuple[Group, ...], rules: Rules, world: World, usage: Usa
     )
     rules.recall.begin(basis)
     rules.rest.begin(rules.snapshot, rules.tree.queues, rules.meters, rules.profile, rules.protection, rules.steps)
-    if rules.beyond is None and (held := _all_held(groups, rules, world, usage)) is not None:
-        return Round(anew=tuple(held))
-    # What is decided beside grants that may come to nothing is found anew.
-    rules.rest.lines.clear()
-    return _granted(groups, rules, world, usage)
+    reserve = rules.reserve
+    if reserve is not None:
+        waiting = {group.uid for group in groups if group.waiting}
+        reserve.begin(rules.now, waiting, world, rules.profile, rules.rest.cleared)
+    state = _State(rules, world, Standing(rules.tree, usage))
+    held = _all_held(groups, state) if rules.beyond is None else None
+    if held is None:
+        # What is decided beside grants that may come to nothing is found anew.
+        rules.rest.lines.clear()
+        state.blocked.clear()
+    found = _granted(groups, usage, state) if held is None else Round(anew=tuple(held))
+    if reserve is not None:
+        reserve.look(rules, state.world, state.standing)
+    return found
 
 
-def _granted(groups: tuple[Group, ...], rules: Rules, world: World, usage: Usage) -> Round:
-    standing = Standing(rules.tree, usage)
+def _granted(groups: tuple[Group, ...], usage: Usage, state: _State) -> Round:
+    rules, standing = state.rules, state.standing
     waiting = [group for group in groups if group.waiting]
     decisions: list[Decision] = []
     positions: dict[QueueName, int] = {}
-    blocked: dict[QueueName, str] = {}
     granted = 0
     contest = Tournament(Shares(standing, usage, rules.sharing, rules.history), waiting, lambda group: group.queue)
     for group in contest:
@@ -72,11 +90,13 @@ def _granted(groups: tuple[Group, ...], rules: Rules, world: World, usage: Usage
                 break
             decisions.append(Decision(group=group, outcome=rules.beyond, position=positions[group.queue]))
             continue
-        finding = _looked_at(group, rules, world, standing, blocked)
+        finding, inputs = _looked_at(group, state)
         outcome = finding.outcome
+        if rules.reserve is not None:
+            rules.reserve.note(finding, inputs)
         if isinstance(outcome, Grant):
             pods = {pod.meta.uid: pod for pod in group.waiting}
-            world = worlds.granted(world, outcome.plan, pods, group.key, outcome.claims)
+            state.world = worlds.granted(state.world, outcome.plan, pods, group.key, outcome.claims)
             standing.take(group.queue, outcome.plan.charge)
             contest.take(group.queue, outcome.plan.charge)
             if rules.balances is not None:
@@ -88,25 +108,28 @@ def _granted(groups: tuple[Group, ...], rules: Rules, world: World, usage: Usage
     return Round(anew=tuple(decisions), whole=len(decisions) == len(waiting))
 
 
-def _all_held(groups: tuple[Group, ...], rules: Rules, world: World, usage: Usage) -> list[Decision] | None:
+def _all_held(groups: tuple[Group, ...], state: _State) -> list[Decision] | None:
     """Return what holds every gang of a queue of which something changed; None when one of any may start.
 
     As long as none is granted, each is decided on the same world and the same use, whoever is first.
     """
-    standing, rest = Standing(rules.tree, usage), rules.rest
-    lacks = partial(_lack, standing)
+    rules, rest = state.rules, state.rules.rest
+    lacks = partial(_lack, state.standing)
 
     def holds(queue: QueueName, ground: Ground) -> bool:
+        if ground.bound:
+            return _stands(ground, queue, state) and rest.stands(queue, ground, lacks)
         key = ground.alike.key if ground.alike is not None else None
-        is_proved = key is None or rules.recall.proof(key, world, rules.selectors) is ground.proof
+        is_proved = key is None or rules.recall.proof(key, state.world, rules.selectors) is ground.proof
         return is_proved and rest.stands(queue, ground, lacks)
 
     decisions: list[Decision] = []
+    noted: list[Looked] = []
     for queue, waiting in rest.lines.changed(groups, holds, {*rules.unready, *rules.backoffs}):
         rest.lines.drop(queue)
-        blocked: dict[QueueName, str] = {}
         ordered = in_order(waiting)
-        findings = [_looked_at(group, rules, world, standing, blocked) for group in ordered]
+        looked = [_looked_at(group, state) for group in ordered]
+        findings = [finding for finding, _ in looked]
         if any(isinstance(finding.outcome, Grant) for finding in findings):
             return None
         found = [
@@ -116,35 +139,52 @@ def _all_held(groups: tuple[Group, ...], rules: Rules, world: World, usage: Usag
         if all(map(rest.is_kept, findings)):
             rest.lines.keep(queue, waiting, rest.grounds(findings))
         decisions += found
+        noted += looked
     rest.keep_only(groups)
+    if rules.reserve is not None:
+        for finding, inputs in noted:
+            rules.reserve.note(finding, inputs)
     return decisions
 
 
-def _looked_at(group: Group, rules: Rules, world: World, standing: Standing, blocked: dict[QueueName, str]) -> Finding:
-    """Return what is found of a gang. blocked: by strict queue the first gang that waits; gets this one if it does."""
+Looked = tuple[Finding, Inputs | None]
+"""What was found of a gang, and on what; on nothing where it may not enter its queue."""
+
+
+def _looked_at(group: Group, state: _State) -> Looked:
+    """Return what is found of a gang, and note it where it is the first of a strict queue to wait."""
     name = group.queue
-    queue = completeness.entered(group, rules.snapshot)
+    queue = completeness.entered(group, state.rules.snapshot)
     if not isinstance(queue, Queue):
-        return Finding(group=group, outcome=queue)
-    ahead = blocked.get(name, "")
-    found = _found(Inputs(rules=rules, group=group, queue=queue, world=world, standing=standing, blocked_by=ahead))
+        return Finding(group=group, outcome=queue), None
+    inputs = Inputs(
+        rules=state.rules,
+        group=group,
+        queue=queue,
+        world=state.world,
+        standing=state.standing,
+        blocked_by=state.blocked.get(name, ""),
+    )
+    found = _found(inputs, state)
     if isinstance(found.outcome, Hold) and elastic.blocks(group, queue):
-        blocked.setdefault(name, group.key)
-    return found
+        state.blocked.setdefault(name, group.key)
+    return found, inputs
 
 
-def _found(inputs: Inputs) -> Finding:
+def _found(inputs: Inputs, state: _State) -> Finding:
     """Return what was found of a gang and still stands, or else decide about it."""
-    rules, group = inputs.rules, inputs.group
+    rules, group, reserve = inputs.rules, inputs.group, inputs.rules.reserve
     may_rest = (
         group.uid not in rules.unready
         and group.uid not in rules.backoffs
         and not paying.may_run_out(rules.tree, group.queue)
     )
     known = rules.rest.of(group, inputs.blocked_by, partial(_lack, inputs.standing)) if may_rest else None
-    if known is not None and known.by != PROOF:
+    if known is not None and known.by == RESERVED and _stands(known, group.queue, state):
         return known
-    if known is not None and known.alike is not None:
+    if known is not None and known.by not in {PROOF, RESERVED}:
+        return known
+    if known is not None and known.alike is not None and known.by == PROOF:
         proof = rules.recall.proof(known.alike.key, inputs.world, rules.selectors)
         if proof is not None and proof is known.proof:
             return known
@@ -152,11 +192,17 @@ def _found(inputs: Inputs) -> Finding:
             hold = known.alike.hold(proof.hold)
             known.outcome, known.proof = known.outcome if hold == known.outcome else hold, proof
             return known
-    finding = deciding.decide(inputs)
+    finding = deciding.decide(inputs) if reserve is None else reserve.decide(inputs)
     # What extended resources cost at least depends on the nodes.
     if may_rest and not any(pod.containers for pod in group.pods):
         rules.rest.keep(finding)
     return finding
+
+
+def _stands(held: Finding | Ground, queue: QueueName, state: _State) -> bool:
+    """Return whether somebody would still be in the way of what is reserved."""
+    reserve, selectors = state.rules.reserve, state.rules.selectors
+    return reserve is not None and reserve.stands(held, queue, state.world, state.standing, selectors)
 
 
 def _lack(standing: Standing, queue: QueueName, charge: Charge) -> Hold | None:

@@ -163,8 +163,10 @@ def _status() -> Schema:
             ),
             "evicted": _evicted(),
             "startEstimate": fields.time(
-                "When the gang may start, reckoned from the runtimes of what is ahead of it. Absent: unknown."
+                """When the gang is to start, by the runtimes of those that run: what it needs is reserved for it
+                from then on. Only the first gang of a queue that waits for others has one. Absent: unknown."""
             ),
+            "startReason": fields.text("Why then, or why that is not known, in words.", maxLength=1024),
             "queuedSince": fields.time("Since when the gang is complete and waits."),
             "nextTry": fields.time("When a gang that did not start in time is tried again."),
         },

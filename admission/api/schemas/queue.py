@@ -159,8 +159,9 @@ def _running() -> dict[str, Schema]:
             defaultRuntime. Absent: no limit. Example: 72h."""
         ),
         "defaultRuntime": fields.duration(
-            """The runtime of gangs that state none; backfill and budgets reckon with it. Absent: unknown, so such a
-            gang never backfills, and a budget reckons with maxRuntime, or with one hour. Example: 4h."""
+            """The runtime of gangs that state none; backfill and budgets reckon with it. Absent: maxRuntime; without
+            that too, such a gang delays nobody only where it leaves alone what is reserved, and a budget reckons with
+            one hour. Example: 4h."""
         ),
     }
 

@@ -1,0 +1,159 @@
+"""What a head is promised, and who is there until then: values and arithmetic for `reserving`."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import NamedTuple
+
+from admission.api.gangs import Charge
+from admission.api.names import NodeName, QueueName
+from admission.api.nodes import Resources
+from admission.dra.outlooks import Stay, Visit
+from admission.dra.plans import Plan
+from admission.dra.pools import PoolId
+from admission.dra.worlds import World
+from admission.policy.recognition import Group
+from admission.quota.shortages import Shortage
+from admission.quota.standing import Standing
+
+Requests = Iterable[tuple[NodeName, Resources]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tenure:
+    """A gang that has its devices. end: when it should have given them back; None where nobody knows."""
+
+    stay: Stay
+    queue: QueueName
+    charge: Charge
+    end: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """When a gang is to start, and why then; None where nobody knows."""
+
+    at: datetime | None
+    message: str
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Reservation:
+    """What is kept for a head, from a time on. until: when it gives it back; None where nobody knows.
+
+    gone: the gangs that have ended by then. drawn: the pools of its devices that have counters. standing: what the
+    queues may take then, beside all who are there but itself; the room of its visit is what is left on its nodes beside
+    it. Both follow what starts meanwhile. is_proved: whether they are of this cycle.
+    """
+
+    group: Group
+    at: datetime
+    until: datetime | None
+    plan: Plan
+    visit: Visit
+    gone: frozenset[str]
+    estimate: Estimate
+    drawn: frozenset[PoolId]
+    standing: Standing
+    is_proved: bool = True
+
+    def leaves(self, plan: Plan, requests: Requests, queue: QueueName) -> bool:
+        """Return whether it can still be had where a plan for a gang of a queue is carried out that runs then."""
+        mine = {taking.device for taking in self.visit.takings}
+        for device in (taking.device for takings in plan.takings.values() for taking in takings):
+            if device in mine or (device.driver, device.pool) in self.drawn:
+                return False
+        room = self.visit.room
+        if any(_lacks(room[node], asked) for node, asked in _by_node(requests).items() if node in room):
+            return False
+        self.standing.take(queue, plan.charge)
+        short = self.standing.charge_fits(self.group.queue, self.plan.charge)
+        self.standing.give_back(queue, plan.charge)
+        return short is None
+
+    def take(self, charge: Charge, requests: Requests, queue: QueueName) -> None:
+        """Count a gang that will be there then."""
+        self.standing.take(queue, charge)
+        taken, room = _by_node(requests), self.visit.room
+        after = {node: less(left, taken[node]) if node in taken else left for node, left in room.items()}
+        self.visit = replace(self.visit, room=after)
+
+
+class Moment(NamedTuple):
+    """A time by which some have ended, and how things stand then."""
+
+    at: datetime
+    world: World
+    standing: Standing
+    gone: tuple[Tenure, ...]
+
+
+class Beside(Standing):
+    """What queues may take now, as far as what is reserved can still be had. Only to be asked what fits."""
+
+    def __init__(self, now: Standing, bound: Iterable[Reservation]) -> None:  # it has no quotas of its own
+        self.tree = now.tree
+        self._now = now
+        self._bound = tuple(bound)
+
+    def charge_fits(self, queue: QueueName, charge: Charge) -> Shortage | None:
+        """Return what a queue lacks for a charge, or the head of a queue if it were taken."""
+        found = self._now.charge_fits(queue, charge)
+        for one in self._bound if found is None else ():
+            one.standing.take(queue, charge)
+            found = found or one.standing.charge_fits(one.group.queue, one.plan.charge)
+            one.standing.give_back(queue, charge)
+        return found
+
+
+def moment(world: World, standing: Standing, at: datetime, gone: tuple[Tenure, ...]) -> Moment:
+    """Return how things stand when some have ended, in the world in which they have."""
+    standing = standing.copy()
+    for tenure in gone:
+        give_back(standing, tenure)
+    return Moment(at, world, standing, gone)
+
+
+def drawn(plan: Plan, world: World) -> frozenset[PoolId]:
+    """Return the pools of a plan's devices that have counters."""
+    slices = world.slices
+    devices = [taking.device for takings in plan.takings.values() for taking in takings]
+    pools = {(device.driver, device.pool) for device in devices}
+    return frozenset(pool for pool in pools if slices is not None and slices.draws(pool))
+
+
+def give_back(standing: Standing, tenure: Tenure) -> None:
+    """Give back what a gang is charged, as far as its queue is seen to use it."""
+    owned = {meter: min(amount, standing.own(tenure.queue, meter)) for meter, amount in tenure.charge.items()}
+    standing.give_back(tenure.queue, owned)
+
+
+def holders(plan: Plan, world: World) -> set[str]:
+    """Return the gangs that have now what a plan takes."""
+    devices = [taking.device for takings in plan.takings.values() for taking in takings]
+    found = {world.taken[device].gang for device in devices if device in world.taken}
+    found |= {share.holder.gang for device in devices for share in world.shares.get(device, ())}
+    return found
+
+
+def less(left: Mapping[str, int] | None, requests: Resources) -> Mapping[str, int] | None:
+    """Return what is left of a node's resources beside requests."""
+    return None if left is None else {name: had - requests.get(name, 0) for name, had in left.items()}
+
+
+def room_beside(world: World, requests: Requests) -> dict[NodeName, Mapping[str, int] | None]:
+    """Return what is left, beside requests, on the nodes that they are for."""
+    return {node: less(world.left.get(node), asked) for node, asked in _by_node(requests).items()}
+
+
+def _by_node(requests: Requests) -> dict[NodeName, dict[str, int]]:
+    found: dict[NodeName, dict[str, int]] = {}
+    for node, asked in requests:
+        sums = found.setdefault(node, {})
+        for name, amount in asked.items():
+            sums[name] = sums.get(name, 0) + amount
+    return found
+
+
+def _lacks(left: Mapping[str, int] | None, asked: Resources) -> bool:
+    return left is not None and any(amount > left[name] for name, amount in asked.items() if name in left)

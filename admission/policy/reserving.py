@@ -1,0 +1,489 @@
+"""Backfill: the head of a queue that cannot start is promised a time, and who is behind it must not delay that.
+
+The rule is EASY (Lifka, *The ANL/IBM SP scheduling system*, JSSPP 1995), with plans in place of counts of processors.
+The *head* of a queue is the first of its gangs that waits for devices or quota, as long as what holds them ends some
+day. It gets a *reservation*: the first of the expected ends of running gangs by which there is a plan for it, with all
+that has ended by then given back; and that plan, its devices, nodes and quota. A gang that is behind a head, in
+whichever queue, starts if it ends before the reservation begins, or leaves all that is reserved alone.
+
+Behind is who has a lower priority, or the same one and waits for less long. So a reservation is made beside those of
+the heads that are ahead of its own, and whoever is ahead of a head may take what is reserved for it, which then gets
+another reservation. Where nobody knows when what a head needs is free, there is no reservation, and gangs pass it as
+long as they fit; who does not say how long it runs is taken to run for ever.
+
+Reservations are made when somebody is in their way, and stand until their time has come, or something is not as
+expected: plans are dear. One `Reserve` for each leader, or for each trace that is played.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from admission.api import durations
+from admission.api.names import GangUid, NodeName, QueueName
+from admission.api.nodes import Resources
+from admission.api.queues import Queue
+from admission.api.reasons import Detail, Hold, HoldReason
+from admission.dra.outlooks import Outlook, Stay, Visit
+from admission.dra.plans import Plan
+from admission.dra.selecting import Selectors
+from admission.dra.worlds import World
+from admission.policy import deciding, elastic, reservations, runtimes
+from admission.policy.deciding import Grant, Inputs, Rules
+from admission.policy.lines import Ground
+from admission.policy.presence import Presence
+from admission.policy.recalling import Recall
+from admission.policy.recognition import Group
+from admission.policy.reservations import Beside, Estimate, Moment, Reservation, Tenure
+from admission.policy.resting import PROOF, QUOTA, RESERVED, Finding
+from admission.quota import ordering
+from admission.quota.ordering import Rank
+from admission.quota.standing import Standing
+
+MOST = 16
+"""Heads that may have a reservation at a time, the first ones: each costs plans, and a look for every gang behind."""
+
+WAITING = frozenset({PROOF, QUOTA, RESERVED})
+"""What holds gangs until others end."""
+
+SOONER = timedelta(seconds=10)
+"""For how long a reservation stands though something has ended sooner than expected, so that a better one may be."""
+
+NEVER = -1
+
+NAMED = 3
+"""Gangs that are named in a sentence."""
+
+HOPE = timedelta(minutes=1)
+"""For how long nobody looks again for whom there was no plan even if all had ended."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Head:
+    """The first gang of a queue that waits for others to end. tried: as of which change nothing could be reserved."""
+
+    group: Group
+    queue: Queue
+    reservation: Reservation | None = None
+    made: datetime | None = None
+    tried: int = NEVER
+
+    @property
+    def rank(self) -> Rank:
+        return ordering.rank(self.group)
+
+
+@dataclass(slots=True)
+class Reserve:
+    """The heads of the queues, what is reserved for them, and who is there."""
+
+    present: Presence
+    revision: int = 0
+    """Grows when something is not reserved any more."""
+    _heads: dict[QueueName, _Head] = field(default_factory=dict)
+    _hopeless: dict[GangUid, tuple[Group, datetime, bool]] = field(default_factory=dict)
+    """Of gangs, whether there is no plan for them even if all have ended of whom it is known when they do, and when
+    that was found."""
+    _grounds: tuple[Hashable, ...] = ()
+    _seen: World | None = None
+    """The world of the last cycle."""
+    _unsure: dict[QueueName, tuple[GangUid, Estimate]] = field(default_factory=dict)
+    """The first gangs of queues that wait for somebody of whom nobody knows when it ends."""
+    _recall: Recall = field(default_factory=Recall)
+    """Proofs that there is no plan beside what is reserved."""
+    _last: Recall = field(default_factory=Recall)
+    """Proofs that there is none when all have ended of whom that is known."""
+    _beside: Outlook = field(default_factory=lambda: Outlook("beside"))
+    _later: Outlook = field(default_factory=lambda: Outlook("later"))
+    _at_last: Outlook = field(default_factory=lambda: Outlook("at last"))
+    _reserved: tuple[World, list[Visit], World] | None = None
+    """A world, what is kept in it, and what is left beside that."""
+
+    def begin(self, now: datetime, waiting: Collection[GangUid], world: World, *grounds: Hashable) -> None:
+        """Start a cycle. waiting: the gangs that wait. grounds: what answers rest on beside the world and who is there.
+
+        What is reserved is proved anew when it is needed and anything is different.
+        """
+        present = self.present
+        present.now = now
+        if grounds != self._grounds:
+            self._grounds = grounds
+            self._heads.clear()
+            self._forget()
+        is_early, is_vague, is_same = present.is_early, present.is_vague, world is self._seen
+        present.begin()
+        self._seen = world
+        if is_vague:
+            self._hopeless.clear()
+        for queue, head in [*self._heads.items()]:
+            if head.group.uid not in waiting:
+                self._drop(queue)
+            elif head.reservation is not None:
+                head.reservation.is_proved &= is_same
+                if is_early and head.made is not None and now - head.made >= SOONER:
+                    self._cancel(head)
+        self._unsure = {queue: one for queue, one in self._unsure.items() if one[0] in waiting}
+        if not self._heads and not self._hopeless:
+            self._recall, self._last = Recall(), Recall()
+        if len(self._hopeless) > 2 * len(waiting) + MOST:
+            self._hopeless = {uid: one for uid, one in self._hopeless.items() if uid in waiting}
+
+    def decide(self, inputs: Inputs) -> Finding:
+        """Decide about a gang; hold it where it would be in the way of what is reserved for those ahead of it."""
+        found = deciding.decide(inputs)
+        if not isinstance(found.outcome, Grant):
+            return found
+        bound = self._binding(inputs)
+        requests = _requests(inputs.group, found.outcome.plan)
+        if all(one.leaves(found.outcome.plan, requests, inputs.queue.name) for one in bound):
+            return found
+        rules = replace(inputs.rules, recall=self._recall, mute=True)
+        world, standing = self._world(bound, inputs.world), Beside(inputs.standing, bound)
+        beside = deciding.decide(replace(inputs, rules=rules, world=world, standing=standing))
+        if isinstance(beside.outcome, Grant):
+            return beside
+        return Finding(
+            group=inputs.group,
+            outcome=self._hold(inputs, bound),
+            needed=found.needed,
+            by=RESERVED if beside.by in {PROOF, QUOTA} else "",
+            alike=beside.alike,
+            proof=beside.proof,
+            bound=bound,
+        )
+
+    def stands(
+        self, held: Finding | Ground, queue: QueueName, world: World, standing: Standing, selectors: Selectors
+    ) -> bool:
+        """Return whether a gang of a queue would still be in the way of what is reserved."""
+        bound: tuple[Reservation, ...] = held.bound
+        heads = {id(head.reservation): head for head in self._heads.values()}
+        if not all(id(one) in heads and self._is_kept(heads[id(one)], one, world, standing) for one in bound):
+            return False
+        if held.proof is None or held.alike is None:
+            return Beside(standing, bound).charge_fits(queue, held.needed) is not None
+        return self._recall.proof(held.alike.key, self._world(bound, world), selectors) is held.proof
+
+    def bound(self, rank: Rank, runtime: timedelta | None) -> frozenset[int]:
+        """Return which of the reservations that are made already a gang must leave alone; equal for the same ones."""
+        end = runtimes.end(self.present.now, runtime)
+        found = (head.reservation for head in self._ahead(rank))
+        return frozenset(id(one) for one in found if one is not None and _reaches(end, one))
+
+    def note(self, finding: Finding, inputs: Inputs | None) -> None:
+        """Take notice of what was found of a gang, after all that is ahead of it in its queue. What is granted starts.
+
+        inputs: what it was found on; None for one that may not enter its queue.
+        """
+        if inputs is not None and isinstance(finding.outcome, Grant):
+            self.start(finding.group, inputs.queue, finding.outcome.plan)
+            return
+        group, head = finding.group, self._heads.get(finding.group.queue)
+        is_head = head is not None and head.group.uid == group.uid
+        # Of a gang that has what it needs, the others join as they fit, and keep nobody waiting.
+        if inputs is None or not waits(finding) or elastic.runs(group):
+            if is_head:
+                self._drop(group.queue)
+            return
+        if head is not None and not is_head and head.rank < ordering.rank(group):
+            return
+        if head is not None and is_head and _asks_the_same(head.group, group):
+            head.group = group
+            return
+        is_hopeless = self._is_hopeless(group, inputs)
+        if head is not None and (is_head or not is_hopeless):
+            self._drop(group.queue)
+        if not is_hopeless:
+            self._heads[group.queue] = _Head(group=group, queue=inputs.queue)
+            if self._unsure.get(group.queue, ("",))[0] == group.uid:
+                del self._unsure[group.queue]
+        elif group.queue not in self._heads:
+            self._doubt(finding)
+
+    def start(self, group: Group, queue: Queue, plan: Plan) -> None:
+        """Take notice of a gang that starts."""
+        head = self._heads.get(group.queue)
+        if head is not None and head.group.uid == group.uid:
+            self._drop(group.queue)
+        requests, end = _requests(group, plan), self._end(group, queue)
+        for one in self._heads.values():
+            reservation = one.reservation
+            if reservation is None or not reservation.is_proved or not _reaches(end, reservation):
+                continue
+            if reservation.leaves(plan, requests, group.queue):
+                reservation.take(plan.charge, requests, group.queue)
+            else:
+                self._cancel(one)
+        self._hopeless.pop(group.uid, None)
+        stay = Stay(gang=group.key, requests=requests)
+        self.present.come(Tenure(stay=stay, queue=group.queue, charge=plan.charge, end=end))
+        if end is None:
+            self._hopeless.clear()
+
+    def end(self, gang: str) -> None:
+        """Take notice of a gang that has given everything back."""
+        known = self.present.go(gang)
+        if known is not None and known.end is None:
+            self._hopeless.clear()
+
+    def has_head(self, queue: QueueName) -> bool:
+        """Return whether a queue has a head."""
+        return queue in self._heads
+
+    def is_hopeless(self, group: Group) -> bool:
+        """Return whether it is known that a gang cannot be a head."""
+        known = self._hopeless.get(group.uid)
+        return known is not None and known[0] is group and known[2]
+
+    def look(self, rules: Rules, world: World, standing: Standing) -> None:
+        """Reserve for the first heads, at the end of a round, what is not reserved for them yet."""
+        for head in self._ahead(None):
+            inputs = Inputs(rules=rules, group=head.group, queue=head.queue, world=world, standing=standing)
+            known = head.reservation
+            if known is None or known.at <= self.present.now:
+                self._reservation(head, inputs)
+
+    @property
+    def estimates(self) -> Mapping[GangUid, Estimate]:
+        """Return when gangs are to start of whom that was reckoned, or why that cannot be."""
+        heads = {head.group.uid: one.estimate for head in self._heads.values() if (one := head.reservation) is not None}
+        return dict(self._unsure.values()) | heads
+
+    def _doubt(self, finding: Finding) -> None:
+        """Note why nobody knows when the first gang of a queue is to start."""
+        group, known = finding.group, self._unsure.get(finding.group.queue)
+        unknown = sorted(gang for gang, one in self.present.tenures.items() if one.end is None)
+        if not unknown or finding.outcome.reason not in {HoldReason.DEVICES_BUSY, HoldReason.QUOTA_EXCEEDED}:
+            return
+        message = f"nobody says how long {_names(unknown)} run{'s' if len(unknown) == 1 else ''}"
+        estimate = Estimate(at=None, message=message)
+        if known is None or (known[0] == group.uid and known[1] != estimate):
+            self._unsure[group.queue] = group.uid, estimate
+
+    def _drop(self, queue: QueueName) -> None:
+        """Let a queue have no head."""
+        self._cancel(self._heads.pop(queue))
+
+    def _cancel(self, head: _Head) -> None:
+        """Let nothing be reserved for a head."""
+        if head.reservation is not None:
+            self.revision += 1
+        head.reservation = None
+
+    def _forget(self) -> None:
+        self.revision += 1
+        self._hopeless.clear()
+        self._recall, self._last = Recall(), Recall()
+        self._reserved = None
+        self.present.changes += 1
+
+    def _ahead(self, rank: Rank | None) -> list[_Head]:
+        """Return the heads that are ahead of a rank, in order."""
+        heads = sorted(self._heads.values(), key=lambda head: head.rank)[:MOST]
+        return heads if rank is None else [head for head in heads if head.rank < rank]
+
+    def _binding(self, inputs: Inputs) -> tuple[Reservation, ...]:
+        """Return the reservations that a gang must leave alone if it starts now; make them where that was not done."""
+        ahead = self._ahead(ordering.rank(inputs.group))
+        end = self._end(inputs.group, inputs.queue) if ahead else None
+        found = [one for head in ahead if (one := self._reservation(head, inputs)) is not None]
+        return tuple(one for one in found if _reaches(end, one))
+
+    def _end(self, group: Group, queue: Queue) -> datetime | None:
+        """Return when a gang ends that starts now; None where nobody knows."""
+        return runtimes.end(self.present.now, runtimes.of(group, queue))
+
+    def _world(self, bound: tuple[Reservation, ...], world: World) -> World:
+        """Return what is left beside reservations."""
+        visits, known = _visits(bound), self._reserved
+        if known is None or known[0] is not world or known[1] != visits:
+            self._reserved = known = world, visits, self._beside.world(world, kept=visits)
+            self._recall.go_on()
+        return known[2]
+
+    def _hold(self, inputs: Inputs, bound: tuple[Reservation, ...]) -> Hold:
+        first = min(bound, key=lambda one: one.at)
+        runtime = runtimes.of(inputs.group, inputs.queue)
+        runs = "does not say how long it runs" if runtime is None else f"would run for {durations.render(runtime)}"
+        message = (
+            f"{first.group.key} is ahead of it and is to start at {_text(first.at)}; this gang {runs}, "
+            "and needs what is reserved for that"
+        )
+        details: dict[str, Detail] = {"behind": first.group.key, "until": _text(first.at)}
+        return Hold(HoldReason.BEHIND_IN_ORDER, message, details)
+
+    def _is_hopeless(self, group: Group, inputs: Inputs) -> bool:
+        known = self._hopeless.get(group.uid)
+        if known is None or known[0] is not group or self.present.now - known[1] >= HOPE:
+            now, gone = self.present.now, tuple(one for one in self.present.tenures.values() if one.end is not None)
+            moment = reservations.moment(
+                self._at_last.world(inputs.world, gone=_stays(gone)), inputs.standing, now, gone
+            )
+            plan = self._planned(group, inputs.queue, inputs, moment, self._last)
+            self._last.go_on()
+            known = self._hopeless[group.uid] = group, self.present.now, plan is None
+        return known[2]
+
+    def _reservation(self, head: _Head, inputs: Inputs) -> Reservation | None:
+        """Return what is reserved for a head; make it anew where it does not stand any more."""
+        known = head.reservation
+        if known is not None and self._is_kept(head, known, inputs.world, inputs.standing):
+            return known
+        self._cancel(head)
+        if head.tried != self.present.changes:
+            head.reservation, head.made = self._made(head, inputs), self.present.now
+            head.tried = self.present.changes if head.reservation is None else NEVER
+        return head.reservation
+
+    def _is_kept(self, head: _Head, known: Reservation, world: World, standing: Standing) -> bool:
+        """Return whether what is reserved for a head still is, and is still to come."""
+        return self.present.now < known.at and (known.is_proved or self._prove(head, known, world, standing))
+
+    def _prove(self, head: _Head, known: Reservation, world: World, standing: Standing) -> bool:
+        """Return whether a reservation of an earlier cycle stands; reckon what is left beside it anew."""
+        gone = self.present.gone(known.at)
+        names = {one.stay.gang for one in gone}
+        if any(gang in self.present.tenures and gang not in names for gang in known.gone):
+            return False
+        others = self._others(head, known.at)
+        moment = reservations.moment(
+            self._later.world(world, gone=_stays(gone), came=_visits(others)), standing, known.at, gone
+        )
+        _take(moment.standing, others)
+        devices = {taking.device for taking in known.visit.takings if not taking.shared}
+        if not devices.isdisjoint(moment.world.taken) or not all(n in moment.world.nodes for n in known.visit.room):
+            return False
+        room = reservations.room_beside(moment.world, known.visit.requests)
+        if any(min(left.values(), default=0) < 0 for left in room.values() if left is not None):
+            return False
+        if moment.standing.charge_fits(known.group.queue, known.plan.charge) is not None:
+            return False
+        known.standing, known.visit, known.is_proved = moment.standing, replace(known.visit, room=room), True
+        return True
+
+    def _others(self, head: _Head, at: datetime) -> list[Reservation]:
+        """Return what is reserved for the heads ahead of another, as far as they may have it at a time."""
+        ahead = [one.reservation for one in self._ahead(head.rank)]
+        return [one for one in ahead if one is not None and (one.until is None or one.until > at)]
+
+    def _made(self, head: _Head, inputs: Inputs) -> Reservation | None:
+        """Find the first time by which there is a plan for a head, and reserve what it needs from then on."""
+        ends = {*self.present.ends}
+        ends |= {one.until for one in self._others(head, self.present.now) if one.until is not None}
+        times = sorted(end for end in ends if end > self.present.now)
+        found: dict[int, tuple[Moment, Plan] | None] = {}
+
+        def fits(at: int) -> bool:
+            found[at] = self._at(head, inputs, times[at])
+            return found[at] is not None
+
+        first = _first(len(times), fits)
+        answer = found[first] if first is not None else None
+        if first is None or answer is None:
+            return None
+        moment, plan = answer
+        requests = _requests(head.group, plan)
+        takings = tuple(taking for takings in plan.takings.values() for taking in takings)
+        room = reservations.room_beside(moment.world, requests)
+        awaits = self._awaited(moment, plan, inputs.world)
+        return Reservation(
+            group=head.group,
+            at=moment.at,
+            estimate=Estimate(at=moment.at, message=f"when {_names(awaits)} should have ended"),
+            until=runtimes.end(moment.at, runtimes.of(head.group, head.queue)),
+            plan=plan,
+            visit=Visit(gang=head.group.key, takings=takings, requests=requests, room=room),
+            gone=frozenset(one.stay.gang for one in moment.gone),
+            drawn=reservations.drawn(plan, inputs.world),
+            standing=moment.standing,
+        )
+
+    def _at(self, head: _Head, inputs: Inputs, at: datetime) -> tuple[Moment, Plan] | None:
+        others = self._others(head, at)
+        gone = self.present.gone(at)
+        world = self._later.world(inputs.world, gone=_stays(gone), came=_visits(others))
+        moment = reservations.moment(world, inputs.standing, at, gone)
+        _take(moment.standing, others)
+        plan = self._planned(head.group, head.queue, inputs, moment, Recall())
+        return None if plan is None else (moment, plan)
+
+    def _planned(self, group: Group, queue: Queue, inputs: Inputs, moment: Moment, recall: Recall) -> Plan | None:
+        """Return how a gang could start at a time."""
+        rules = replace(inputs.rules, recall=recall, mute=True, balances=None, defects=[])
+        then = replace(
+            inputs, rules=rules, group=group, queue=queue, world=moment.world, standing=moment.standing, blocked_by=""
+        )
+        found = deciding.decide(then).outcome
+        return found.plan if isinstance(found, Grant) else None
+
+    def _awaited(self, moment: Moment, plan: Plan, world: World) -> tuple[str, ...]:
+        """Return who has to end for a plan, in the order of their ends."""
+        holders = reservations.holders(plan, world)
+        before = len(self.present.gone(moment.at - runtimes.SECOND))
+        last = {one.stay.gang for one in moment.gone[before:]}
+        return tuple(one.stay.gang for one in moment.gone if one.stay.gang in holders | last)
+
+
+def _reaches(end: datetime | None, reservation: Reservation) -> bool:
+    return end is None or runtimes.whole(end) > reservation.at
+
+
+def _first(count: int, fits: Callable[[int], bool]) -> int | None:
+    """Return the first number below a count that fits, where all after one that does fit as well.
+
+    The early ones are the likely ones, and the cheap ones.
+    """
+    low, at, step = -1, 0, 1
+    while at < count and not fits(at):
+        low, at, step = at, min(at + step, count - 1) if at < count - 1 else count, 2 * step
+    if at >= count:
+        return None
+    high = at
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
+
+
+def waits(finding: Finding) -> bool:
+    """Return whether what was found of a gang holds it until others end."""
+    if not isinstance(finding.outcome, Hold):
+        return False
+    return finding.by in WAITING or bool(finding.bound) or finding.outcome.reason is HoldReason.QUOTA_EXCEEDED
+
+
+def _stays(tenures: Iterable[Tenure]) -> list[Stay]:
+    return [one.stay for one in tenures]
+
+
+def _visits(reserved: Iterable[Reservation]) -> list[Visit]:
+    return [one.visit for one in reserved]
+
+
+def _asks_the_same(one: Group, other: Group) -> bool:
+    """Return whether two states of a gang ask for the same, in the same place."""
+    if one is other:
+        return True
+    same_rank = ordering.rank(one) == ordering.rank(other) and one.queue == other.queue
+    return same_rank and one.pods == other.pods and one.waiting == other.waiting
+
+
+def _take(standing: Standing, others: Iterable[Reservation]) -> None:
+    for one in others:
+        standing.take(one.group.queue, one.plan.charge)
+
+
+def _requests(group: Group, plan: Plan) -> tuple[tuple[NodeName, Resources], ...]:
+    """Return what a gang's pods ask of the nodes that are planned for them."""
+    pods = {pod.meta.uid: pod for pod in group.pods}
+    return tuple((place.node, pods[place.uid].requests) for place in plan.pods)
+
+
+def _names(gangs: Sequence[str]) -> str:
+    """Name gangs: the last ones, if they are many."""
+    more = len(gangs) - NAMED
+    return ", ".join(gangs[-NAMED:]) + (f" and {more} more" if more > 0 else "")
+
+
+def _text(time: datetime) -> str:
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

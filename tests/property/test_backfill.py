@@ -1,0 +1,96 @@
+"""Laws of backfill: who is promised a time starts by then, and nobody waits for ever.
+
+Single queues of gangs of one priority, so that nobody but those who pass can be in the way of the first one.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from admission.api import traces
+from admission.api.traces import Arrival, Row
+from admission.flow import expanding, staging
+from admission.flow.arriving import Waiting
+from admission.flow.lining import Muster
+from admission.flow.staging import Stage, Town
+from tests.property.test_playing import CARDS, _claim, fixed, node, queue
+
+Json = dict[str, Any]
+
+
+@st.composite
+def towns(draw: st.DrawFn) -> Town:
+    objects = fixed()
+    for number in range(draw(st.integers(1, 4))):
+        card = draw(st.sampled_from(CARDS))
+        objects += node(f"node-{number}", draw(st.integers(1, 4)), card, draw(st.integers(2, 6)))
+    strategy = draw(st.sampled_from(["BestEffortFIFO", "BestEffortFIFO", "StrictFIFO"]))
+    quota = {"meter": "gpus", "nominal": draw(st.integers(2, 12))}
+    objects.append(queue("x", namespaceSelector={}, queueingStrategy=strategy, quotas=[quota]))
+    world = expanding.expand(objects)
+    assert world.flaws == ()
+    return staging.town(world, steps=50_000)
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> tuple[Arrival, ...]:
+    rows = [
+        {
+            "name": f"j{at:02}",
+            "queue": "x",
+            "arrival": draw(st.integers(0, 12)),
+            "runtime": draw(st.integers(1, 20)),
+            "pods": draw(st.sampled_from([1, 1, 1, 2, 3, 4])),
+            "requests": {"cpu": draw(st.sampled_from(["1", "1", "2"]))},
+            "claims": [_claim(draw(st.sampled_from([1, 1, 2, 3])), draw(st.sampled_from(["", "", *CARDS])))],
+        }
+        for at in range(draw(st.integers(4, 16)))
+    ]
+    trace = traces.decode(Row(at, row) for at, row in enumerate(rows, 1))
+    assert trace.flaws == ()
+    return trace.arrivals
+
+
+class Promises:
+    """A trace as it is played, with the first time that every head was promised."""
+
+    def __init__(self, town: Town, arrivals: tuple[Arrival, ...]) -> None:
+        self.promised: dict[str, datetime] = {}
+        self.started: dict[str, datetime] = {}
+        self.stage = Stage(town)
+        self.decider = Muster(self.stage)
+        left = sorted(arrivals, key=lambda one: (one.at, one.name))
+        while left or self.stage.next_end is not None:
+            times = [time for time in (left[0].at if left else None, self.stage.next_end) if time is not None]
+            self.stage.now = min(times)
+            freed = bool(self.stage.end_due())
+            while left and left[0].at <= self.stage.now:
+                arrival = left.pop(0)
+                self.decider.arrive(Waiting(arrival, town.rules.now + arrival.at))
+            for running in self.decider.settle(freed=freed):
+                self.started[running.waiting.key] = self.stage.time
+            self.stage.reserve.look(self.stage.rules, self.stage.ward.world, self.stage.standing)
+            for uid, estimate in self.stage.reserve.estimates.items():
+                if estimate.at is not None:
+                    self.promised.setdefault(uid, estimate.at)
+        self.decider.refused.clear()
+
+
+@given(towns(), jobs())
+def test_who_is_promised_a_time_starts_by_then(town: Town, arrivals: tuple[Arrival, ...]) -> None:
+    found = Promises(town, arrivals)
+
+    late = {key: (at, found.started.get(key)) for key, at in found.promised.items() if found.started[key] > at}
+    assert late == {}
+
+
+@given(towns(), jobs())
+def test_nobody_waits_for_ever_who_could_start_alone(town: Town, arrivals: tuple[Arrival, ...]) -> None:
+    found = Promises(town, arrivals)
+
+    for job, _ in found.decider.waiting():
+        alone = Promises(town, (job.arrival,))
+        is_behind = town.queue(job).strategy == "StrictFIFO"
+        assert alone.started == {} or is_behind
