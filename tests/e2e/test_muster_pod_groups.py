@@ -1,0 +1,92 @@
+"""PodGroups of Kubernetes itself, in the shape that each release serves, with a claim that the whole group shares."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.controlplane import ControlPlane, workloads
+from tests.controlplane.fleet import Manifest
+from tests.controlplane.namespaces import Namespace
+from tests.e2e.herds import OWN_TRACEBACK, Herd
+from tests.e2e.labs import Lab, plain
+from tests.e2e.musters import Muster
+
+DRIVER = "group1.test"
+VERSIONS = {"1.36": "v1alpha2", "1.37": "v1beta1"}
+GATES: dict[str, dict[str, bool]] = {
+    "1.36": {"GenericWorkload": True, "GangScheduling": True, "DRAWorkloadResourceClaims": True},
+    "1.37": {"GenericWorkload": True, "DRAWorkloadResourceClaims": True},
+}
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def herd(kubernetes: str) -> Iterator[Herd]:
+    """A control plane of its own, since what it serves is not served by default."""
+    served = {f"scheduling.k8s.io/{VERSIONS[kubernetes]}": True}
+    with ControlPlane(kubernetes, feature_gates=GATES[kubernetes], runtime_config=served) as control_plane:
+        client = control_plane.client()
+        client.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
+        muster = Muster(control_plane).start()
+        namespace = Namespace(name="team", client=client)
+        lab = Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=DRIVER)
+        for number in range(2):
+            lab.node(f"group-{number}", plain(4))
+        lab.device_class()
+        lab.meter("gpus", count={})
+        lab.found(unmeteredClasses="Allow")
+        request = {"name": "gpu", "exactly": {"deviceClassName": DRIVER, "count": 1}}
+        namespace.create(workloads.claim_template("one", request))
+        yield Herd(lab)
+        assert not OWN_TRACEBACK.search(muster.logs)
+        muster.clean()
+
+
+def a_group(kubernetes: str, name: str, count: int, **spec: Any) -> Manifest:
+    return {
+        "apiVersion": f"scheduling.k8s.io/{VERSIONS[kubernetes]}",
+        "kind": "PodGroup",
+        "metadata": {"name": name},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": count}}, **spec},
+    }
+
+
+def a_pod(name: str, group: str, **more: Any) -> Manifest:
+    return workloads.pod(name, template="one", schedulingGroup={"podGroupName": group}, **more)
+
+
+def test_a_pod_group_starts_whole_and_is_another_gang_when_it_is_made_again(kubernetes: str, herd: Herd) -> None:
+    pods = [a_pod(f"trio-{number}", "trio") for number in range(3)]
+    herd.all(pods[:2])
+    herd.wait_held("PodGroup trio (scheduling.k8s.io), which the pods name, is not there", "trio-0", "trio-1")
+
+    made = herd.put(a_group(kubernetes, "trio", 3))
+    herd.wait_held("2 of 3 pods exist", "trio-0", "trio-1", of=made)
+    herd.put(pods[2])
+    first = herd.wait_running("trio-0", "trio-1", "trio-2")
+    herd.clear(made)
+
+    again = herd.put(a_group(kubernetes, "trio", 3))
+    herd.all(pods)
+    second = herd.wait_running("trio-0", "trio-1", "trio-2", other_than=first)
+    assert second["metadata"]["name"] != first["metadata"]["name"]
+    herd.clear(again)
+
+
+def test_a_claim_of_the_group_is_charged_once(kubernetes: str, herd: Herd) -> None:
+    claims = [{"name": "shared", "resourceClaimTemplateName": "one"}]
+    group = herd.put(a_group(kubernetes, "pair", 2, resourceClaims=claims))
+    for number in range(2):
+        pod = workloads.pod(f"pair-{number}", schedulingGroup={"podGroupName": "pair"})
+        pod["spec"]["resourceClaims"] = claims
+        pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "shared"}]}
+        herd.put(pod)
+
+    herd.wait_running("pair-0", "pair-1")
+    herd.lab.wait_used(gpus=(0, 1))
+    (claim,) = herd.lab.client.items(herd.lab.namespace.claims)
+    assert [one["resource"] for one in claim["status"]["reservedFor"]] == ["podgroups"]
+    herd.clear(group)
+    assert "are right" in herd.lab.muster.ledger("verify")

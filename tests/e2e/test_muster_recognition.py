@@ -1,0 +1,369 @@
+"""Every kind of workload on a real control plane: who is a gang, from what is there of it, and of what comes later."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from admission.api import names
+from tests import standins
+from tests.controlplane import ControlPlane, workloads
+from tests.controlplane.fleet import Manifest
+from tests.controlplane.namespaces import Namespace
+from tests.controlplane.observing import eventually, holds_for
+from tests.e2e import herds
+from tests.e2e.herds import Herd, an_object, named
+from tests.e2e.labs import Lab, plain
+from tests.e2e.musters import Muster
+
+DRIVER = "herd.test"
+RAY = ("ray.io/v1", "RayCluster")
+EARLY = (
+    ("jobset.x-k8s.io/v1alpha2", "JobSet"),
+    ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"),
+    ("kubeflow.org/v1", "PyTorchJob"),
+    ("kubeflow.org/v2beta1", "MPIJob"),
+    ("sparkoperator.k8s.io/v1beta2", "SparkApplication"),
+    ("batch.volcano.sh/v1alpha1", "Job"),
+    ("scheduling.volcano.sh/v1beta1", "PodGroup"),
+    ("scheduling.x-k8s.io/v1alpha1", "PodGroup"),
+    ("scheduling.run.ai/v2alpha2", "PodGroup"),
+    ("argoproj.io/v1alpha1", "Workflow"),
+)
+"""What is installed before Muster starts; RayCluster comes afterwards, and goes before Muster does."""
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def muster(control_plane: ControlPlane) -> Iterator[Muster]:
+    with herds.installed(control_plane.client(), *EARLY):
+        muster = Muster(control_plane)
+        try:
+            muster.start()
+            with herds.installed(control_plane.client(), RAY):
+                yield muster
+            logs = muster.logs
+        finally:
+            muster.clean()
+        assert not herds.OWN_TRACEBACK.search(logs)
+        assert "a gang could not be dealt with" not in logs
+
+
+@pytest.fixture(scope="module")
+def herd(control_plane: ControlPlane, muster: Muster) -> Iterator[Herd]:
+    client = control_plane.client()
+    namespace = Namespace(name="herd", client=client)
+    client.create("/api/v1/namespaces", {"metadata": {"name": namespace.name}})
+    lab = Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=DRIVER)
+    for number in range(4):
+        lab.node(f"herd-{number}", plain(16))
+    lab.device_class()
+    lab.meter("gpus", count={})
+    lab.found(unmeteredClasses="Allow")
+    request = {"name": "gpu", "exactly": {"deviceClassName": DRIVER, "count": 1}}
+    namespace.create(workloads.claim_template("one", request))
+    yield Herd(lab)
+    lab.clear()
+    client.delete(f"/api/v1/namespaces/{namespace.name}")
+
+
+Part = Callable[[], list[str]]
+"""Makes some of the pods, and returns their names."""
+
+Parts = tuple[Manifest, Part, Part]
+"""What makes the pods, and its pods in two parts: three in all."""
+
+
+def replicas(herd: Herd, **counts: int) -> Manifest:
+    return {role: {"replicas": count, "template": herd.template()} for role, count in counts.items()}
+
+
+def training(herd: Herd, name: str = "train") -> Parts:
+    field = "pytorchReplicaSpecs"
+    job = herd.put(an_object("kubeflow.org/v1", "PyTorchJob", name, **{field: replicas(herd, Master=1, Worker=2)}))
+    return (
+        job,
+        lambda: named(herd.all(standins.replica_pods(job, field, "Master"))),
+        lambda: named(herd.all(standins.replica_pods(job, field, "Worker"))),
+    )
+
+
+def mpi(herd: Herd) -> Parts:
+    field = "mpiReplicaSpecs"
+    job = herd.put(an_object("kubeflow.org/v2beta1", "MPIJob", "mpi", **{field: replicas(herd, Launcher=1, Worker=2)}))
+    return (
+        job,
+        lambda: named(herd.all(standins.replica_pods(job, field, "Worker"))),
+        lambda: herd.pods_of(herd.put(standins.launcher(job)), 1),
+    )
+
+
+def volcano(herd: Herd) -> Parts:
+    tasks = [{"name": name, "replicas": count, "template": herd.template()} for name, count in (("ps", 1), ("w", 2))]
+    job = herd.put(an_object("batch.volcano.sh/v1alpha1", "Job", "v", minAvailable=3, tasks=tasks))
+    return (
+        job,
+        lambda: named(herd.all(standins.task_pods(job, "ps"))),
+        lambda: named(herd.all(standins.task_pods(job, "w"))),
+    )
+
+
+def a_jobset(herd: Herd, name: str, **more: Any) -> Manifest:
+    entries = [
+        {"name": role, "replicas": count, "template": {"spec": {"parallelism": 1, "template": herd.template()}}}
+        for role, count in (("driver", 1), ("workers", 2))
+    ]
+    return herd.put(an_object("jobset.x-k8s.io/v1alpha2", "JobSet", name, replicatedJobs=entries, **more))
+
+
+def run(herd: Herd, jobset: Manifest, *replicated: str, restarts: int = 0) -> list[str]:
+    jobs = herd.all(standins.jobset_jobs(jobset, *replicated, restarts=restarts))
+    return [name for job in jobs for name in herd.pods_of(job, 1)]
+
+
+def jobset(herd: Herd) -> Parts:
+    found = a_jobset(herd, "js")
+    return found, lambda: run(herd, found, "driver"), lambda: run(herd, found, "workers")
+
+
+def lws(herd: Herd, name: str = "lws", **spec: Any) -> Parts:
+    template = {"size": 3, "workerTemplate": herd.template("Always")}
+    found = herd.put(
+        an_object("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", name, leaderWorkerTemplate=template, **spec)
+    )
+
+    def lead() -> list[str]:
+        return herd.pods_of(herd.put(standins.leaders(found)), 1)
+
+    def follow() -> list[str]:
+        return herd.pods_of(herd.put(standins.workers(found, herd.pod(f"{name}-0"))), 2)
+
+    return found, lead, follow
+
+
+CASES: dict[str, Callable[[Herd], Parts]] = {
+    "PyTorchJob": training,
+    "MPIJob": mpi,
+    "Job of Volcano": volcano,
+    "JobSet": jobset,
+    "LeaderWorkerSet": lws,
+}
+
+
+def test_every_workload_is_held_until_all_of_its_pods_exist_and_starts_whole(herd: Herd) -> None:
+    found = {case: parts(herd) for case, parts in CASES.items()}
+    early = {case: first() for case, (_, first, _) in found.items()}
+    held = {}
+    for case, pods in early.items():
+        message = f"{len(pods)} of 3 pods exist; the gang starts with all of them"
+        held[case] = herd.wait_held(message, *pods, of=found[case][0])
+
+    whole = {case: [*early[case], *rest()] for case, (_, _, rest) in found.items()}
+    for case, all_of_it in whole.items():
+        started = herd.wait_running(*all_of_it)
+        assert started["metadata"]["name"] == held[case]["metadata"]["name"], case
+        assert started["status"]["charges"] == {"gpus-herd": "3"}, case
+    herd.clear(*(parent for parent, _, _ in found.values()), *jobs_and_sets(herd))
+
+
+def jobs_and_sets(herd: Herd) -> list[Manifest]:
+    """All that controllers of Kubernetes make pods of."""
+    kinds = (("batch/v1", "Job"), ("apps/v1", "StatefulSet"), ("apps/v1", "Deployment"))
+    empty = [{"apiVersion": version, "kind": kind} for version, kind in kinds]
+    return [{**obj, "metadata": one["metadata"]} for obj in empty for one in herd.lab.client.items(herd.path(obj))]
+
+
+def test_jobs_start_whole_and_what_else_makes_pods_one_by_one(herd: Herd) -> None:
+    """A StatefulSet that is OrderedReady makes its second pod when the first is ready."""
+    jobs = [
+        herd.put(an_object("batch/v1", "Job", name, parallelism=3, completions=3, template=herd.template(), **more))
+        for name, more in (("plain", {}), ("indexed", {"completionMode": "Indexed"}))
+    ]
+    sets = []
+    for kind, more in (("StatefulSet", {"serviceName": "x"}), ("Deployment", {})):
+        template = herd.template("Always", app=kind.lower())
+        selector = {"matchLabels": {"app": kind.lower()}}
+        sets.append(
+            herd.put(an_object("apps/v1", kind, kind.lower(), replicas=2, selector=selector, template=template, **more))
+        )
+    workflow = herd.put(an_object("argoproj.io/v1alpha1", "Workflow", "steps"))
+    steps = named(herd.all(standins.pod_of(workflow, f"steps-{number}", herd.template()) for number in range(2)))
+
+    for job in jobs:
+        gang = herd.wait_running(*herd.pods_of(job, 3))
+        assert gang["spec"]["workload"]["name"] == job["metadata"]["name"]
+    for name in ("statefulset-0", "statefulset-1", *steps):
+        assert herd.wait_running(name)["spec"]["workload"]["kind"] == "Pod"
+    fronts = eventually(
+        lambda: found if len(found := [name for name in herd.pods if name.startswith("deployment-")]) == 2 else None,
+        what="two pods of the Deployment",
+    )
+    for name in fronts:
+        herd.wait_running(name)
+    herd.clear(workflow, *jobs, *sets)
+
+
+def test_who_makes_pods_in_turn_starts_in_turn_and_is_another_gang_when_it_starts_again(herd: Herd) -> None:
+    in_order = a_jobset(herd, "turns", startupPolicy={"startupPolicyOrder": "InOrder"})
+    led, lead, follow = lws(herd, "led", startupPolicy="LeaderReady")
+    application = herd.put(
+        an_object("sparkoperator.k8s.io/v1beta2", "SparkApplication", "pi", executor={"instances": 3})
+    )
+    spark = herd.put(standins.spark_driver(application, herd.template()))
+    driver, (leader,) = run(herd, in_order, "driver"), lead()
+
+    first = herd.wait_running(*driver)
+    alone = herd.wait_running(leader)
+    herd.wait_running("pi-driver")
+
+    herd.all(standins.spark_executors(spark, 1, herd.template()))
+    second = herd.wait_running(*run(herd, in_order, "workers"))
+    herd.wait_running(*follow())
+    herd.wait_running("pi-exec-1")
+    herd.all(standins.spark_executors(spark, 2, herd.template(), first=2))
+    joined = herd.wait_running("pi-exec-1", "pi-exec-2", "pi-exec-3")
+    assert joined["metadata"]["name"].startswith("pi-driver-executors-")
+
+    # Both controllers make all anew: the one under the next attempt, the other with another leader.
+    herd.delete(*[job for job in jobs_and_sets(herd) if job["metadata"]["name"].startswith(("turns-", "led-"))])
+    herd.delete(herd.pod(leader))
+    eventually(lambda: not [name for name in herd.pods if name.startswith("turns-")], what="the first try is gone")
+    again = herd.wait_running(*run(herd, in_order, "driver", restarts=1))
+    assert again["metadata"]["name"].startswith("turns-restart-1-")
+    assert len({gang["metadata"]["uid"] for gang in (first, second, again)}) == 3
+    herd.wait_running(leader, other_than=alone)
+    herd.clear(in_order, led, application, *jobs_and_sets(herd))
+
+
+KUEUE = "kueue.x-k8s.io/pod-group-"
+YUNIKORN = "yunikorn.apache.org/"
+
+
+def migrants() -> dict[str, tuple[dict[str, str], dict[str, str]]]:
+    """The labels and annotations by which other systems know a pair."""
+    groups = json.dumps([{"name": "a", "minMember": 2}])
+    return {
+        "kueue": ({f"{KUEUE}name": "pair"}, {f"{KUEUE}total-count": "2"}),
+        "yunikorn": (
+            {f"{YUNIKORN}app-id": "pair"},
+            {f"{YUNIKORN}task-group-name": "a", f"{YUNIKORN}task-groups": groups},
+        ),
+        "volcano": ({}, {"scheduling.k8s.io/group-name": "pair"}),
+        "coscheduling": ({"scheduling.x-k8s.io/pod-group": "pair"}, {}),
+        "kai": ({}, {"pod-group-name": "pair"}),
+    }
+
+
+def test_who_comes_from_another_scheduler_is_the_gang_that_it_was(herd: Herd) -> None:
+    groups = [herd.put(an_object(version, kind, "pair", minMember=2)) for version, kind in EARLY if kind == "PodGroup"]
+    pods = {
+        system: [
+            workloads.pod(f"{system}-{number}", template="one", labels=labels, annotations=annotations)
+            for number in range(2)
+        ]
+        for system, (labels, annotations) in migrants().items()
+    }
+    herd.all(one for one, _ in pods.values())
+    eventually(lambda: herd.told("1 of 2 pods exist") == len(pods), what="all wait for their second pod")
+    for group in groups:
+        herd.wait_held("1 of 2 pods exist", of=group)
+    assert all(pod["spec"].get("schedulingGates") for pod in herd.pods.values())
+
+    herd.all(other for _, other in pods.values())
+    for system in pods:
+        herd.wait_running(f"{system}-0", f"{system}-1")
+    other = {"metadata": {"labels": {f"{KUEUE}name": "other"}}}
+    assert "queue, gang and claims are fixed when the pod" in herd.refusal(f"{herd.lab.namespace.pods}/kueue-0", other)
+    herd.clear(*groups)
+
+
+def test_nobody_joins_a_gang_by_what_he_writes_and_more_than_declared_are_charged(herd: Herd) -> None:
+    path = herd.lab.namespace.pods
+    group, lead, follow = lws(herd, "mine")
+    (leader,) = lead()
+    forged = standins.pod_of(herd.pod(leader), "forged", herd.template("Always"))
+    del forged["metadata"]["ownerReferences"]
+    forged["metadata"]["labels"] |= {
+        f"{standins.LWS}name": "mine",
+        f"{standins.LWS}group-index": "0",
+        f"{standins.LWS}group-key": standins.group_key(herd.pod(leader)),
+    }
+    forged["metadata"]["annotations"] = {f"{standins.LWS}size": "1"}
+    owned = standins.pod_of(group, "owned", herd.template("Always"))
+    owned["metadata"]["ownerReferences"][0]["uid"] = "00000000-0000-4000-8000-000000000000"
+    herd.put(forged)
+    assert herd.wait_running("forged")["spec"]["workload"]["kind"] == "Pod"
+    herd.wait_held("1 of 3 pods exist", leader, of=group)
+
+    said = herd.refusal(f"{path}/{leader}", {"metadata": {"annotations": {f"{standins.LWS}size": "1"}}})
+    assert "queue, gang and claims are fixed when the pod" in said
+
+    # The garbage collector deletes what has an owner that does not exist; until then it waits.
+    herd.put(owned)
+    holds_for(1, lambda: is_gated_or_gone(herd, "owned"), what="it is not let in")
+    herd.wait_running(leader, *follow())
+
+    job, first, rest = training(herd, "many")
+    more = standins.pod_of(job, "many-worker-9", herd.template())
+    pods = [*first(), *named(herd.all([more])), *rest()]
+    herd.wait_running(*pods)
+    wait_charged(herd, 4)
+    herd.clear(group, job, *jobs_and_sets(herd))
+
+
+def is_gated_or_gone(herd: Herd, name: str) -> bool:
+    pod = herd.pods.get(name)
+    return pod is None or bool(pod["spec"].get("schedulingGates"))
+
+
+def test_an_elastic_gang_starts_with_the_least_and_is_joined_by_who_comes(herd: Herd) -> None:
+    def member(number: int) -> Manifest:
+        told = {names.GANG: "elastic", names.GANG_SIZE: "4", names.GANG_MIN: "2"}
+        return workloads.pod(f"e-{number}", template="one", annotations=told)
+
+    herd.put(member(0))
+    herd.wait_held("1 of 4 pods exist; the gang starts with 2", "e-0")
+    herd.put(member(1))
+    herd.wait_running("e-0", "e-1")
+    herd.all(map(member, (2, 3)))
+    herd.wait_running("e-0", "e-1", "e-2", "e-3")
+
+    # One goes and is made anew; another goes for good.
+    node = herd.pod("e-3")["spec"]["nodeName"]
+    herd.delete(*map(member, (2, 3)))
+    wait_charged(herd, 2)
+    herd.put(member(3))
+    herd.wait_running("e-0", "e-1", "e-3")
+    assert herd.pod("e-3")["spec"]["nodeName"] == node
+    wait_charged(herd, 3)
+    herd.clear()
+
+
+def wait_charged(herd: Herd, devices: int) -> None:
+    charges = {"gpus-herd": str(devices)}
+    eventually(
+        lambda: [one for one in herd.gangs if one.get("status", {}).get("charges") == charges],
+        what=f"{devices} are charged",
+    )
+
+
+def test_a_kind_that_is_installed_while_muster_runs_is_noticed_and_may_go_again(herd: Herd) -> None:
+    """Muster looks for what was not served every minute."""
+    group = {"groupName": "big", "replicas": 1, "minReplicas": 1, "numOfHosts": 2}
+    workers = [{**group, "template": herd.template("Always")}]
+    cluster = herd.put(
+        an_object(*RAY, "ray", headGroupSpec={"template": herd.template("Always")}, workerGroupSpecs=workers)
+    )
+    head, *others = standins.ray_pods(cluster)
+    herd.put(head)
+    herd.wait_held("1 of 3 pods exist", "ray-head", of=cluster, within=90.0)
+    herd.wait_running("ray-head", *named(herd.all(others)))
+    herd.clear(cluster)
+
+    herds.remove(herd.lab.client, RAY)
+    after = herd.put(an_object("batch/v1", "Job", "after", parallelism=2, completions=2, template=herd.template()))
+    herd.wait_running(*herd.pods_of(after, 2))
+    herd.clear(after)
+    assert "are right" in herd.lab.muster.ledger("verify")
