@@ -18,8 +18,6 @@ from admission.api.selectors import LabelSelector
 MOST_DEVICES = 32
 """The largest default of a count: what one claim can hold."""
 
-OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Default:
@@ -87,7 +85,7 @@ def decode(obj: Json) -> ClaimPolicy:
     spec = reader.child("spec")
     result = ClaimPolicy(
         meta=meta.decode(reader),
-        namespaces=_namespaces(spec.child("namespaceSelector")),
+        namespaces=selectors.decode_labels(spec.child("namespaceSelector")),
         queues=tuple(map(QueueName, spec.texts("queues"))),
         order=spec.integer("order"),
         defaults=tuple(map(_default, spec.children("defaults"))),
@@ -98,18 +96,6 @@ def decode(obj: Json) -> ClaimPolicy:
     )
     reader.finish("ClaimPolicy", result.meta.key)
     return result
-
-
-def _namespaces(reader: Reader) -> LabelSelector:
-    for expression in reader.children("matchExpressions"):
-        operator, values = expression.required("operator"), expression.texts("values")
-        if operator and operator not in OPERATORS:
-            expression.flaw("operator", f"{operator!r} is not one of {', '.join(OPERATORS)}")
-        elif operator in ("In", "NotIn") and not values:
-            expression.flaw("values", f"needs at least one value, since the operator is {operator}")
-        elif operator in ("Exists", "DoesNotExist") and values:
-            expression.flaw("values", f"must be left out, since the operator is {operator}")
-    return selectors.decode_labels(reader)
 
 
 def _default(reader: Reader) -> Default:

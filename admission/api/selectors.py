@@ -7,6 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from admission.api.reading import Reader
+from admission.api.validation import formats
+
+OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+"""Of a label selector."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,9 +125,33 @@ def first_untolerated(taints: tuple[Taint, ...], tolerations: tuple[Toleration, 
 
 
 def decode_labels(reader: Reader) -> LabelSelector:
-    """Read a metav1.LabelSelector."""
-    equal = [Requirement(key=k, operator="In", values=(v,)) for k, v in sorted(reader.pairs("matchLabels").items())]
+    """Read a metav1.LabelSelector. Whatever the API server would refuse in a webhook's selector is a flaw."""
+    pairs = reader.pairs("matchLabels")
+    for key, value in pairs.items():
+        _check(reader, f"matchLabels[{key}]", formats.key(key) or formats.value(value))
+    for expression in reader.children("matchExpressions"):
+        _check_expression(expression)
+    equal = [Requirement(key=k, operator="In", values=(v,)) for k, v in sorted(pairs.items())]
     return LabelSelector(requirements=(*equal, *map(_requirement, reader.children("matchExpressions"))))
+
+
+def _check_expression(reader: Reader) -> None:
+    operator, values = reader.required("operator"), reader.texts("values")
+    if operator and operator not in OPERATORS:
+        reader.flaw("operator", f"{operator!r} is not one of {', '.join(OPERATORS)}")
+    elif operator in ("In", "NotIn") and not values:
+        reader.flaw("values", f"needs at least one value, since the operator is {operator}")
+    elif operator in ("Exists", "DoesNotExist") and values:
+        reader.flaw("values", f"must be left out, since the operator is {operator}")
+    key = reader.required("key")
+    _check(reader, "key", formats.key(key) if key else None)
+    for index, value in enumerate(values):
+        _check(reader, f"values[{index}]", formats.value(value))
+
+
+def _check(reader: Reader, field: str, flaw: str | None) -> None:
+    if flaw is not None:
+        reader.flaw(field, flaw)
 
 
 def decode_nodes(reader: Reader) -> NodeSelector:

@@ -5,12 +5,8 @@ from collections.abc import Iterable
 
 from admission.api import names
 from admission.policy.arrivals import MIRROR
-from admission.policy.claims.doors import POD_CLAIM, SCHEDULER
+from admission.policy.claims.doors import CLAIM_CONTROLLERS, POD_CLAIM, SCHEDULER
 from admission.policy.families import table
-
-CLAIM_CONTROLLERS = ("system:serviceaccount:kube-system:resource-claim-controller", "system:kube-controller-manager")
-"""Who makes claims from templates: the controller, with an account of its own or with that of its program."""
-
 
 FIXED = f"(k.startsWith('{names.GROUP}/') || k in {json.dumps(table.FIXED)})"
 """CEL: a key is Muster's own, or one of another system by which gangs are found."""

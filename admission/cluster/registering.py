@@ -263,7 +263,8 @@ def validating(registration: Registration) -> dict[str, Any]:
     configuration = _configuration("ValidatingWebhookConfiguration", registration, "/validate", entry)
     claims = {"rules": [_claims("CREATE")], "matchConditions": [meeting.NOT_ALLOCATED_AT_ONCE]}
     configuration["webhooks"] += _of_claims(registration, "/validate", registration.policies, claims)
-    queued = [selector for selector in registration.selectors if selector not in registration.policies]
+    shown = set(map(digest, registration.policies))
+    queued = [selector for selector in registration.selectors if digest(selector) not in shown]
     authored = claims | {"matchConditions": [meeting.NOT_ALLOCATED_AT_ONCE, meeting.NOT_FROM_TEMPLATE]}
     configuration["webhooks"] += _of_claims(registration, "/validate", queued, authored)
     with_claims = {"name": "with-claims", "expression": meeting.WITH_CLAIMS}

@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from admission.api.claims import ClaimTemplate
+from admission.api.names import Uid
 from admission.cluster import kinds, paths, pauses
 from admission.cluster.connecting import Connection, Request
 from admission.cluster.failures import ExistsError
@@ -59,6 +60,8 @@ class TemplateKeeper:
         """What the API server did not take, by key: why, and until when it is not asked again."""
         self._idle: dict[str, float] = {}
         """Since when templates of converted pods are not used, by UID."""
+        self._kept: dict[Uid, float] = {}
+        """When templates that may not be deleted are tried again."""
         self._troubles: Mapping[str, tuple[str, ...]] = {}
 
     def troubles(self) -> Mapping[str, tuple[str, ...]]:
@@ -103,6 +106,8 @@ class TemplateKeeper:
             return
         plan = templating.plan(self._policies, snapshot, spared=self._spared)
         self._forget(plan)
+        left = {found.meta.uid for found in (*plan.surplus, *plan.idle)}
+        self._kept = {uid: at for uid, at in self._kept.items() if uid in left}
         try:
             await self._write(plan)
         finally:
@@ -132,7 +137,7 @@ class TemplateKeeper:
             for one, found in plan.outdated:
                 tasks.create_task(run(self._made(one, found, now)), name=f"make {one.key} anew")
             for found in (*plan.surplus, *self._aged(plan.idle, now)):
-                tasks.create_task(run(self._removed(found)), name=f"remove {found.meta.key}")
+                tasks.create_task(run(self._cleared(found, now)), name=f"remove {found.meta.key}")
         if later:
             raise later[0]
 
@@ -174,6 +179,16 @@ class TemplateKeeper:
         with contextlib.suppress(GoneError, ConflictError):
             await self._connection.delete(path, options)
             log.info("the claim template is removed", template=found.meta.key)
+
+    async def _cleared(self, found: ClaimTemplate, now: float) -> None:
+        """Delete a template that is not wanted any more; one that may not be stays, and is tried again later."""
+        if now < self._kept.get(found.meta.uid, 0.0):
+            return
+        try:
+            await self._removed(found)
+        except MendError as error:
+            log.warning("a claim template may not be deleted", template=found.meta.key, error=str(error))
+            self._kept[found.meta.uid] = now + AGAIN_SECONDS
 
 
 def _renamed(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ does are not asked.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -108,8 +108,13 @@ def _effects(source: str, patch: Iterable[Operation], verdict: Verdict) -> Itera
         yield Effect(source=source, act=Act.DENY, message=f"{verdict.denial.reason}: {verdict.denial.message}")
     for warning in verdict.warnings:
         yield Effect(source=source, act=Act.WARN, message=warning.removeprefix("muster: "))
-    noted: list[dict[str, Any]] = json.loads(verdict.annotations.get(ruling.AUDIT, "[]"))
-    for note in noted:
+    yield from noted(source, verdict.annotations)
+
+
+def noted(source: str, annotations: Mapping[str, str]) -> Iterator[Effect]:
+    """Yield what rules only note, as the audit annotations of a verdict have it."""
+    notes: list[dict[str, Any]] = json.loads(annotations.get(ruling.AUDIT, "[]"))
+    for note in notes:
         names = ", ".join(note["requests"])
         yield Effect(
             source=source, act=Act.AUDIT, message=f"ClaimPolicy {note['policy']}: requests {names}: {note['message']}"

@@ -35,8 +35,13 @@ RULES = Rules(controller="muster")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """A gang of which a pod was refused at the door."""
+    """A gang of which a pod was refused at the door.
 
+    index: the place in the input of the pod, or of the Job whose template it was made from (of_job).
+    """
+
+    index: int
+    of_job: bool
     identity: Identity
     queue: QueueName
     denial: Denial
@@ -94,7 +99,7 @@ def expand(
         invented=frozenset(store.invented),
         notes=(*store.notes, *dict.fromkeys(door.warnings), *claiming.differing(filled)),
         flaws=tuple(store.flaws),
-        effects=tuple(effects),
+        effects=(*effects, *dict.fromkeys(door.effects)),
     )
 
 
@@ -172,6 +177,7 @@ class _Door:
     def __init__(self, snapshot: Snapshot) -> None:
         self.refusals: dict[GangUid, Refusal] = {}
         self.warnings: list[str] = []
+        self.effects: list[Effect] = []
         self._snapshot = snapshot
         self._view = memory.Still(snapshot)
         self._memory = Memory()
@@ -186,6 +192,7 @@ class _Door:
             verdict = reviewing.validate(_review(pod.body), self._view, rules=RULES, memory=self._memory)
         source = f"Job {pod.job.meta.key}" if pod.job else f"Pod {meta.name_in(pod.body)}"
         self.warnings += [f"{source}: {text.removeprefix('muster: ')}" for text in verdict.warnings]
+        self.effects += claiming.noted(source, verdict.annotations)
         if verdict.denial is not None:
             refusal = self._refusal(pod, verdict.denial)
             self.refusals.setdefault(refusal.identity.uid, refusal)
@@ -195,7 +202,8 @@ class _Door:
         # Who it is must be told even where the rest of it cannot be read.
         refused = Pod(meta=meta.decode(Reader(pod.body)))
         identity = identities.identify(refused, self._snapshot)
-        return Refusal(identity=identity, queue=QueueName(refused.queue), denial=denial)
+        of_job = pod.job is not None
+        return Refusal(index=pod.index, of_job=of_job, identity=identity, queue=QueueName(refused.queue), denial=denial)
 
 
 def _is_in(pod: Candidate) -> bool:

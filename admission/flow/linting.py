@@ -279,12 +279,10 @@ class _Linter:
 
     def _refusals(self) -> Iterator[Remark]:
         for refusal in self._world.refusals.values():
-            identity = refusal.identity
-            kind, name = ("Job", identity.workload.name) if identity.workload else ("Pod", identity.name)
-            index = self._places.get((kind, f"{identity.namespace}/{name}"))
-            if index is not None:
-                message = f"its pods are refused: {refusal.denial.reason}: {refusal.denial.message}"
-                yield _error(index, Code.DENIED, "spec", message)
+            message = f"refused: {refusal.denial.reason}: {refusal.denial.message}"
+            yield _error(
+                refusal.index, Code.DENIED, "spec", f"its pods are {message}" if refusal.of_job else f"is {message}"
+            )
 
     async def conditions(self) -> list[Remark]:
         """Return what the status of queues and meters would say that is not in order."""

@@ -155,6 +155,21 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         "spec.preemption.withinQueue",
         "'Any' is not one of Never, LowerPriority",
     ),
+    "a label's value that cannot be": (
+        a_queue(namespaceSelector={"matchLabels": {"team": "b c"}}),
+        "spec.namespaceSelector.matchLabels[team]",
+        "'b c' is not a label's value",
+    ),
+    "a label's key that cannot be": (
+        a_queue(namespaceSelector={"matchExpressions": [{"key": "a/b/c", "operator": "Exists"}]}),
+        "spec.namespaceSelector.matchExpressions[0].key",
+        "'a/b/c' is not a label's key",
+    ),
+    "no value to choose from": (
+        a_queue(namespaceSelector={"matchExpressions": [{"key": "team", "operator": "In"}]}),
+        "spec.namespaceSelector.matchExpressions[0].values",
+        "needs at least one value",
+    ),
     "no time to run": (a_queue(maxRuntime="0s"), "spec.maxRuntime", "longer than 0s"),
     "a longer default than the maximum": (
         a_queue(maxRuntime="1h", defaultRuntime="61m"),

@@ -75,7 +75,21 @@ def test_what_policies_give_deny_warn_of_and_note_is_told() -> None:
         (Act.DENY, "PolicyViolation: ClaimPolicy p: request gpu: one is enough"),
         (Act.WARN, "ClaimPolicy p: request gpu: one is enough"),
         (Act.AUDIT, "ClaimPolicy p: requests gpu: one is enough"),
+        (Act.AUDIT, "ClaimPolicy p: requests gpu: one is enough"),
     ]
+    assert [effect.source for effect in world.effects[3:]] == [
+        "ResourceClaimTemplate default/train",
+        "Job default/train",
+    ]
+
+
+def test_what_a_rule_notes_of_a_pod_is_told() -> None:
+    rule = {"cel": "pod.metadata.name == 'x'", "message": "another name", "action": "Audit"}
+
+    world = expand(job("train"), policy(rules=[rule]))
+
+    told = {(effect.source, effect.act, effect.message) for effect in world.effects}
+    assert ("Job default/train", Act.AUDIT, "ClaimPolicy p: requests gpu: another name") in told
 
 
 _NO = {"message": "nobody knows who asks"}

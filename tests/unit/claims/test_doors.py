@@ -11,7 +11,7 @@ from admission.api.reasons import DenyReason
 from admission.api.reviews import ALLOWED, Review, Verdict
 from admission.errors import RetryError
 from admission.flow import reviewing
-from admission.policy.claims.doors import POD_CLAIM, SCHEDULER
+from admission.policy.claims.doors import CLAIM_CONTROLLERS, POD_CLAIM, SCHEDULER
 from admission.policy.remembering import Memory
 from tests.unit.claims.policies import a_claim, a_policy, a_template, alternatives, exactly
 from tests.unit.webhook.cases import RULES, MemoryView, World
@@ -160,7 +160,8 @@ def test_what_is_made_for_a_pod_was_judged_with_the_pod() -> None:
     world = World().queue("team-a", default=True, quotas=QUOTAS)
     made = a_claim(exactly(device_class=CLASS, count=9), annotations={POD_CLAIM: "gpu"})
 
-    assert validate(made, world=world) == ALLOWED
+    assert validate(made, world=world, username=CLAIM_CONTROLLERS[0]) == ALLOWED
+    assert denied(validate(made, world=world))[0] == DenyReason.NEVER_FITS, "whoever only says so is not believed"
 
 
 def test_a_selector_that_no_api_server_takes_is_refused_with_its_place() -> None:
@@ -187,7 +188,7 @@ def test_a_selector_that_is_a_trap_is_warned_about() -> None:
     assert verdict.denial is None
     assert "write: 'b' in device.attributes['a.example.com'] && device" in verdict.warnings[0]
     risky["metadata"]["annotations"] = {POD_CLAIM: "gpu"}
-    assert validate(risky, world=world) == ALLOWED
+    assert validate(risky, world=world, username=CLAIM_CONTROLLERS[0]) == ALLOWED
 
 
 def test_a_claim_that_cannot_be_read_is_refused_with_its_fields() -> None:

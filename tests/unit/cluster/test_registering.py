@@ -181,6 +181,10 @@ def test_a_selector_is_one_entry_however_it_is_written() -> None:
 
     assert len(registering.validating(a_registration(one, other))["webhooks"]) == 4
     assert len(registering.mutating(a_registration(one, other))["webhooks"]) == 5
+    both = replace(a_registration(one), policies=(other,), of_pods=(other,), rewriting=(other,))
+    for configuration in (registering.validating(both), registering.mutating(both)):
+        written = [webhook["name"] for webhook in configuration["webhooks"]]
+        assert len(set(written)) == len(written)
 
 
 def test_jobs_are_never_hindered_save_those_that_name_their_maker_themselves() -> None:

@@ -124,6 +124,23 @@ async def test_what_is_refused_is_tried_again_after_a_while(cluster: Cluster, ap
     assert cluster.keeper.troubles() == {}
 
 
+async def test_a_template_that_may_not_be_deleted_stays_and_is_tried_again_after_a_while(
+    cluster: Cluster, api: FakeApi
+) -> None:
+    cluster.policy(provides("one", "two"))
+    await cluster.keep()
+    cluster.policy(provides("two"))
+    one = f"{IN_ML}/one"
+    api.answer("DELETE", one, 403, status(403, "Forbidden", "somebody else's policy"))
+    await cluster.keep()
+    await cluster.keep()
+    assert (cluster.counts, api.count("DELETE", one)) == ({"ml/one": 8, "ml/two": 8}, 1)
+
+    cluster.now += AGAIN_SECONDS
+    await cluster.keep()
+    assert cluster.counts == {"ml/two": 8}
+
+
 async def test_another_template_of_the_name_is_never_deleted(cluster: Cluster, api: FakeApi) -> None:
     """Neither one that was seen, nor one that took its place a moment ago."""
     cluster.policy(provides("one"))

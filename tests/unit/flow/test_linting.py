@@ -208,3 +208,16 @@ async def test_a_job_that_is_refused_at_the_door_is_told() -> None:
 
     assert (remark.severity, remark.code) == ("error", "Denied")
     assert "UnknownQueue" in remark.message
+
+
+async def test_a_pod_that_is_refused_at_the_door_is_told_and_not_a_job_of_its_name() -> None:
+    named = {"name": "train", "namespace": "vision"}
+    spec: dict[str, Any] = {"template": {"spec": {"containers": []}}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": named, "spec": spec}
+    labels = {"muster.dev/queue": "none"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**named, "labels": labels}, "spec": {"containers": []}}
+
+    (remark,) = (await linting.lint([job, pod])).remarks
+
+    assert (remark.index, remark.code) == (1, "Denied")
+    assert remark.message.startswith("is refused: UnknownQueue")
