@@ -129,24 +129,23 @@ def decode_labels(reader: Reader) -> LabelSelector:
     pairs = reader.pairs("matchLabels")
     for key, value in pairs.items():
         _check(reader, f"matchLabels[{key}]", formats.key(key) or formats.value(value))
-    for expression in reader.children("matchExpressions"):
-        _check_expression(expression)
     equal = [Requirement(key=k, operator="In", values=(v,)) for k, v in sorted(pairs.items())]
-    return LabelSelector(requirements=(*equal, *map(_requirement, reader.children("matchExpressions"))))
+    return LabelSelector(requirements=(*equal, *map(_checked, reader.children("matchExpressions"))))
 
 
-def _check_expression(reader: Reader) -> None:
-    operator, values = reader.required("operator"), reader.texts("values")
+def _checked(reader: Reader) -> Requirement:
+    found = _requirement(reader)
+    operator, values = found.operator, found.values
     if operator and operator not in OPERATORS:
         reader.flaw("operator", f"{operator!r} is not one of {', '.join(OPERATORS)}")
     elif operator in ("In", "NotIn") and not values:
         reader.flaw("values", f"needs at least one value, since the operator is {operator}")
     elif operator in ("Exists", "DoesNotExist") and values:
         reader.flaw("values", f"must be left out, since the operator is {operator}")
-    key = reader.required("key")
-    _check(reader, "key", formats.key(key) if key else None)
+    _check(reader, "key", formats.key(found.key) if found.key else None)
     for index, value in enumerate(values):
         _check(reader, f"values[{index}]", formats.value(value))
+    return found
 
 
 def _check(reader: Reader, field: str, flaw: str | None) -> None:

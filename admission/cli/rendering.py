@@ -141,8 +141,8 @@ def evicted(report: Evicted | None) -> dict[str, Any] | None:
     """Return why a gang was taken back for JSON; None where it was not, or runs again."""
     if report is None:
         return None
-    at = report.at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    return {"reason": report.reason, "message": report.message, "at": at, "madeRoomFor": report.made_room_for or None}
+    told = {"reason": report.reason, "message": report.message, "at": moment(report.at)}
+    return {**told, "madeRoomFor": report.made_room_for or None}
 
 
 def plan_rows(pods: Iterable[PlannedPod]) -> list[tuple[str, str, str]]:

@@ -1,5 +1,7 @@
 """The schema of Gang: the pods that must start together, and why they wait or where they go."""
 
+from enum import StrEnum
+
 from admission.api.gangs import Phase
 from admission.api.queues import PlacementMode
 from admission.api.reasons import EvictionReason, HoldReason
@@ -173,18 +175,21 @@ def _status() -> Schema:
     )
 
 
+def _reason(reasons: type[StrEnum]) -> Schema:
+    # No enum: a newer Muster must be able to write its reason while older CRDs are installed.
+    return fields.text(
+        f"The reason as one word for programs, one of {', '.join(reasons)}.",
+        minLength=1,
+        maxLength=64,
+        pattern=fields.CAMEL_CASE,
+    )
+
+
 def _hold() -> Schema:
-    # The reason is no enum here: a newer Muster must be able to write its reason while older CRDs are installed.
-    reasons = ", ".join(HoldReason)
     return fields.record(
         "Why the gang waits. Absent unless it waits.",
         {
-            "reason": fields.text(
-                f"The reason as one word for programs, one of {reasons}.",
-                minLength=1,
-                maxLength=64,
-                pattern=fields.CAMEL_CASE,
-            ),
+            "reason": _reason(HoldReason),
             "message": fields.text("The reason as a sentence for people, with the numbers.", maxLength=4096),
             "details": fields.open_record(
                 """The numbers and names behind the reason, as a map for programs. Its keys depend on the reason.
@@ -198,16 +203,10 @@ def _hold() -> Schema:
 
 
 def _evicted() -> Schema:
-    reasons = ", ".join(EvictionReason)
     return fields.record(
         "That the gang was let in and taken back as a whole, and why. Absent once it runs again.",
         {
-            "reason": fields.text(
-                f"The reason as one word for programs, one of {reasons}.",
-                minLength=1,
-                maxLength=64,
-                pattern=fields.CAMEL_CASE,
-            ),
+            "reason": _reason(EvictionReason),
             "message": fields.text("The reason as a sentence for people.", maxLength=4096),
             "at": fields.time("When that was decided."),
             "madeRoomFor": fields.text("The gang that gets its devices or quota, as namespace/name.", maxLength=317),
