@@ -25,7 +25,11 @@ demo: deps ## the main job on a real Kubernetes: a gang is held, then admitted a
 
 .PHONY: test
 test: deps controlplane ## every test: unit, property, conformance, integration, and end to end on the real control plane
-	HYPOTHESIS_PROFILE=thorough $(RUN) pytest -m "e2e or not e2e" -q -n 2 --dist loadfile --durations=25 --cov --cov-report=term:skip-covered
+	HYPOTHESIS_PROFILE=thorough $(RUN) pytest -m "e2e or not e2e" -q -n 2 --dist loadfile --durations=25
+
+.PHONY: coverage
+coverage: deps ## which lines the tests reach that need no Kubernetes; to trace them takes four times as long
+	$(RUN) pytest -q -n auto --maxprocesses 4 --dist loadfile --cov --cov-report=term:skip-covered
 
 .PHONY: soak
 soak: deps controlplane ## long random runs, hours: GANGS=200 gangs in each placement on a real control plane; laws by the thousand
