@@ -57,6 +57,15 @@ bench: env ## measure, side by side in one run; JSON in bench-results/ and table
 crds: env ## write config/crds again from their definition in Python
 	MUSTER_REGENERATE=1 $(RUN) pytest -q tests/architecture/test_crds.py
 
+.PHONY: reference
+reference: env ## write docs/reference again, from the schemas and the commands
+	MUSTER_REGENERATE=1 $(RUN) pytest -q tests/architecture/test_reference.py
+
+.PHONY: docs
+docs: env ## the documentation as a site in dist/site; fails where a link leads nowhere
+	$(RUN) python -m tests.docs
+	$(RUN) zensical build --strict
+
 .PHONY: manifests
 manifests: env ## write what is rendered from deploy/chart again: deploy/manifests, the chart's README and schema (needs Go)
 	MUSTER_REGENERATE=1 $(RUN) pytest -q tests/architecture/test_chart.py tests/integration/test_chart.py

@@ -5,7 +5,6 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from typer.testing import CliRunner
 
@@ -49,20 +48,3 @@ def test_the_commands_of_muster_exist() -> None:
 
 def _is_muster(line: str) -> bool:
     return line.startswith("muster ") or "-- muster " in line
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_its_links_lead_somewhere(name: str) -> None:
-    links = [part.split(")")[0] for part in PAGES[name].split("](")[1:]]
-
-    for link in links:
-        path, _, heading = link.partition("#")
-        page = ROOT / "docs" / (path or name)
-        assert page.exists(), link
-        assert not heading or heading in _headings(page.read_text()), link
-
-
-def _headings(text: str) -> set[str]:
-    """Return what the headings of a page are called in links."""
-    lines = [line.lstrip("#").strip().lower() for line in text.splitlines() if line.startswith("#")]
-    return {re.sub(r"[^\w -]", "", line).replace(" ", "-") for line in lines}

@@ -24,9 +24,3 @@ def test_the_examples_are_admitted_offline() -> None:
 
     assert result.returncode == 0, result.stdout + result.stderr
     assert "vision/train  research-vision  Admitted" in result.stdout
-
-
-def test_its_links_lead_somewhere() -> None:
-    links = [part.split(")")[0].split("#")[0] for part in README.split("](")[1:]]
-
-    assert [link for link in links if not link.startswith("http") and not (ROOT / link).exists()] == []

@@ -1,0 +1,49 @@
+"""The pages that people are given hang together: every link leads somewhere, and the site shows every page."""
+
+import os
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docs import pages
+
+SITE = tomllib.loads((pages.ROOT / "zensical.toml").read_text())["project"]
+
+
+@pytest.mark.parametrize("name", pages.names())
+def test_its_links_lead_somewhere(name: str) -> None:
+    for link in pages.links(name):
+        path, _, heading = link.partition("#")
+        if ":" in path:
+            continue
+        target = os.path.normpath(Path(name).parent / path) if path else name
+        assert (pages.ROOT / target).exists(), f"{name} leads to {link}"
+        assert not heading or heading in pages.anchors(target), f"{name} leads to {link}"
+
+
+def test_the_site_lists_every_page_once() -> None:
+    listed = list(_listed(SITE["nav"]))
+
+    assert sorted(listed) == sorted(name.removeprefix("docs/") for name in pages.names() if name.startswith("docs/"))
+
+
+def _listed(part: Any) -> Iterator[str]:
+    if isinstance(part, str):
+        yield part
+    elif isinstance(part, dict):
+        for below in part.values():
+            yield from _listed(below)
+    else:
+        for below in part:
+            yield from _listed(below)
+
+
+def test_a_page_has_one_title() -> None:
+    titles = {
+        name: [one for one in pages.tokens(name) if one.tag == "h1" and one.nesting == 1] for name in pages.names()
+    }
+
+    assert {name: len(found) for name, found in titles.items() if len(found) != 1} == {}
