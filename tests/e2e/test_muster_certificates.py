@@ -1,17 +1,26 @@
 """Certificates on the real API server: authorities and leaves are replaced while pods are created, and none is refused.
 
-Ninety days pass in as many seconds: an authority lasts a minute, a leaf eight seconds.
+Ninety days pass in as many seconds: an authority lasts a minute, a leaf eight seconds. Where cert-manager makes them, a
+stand-in does what its documentation says of it: the files of a mounted Secret are replaced all at once, and cainjector
+writes an authority into whatever carries its annotation.
 """
 
 import base64
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from cryptography import x509
 
+from admission.webhook import certificates
+from admission.webhook.certificates import Authority
 from tests.controlplane import ControlPlane, fleet, workloads
+from tests.controlplane.clients import ApiError, Client
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
 from tests.e2e.musters import SECRET, Muster
@@ -19,7 +28,8 @@ from tests.e2e.teams import Team, found_team
 
 pytestmark = pytest.mark.e2e
 
-CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/muster"
+REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
+CONFIGURATION = f"{REGISTRATION}/mutatingwebhookconfigurations/muster"
 AUTHORITY_SECONDS, LEAF_SECONDS = 60.0, 8.0
 QUICK = {"authority_days": AUTHORITY_SECONDS / 86_400, "leaf_hours": LEAF_SECONDS / 3_600}
 
@@ -92,3 +102,90 @@ def test_what_is_closed_stays_closed_while_muster_is_away_and_when_it_comes_back
     assert "to be proved" not in muster.log
     assert policies(control_plane) == before
     eventually(lambda: create_and_delete(team, 0), what="pods are judged again")
+
+
+INJECT = "cert-manager.io/inject-ca-from"
+CERTIFICATE = "muster-system/muster-webhook-tls"
+DAY = timedelta(days=1)
+
+
+def mount(folder: Path, signer: Authority) -> None:
+    """Replace what a kubelet shows of the Secret: a link to a folder of its own, as it does."""
+    made = certificates.issue(signer, ["127.0.0.1"], now=datetime.now(UTC), validity=DAY)
+    version = folder / f"..{time.time_ns()}"
+    version.mkdir()
+    for name, content in {"tls.crt": made.certificate, "tls.key": made.key, "ca.crt": made.authority}.items():
+        (version / name).write_bytes(content)
+    (folder / "..new").symlink_to(version.name)
+    (folder / "..new").replace(folder / "..data")
+    for name in ("tls.crt", "tls.key", "ca.crt"):
+        if not (folder / name).is_symlink():
+            (folder / name).symlink_to(Path("..data", name))
+
+
+@contextmanager
+def injecting(client: Client, bundle: list[bytes]) -> Iterator[None]:
+    """Write the authorities, whatever they are at the time, into all that asks for those of the Certificate."""
+    over = threading.Event()
+
+    def inject() -> None:
+        while not over.wait(0.2):
+            for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+                for found in client.items(f"{REGISTRATION}/{kind}"):
+                    if found["metadata"].get("annotations", {}).get(INJECT) == CERTIFICATE:
+                        _write(client, f"{REGISTRATION}/{kind}/{found['metadata']['name']}", found, bundle)
+
+    thread = threading.Thread(target=inject)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _write(client: Client, path: str, found: dict[str, Any], bundle: Sequence[bytes]) -> None:
+    encoded = base64.b64encode(b"".join(bundle)).decode()
+    configs = [webhook["clientConfig"] for webhook in found["webhooks"]]
+    if all(config.get("caBundle") == encoded for config in configs):
+        return
+    for config in configs:
+        config["caBundle"] = encoded
+    with suppress(ApiError):  # written by somebody else meanwhile, or gone: at the next look
+        client.replace(path, found)
+
+
+def test_what_cert_manager_makes_and_injects_is_shown_and_followed(
+    control_plane: ControlPlane, namespace: Namespace, tmp_path: Path
+) -> None:
+    client = control_plane.client()
+    fleet.install(client, fleet.demo_fleet([4]))
+    first, second = (certificates.authority(now=datetime.now(UTC), validity=DAY) for _ in range(2))
+    mount(tmp_path, first)
+    files = {"certificate": str(tmp_path / "tls.crt"), "key": str(tmp_path / "tls.key"), "inject": CERTIFICATE}
+    muster, bundle = Muster(control_plane, webhook=files), [first.certificate]
+    try:
+        with injecting(client, bundle):
+            muster.start()
+            eventually(lambda: policies(control_plane)["named.jobs.muster.dev"] == "Fail", what="the webhook is proved")
+            team = found_team(control_plane, namespace, gpus=4)
+            create_and_delete(team, 0)
+
+            # The overlap that docs/webhook.md asks for: the new authority is trusted before a leaf of it is shown.
+            bundle.append(second.certificate)
+            eventually(lambda: len(trusted(control_plane)) == 2, what="both authorities are injected")
+            mount(tmp_path, second)
+            shown = muster.log.count("shows a new certificate")
+            number = 1
+            while muster.log.count("shows a new certificate") == shown:
+                create_and_delete(team, number)
+                number += 1
+            del bundle[0]
+            eventually(lambda: len(trusted(control_plane)) == 1, what="the old authority is gone")
+            made = create_and_delete(team, number)
+
+        assert [gate["name"] for gate in made["spec"]["schedulingGates"]] == ["muster.dev/admission"]
+        assert client.find(SECRET) is None
+        assert "cannot" not in muster.log
+    finally:
+        muster.clean()
