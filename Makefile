@@ -66,6 +66,10 @@ docs: env ## the documentation as a site in dist/site; fails where a link leads 
 	$(RUN) python -m tests.docs
 	$(RUN) zensical build --strict
 
+.PHONY: settings
+settings: env ## write config/default.toml and docs/settings.md again from their definition in Python
+	MUSTER_REGENERATE=1 $(RUN) pytest -q tests/architecture/test_settings_pages.py
+
 .PHONY: manifests
 manifests: env ## write what is rendered from deploy/chart again: deploy/manifests, the chart's README and schema (needs Go)
 	MUSTER_REGENERATE=1 $(RUN) pytest -q tests/architecture/test_chart.py tests/integration/test_chart.py

@@ -10,20 +10,16 @@ import importlib
 import os
 import socket
 import sys
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 import structlog
 
 from admission import resources
-from admission.api.names import QueueName
-from admission.api.reasons import HoldReason
-from admission.api.reports import QueueReport
 from admission.cluster import installing, kinds, namespaces, proving, registering, watching
 from admission.cluster.allocating import ClaimWriter
 from admission.cluster.connecting import Connection
@@ -44,11 +40,12 @@ from admission.control.outbox import Outbox
 from admission.dra.cel import parsing
 from admission.errors import ClusterAwayError, MendError, RetryError
 from admission.flow import choosing, ports, reviewing
-from admission.flow.desks import Desk, Ports, Result
+from admission.flow.desks import Desk, Ports
 from admission.policy.doors import Rules
 from admission.policy.remembering import Memory
 from admission.settings import Ledger, Settings
-from admission.telemetry import logs
+from admission.settings.holding import Held
+from admission.telemetry import logs, observing
 from admission.telemetry.metrics import Metrics
 from admission.webhook import authorities, proofs, rotating, server, workers
 from admission.webhook.links import Link, Task
@@ -89,7 +86,7 @@ class Door:
 class Parts:
     """What the roles share."""
 
-    settings: Settings
+    held: Held
     connection: Connection
     store: Store
     versions: Versions
@@ -101,6 +98,19 @@ class Parts:
     door: Door = field(default_factory=Door)
     books: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the ledger was opened."""
+
+    @property
+    def settings(self) -> Settings:
+        """Those that hold now."""
+        return self.held.now
+
+
+class News(Protocol):
+    """Tells of settings that have changed."""
+
+    async def follow(self, held: Held) -> None:
+        """Hand them over whenever there are any, until cancelled."""
+        ...
 
 
 class _StoppedError(Exception):
@@ -115,7 +125,7 @@ async def work(end: socket.socket, *, stop: asyncio.Event) -> None:
     await serve(settings, stop=stop, link=link)
 
 
-async def serve(settings: Settings, *, stop: asyncio.Event, link: Link | None = None) -> None:
+async def serve(settings: Settings, *, stop: asyncio.Event, link: Link | None = None, news: News | None = None) -> None:
     """Run the roles of the settings until `stop` is set. link: to the first process, if this is a further worker.
 
     Raises MendError when the installation or the settings are wrong, ClusterAwayError when the API server does not
@@ -125,15 +135,19 @@ async def serve(settings: Settings, *, stop: asyncio.Event, link: Link | None = 
     if settings.webhook.workers > 1:
         structlog.contextvars.bind_contextvars(worker=workers.FIRST)
     place = Place(kubeconfig=Path(settings.kubeconfig) if settings.kubeconfig else None)
+    held = Held(settings)
     async with Connection(place) as connection:
-        parts = await _prepare(settings, connection, link)
+        parts = await _prepare(held, connection, link)
+        held.hear(lambda now: logs.set_level(now.log_level))
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(_stopped(stop), name="wait for the signal to stop")
                 tasks.create_task(watching.watch(connection, parts.store), name="watch the cluster")
                 tasks.create_task(_wait_for_sync(parts.store), name="wait for the cluster's objects")
                 if link is not None:
-                    tasks.create_task(_first_gone(link), name="wait for the end of the first worker")
+                    tasks.create_task(_first_gone(link, held), name="wait for the end of the first worker")
+                if news is not None:
+                    tasks.create_task(news.follow(held), name="follow the settings")
                 if "webhook" in settings.roles:
                     tasks.create_task(parts.door.prepare(parts.store), name="prepare for the first review")
                     tasks.create_task(_always(_webhook, parts), name="webhook")
@@ -146,7 +160,8 @@ async def serve(settings: Settings, *, stop: asyncio.Event, link: Link | None = 
             log.info("stopped")
 
 
-async def _prepare(settings: Settings, connection: Connection, link: Link | None) -> Parts:
+async def _prepare(held: Held, connection: Connection, link: Link | None) -> Parts:
+    settings = held.now
     version = await connection.version()
     user = await connection.who_am_i()
     if version < (1, 34):
@@ -158,7 +173,7 @@ async def _prepare(settings: Settings, connection: Connection, link: Link | None
     await namespaces.ensure(connection, settings.lease.namespace)
     versions = Versions(choosing.named(str(settings.controller.profile)))
     return Parts(
-        settings=settings,
+        held=held,
         connection=connection,
         store=Store(),
         versions=versions,
@@ -187,7 +202,9 @@ async def _webhook(parts: Parts) -> None:
             terms = Terms(_client(parts.settings, shown.bundle, running.port))
             rotation = rotating.keep(source, shown, show=running.renew, publish=terms.trust)
             tasks.create_task(rotation, name="keep the certificate fresh")
-            tasks.create_task(crew.run(_orders(parts, running)), name="keep the workers running")
+            orders = _orders(parts, running)
+            tasks.create_task(crew.run(orders), name="keep the workers running")
+            tasks.create_task(_retell(parts, crew, orders), name="tell the workers of settings")
             if parts.link is not None:
                 tasks.create_task(parts.link.report(running.waiting_for, parts.metrics.tallies), name="report")
             if settings.register:
@@ -255,23 +272,31 @@ def _orders(parts: Parts, running: Server) -> Orders:
 
     They do not read the ledger, so where it is is not told to them.
     """
-    settings = parts.settings
-    replace = msgspec.structs.replace
-    its = replace(
-        settings,
-        roles=("webhook",),
-        install_crds=False,
-        webhook=replace(settings.webhook, port=running.port, workers=1, register=False),
-        metrics=replace(settings.metrics, port=None),
-        ledger=Ledger(),
-    )
-    encoded = msgspec.Raw(msgspec.json.encode(its))
+
+    def its() -> Settings:
+        settings, replace = parts.settings, msgspec.structs.replace
+        return replace(
+            settings,
+            roles=("webhook",),
+            install_crds=False,
+            webhook=replace(settings.webhook, port=running.port, workers=1, register=False),
+            metrics=replace(settings.metrics, port=None),
+            ledger=Ledger(),
+        )
+
     return Orders(
-        task=lambda number: Task(number=number, settings=encoded),
+        task=lambda number: Task(number=number, settings=msgspec.Raw(msgspec.json.encode(its()))),
         pages=running.page,
         heard=parts.metrics.told,
         lost=parts.metrics.lost,
     )
+
+
+async def _retell(parts: Parts, crew: Crew, orders: Orders) -> None:
+    """Tell the workers of settings that have changed."""
+    while True:
+        await parts.held.change()
+        await crew.retell(orders)
 
 
 def _certificates(parts: Parts) -> rotating.Source:
@@ -329,8 +354,9 @@ async def _controller(parts: Parts) -> None:
                 with parts.store.subscribe() as subscription:
                     tasks.create_task(_pass_on(fencer.store, subscription), name="watch the fences")
                     tasks.create_task(templates.run(wake=subscription.wake), name="keep claim templates")
+                    changes, pace = _Changes(subscription), lambda: _paced(parts, desk)
                     await admitting.admit(
-                        desk, _Changes(subscription), pace=_pace(settings), clock=_now, observe=_observer(parts.metrics)
+                        desk, changes, pace=pace, clock=_now, observe=observing.observer(parts.metrics)
                     )
 
         await leading.lead(_election(parts), work, leads=lambda now: parts.metrics.leads(leading=now))
@@ -392,32 +418,11 @@ class _Changes:
         await self._subscription.next()
 
 
-def _pace(settings: Settings) -> admitting.Pace:
-    return admitting.Pace(resync=settings.controller.resync, debounce=settings.controller.debounce)
-
-
-def _observer(metrics: Metrics) -> Callable[[Result, float], None]:
-    """Return what shows every cycle in the metrics, and forgets queues that are gone."""
-    shown: set[QueueName] = set()
-
-    def observe(result: Result, seconds: float) -> None:
-        held = Counter(gang.hold.reason for gang in result.gangs if gang.hold is not None)
-        reasons = {reason: held[reason] for reason in HoldReason if reason in held}
-        metrics.cycled(seconds, admitted=len(result.granted), held=reasons)
-        metrics.booked(behind=result.behind, unposted=result.unposted)
-        metrics.failed(defect.during for defect in result.defects)
-        _show(result.queues)
-
-    def _show(queues: tuple[QueueReport, ...]) -> None:
-        names = {queue.name for queue in queues}
-        for queue in queues:
-            metrics.queue(queue)
-            shown.add(queue.name)
-        for gone in [name for name in shown if name not in names]:
-            metrics.forget(gone)
-            shown.discard(gone)
-
-    return observe
+def _paced(parts: Parts, desk: Desk) -> admitting.Pace:
+    """Return the pace that holds now, and have the next cycle keep the bounds that do."""
+    settings = parts.settings.controller
+    desk.steps, desk.writes = settings.steps, settings.writes
+    return admitting.Pace(resync=settings.resync, debounce=settings.debounce)
 
 
 def _names(settings: Settings) -> list[str]:
@@ -462,8 +467,12 @@ async def _wait_for_sync(store: Store) -> None:
     gc.freeze()
 
 
-async def _first_gone(link: Link) -> None:
-    await link.listen()
+async def _first_gone(link: Link, held: Held) -> None:
+    def told(task: Task) -> None:
+        taken = held.take(msgspec.json.decode(task.settings, type=Settings))
+        log.info("settings have changed", settings=list(taken.changed))
+
+    await link.listen(told)
     log.warning("the first of the workers is gone")
     raise _StoppedError
 

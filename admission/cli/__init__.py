@@ -24,6 +24,7 @@ FAILED, MEND, INTERRUPTED = 1, 2, 130
 
 COMMANDS = {
     "serve": "admission.cli.serving",
+    "config": "admission.cli.configuring",
     "simulate": "admission.cli.simulating",
     "lint": "admission.cli.linting",
     "why": "admission.cli.explaining",

@@ -10,7 +10,7 @@ import typer
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission.api import zones
-from admission.cli import serving
+from admission.cli import configuring
 from admission.errors import MendError
 from admission.ledger import bases
 from admission.ledger.bases import Window
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 DatabaseOption = Annotated[
     str | None,
-    typer.Option("--database", "-d", envvar=serving.DATABASE, help="SQLAlchemy URL; by default that of the settings."),
+    typer.Option("--database", "-d", help="SQLAlchemy URL; by default that of the settings."),
 ]
 ClusterOption = Annotated[
     str | None, typer.Option("--cluster", help="The cluster's name in the ledger; by default that of the settings.")
@@ -43,7 +43,7 @@ _LISTED = 20
 
 def settings(config: Path | None, database: str | None, cluster: str | None = None) -> Ledger:
     """Return which ledger the options and the settings name."""
-    return serving.settings(config, ledger={"url": database, "cluster": cluster}).ledger
+    return configuring.chosen(config, {"--database": database, "--cluster": cluster}).settings.ledger
 
 
 def ask(chosen: Ledger, question: Callable[[SqlLedger], Awaitable[T]]) -> T:

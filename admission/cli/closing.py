@@ -10,8 +10,8 @@ import typer
 
 from admission.cli import applications, books, rendering
 from admission.cli.books import ClusterOption, DatabaseOption, ZoneOption
+from admission.cli.configuring import ConfigOption
 from admission.cli.rendering import Format
-from admission.cli.serving import ConfigOption
 from admission.errors import MendError
 from admission.ledger.carrying import Carried
 from admission.ledger.closing import Order

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from admission.api.names import MeterName
 from admission.cli import applications, books, progress, sinks
 from admission.cli.books import AllClustersOption, ClustersOption, DatabaseOption, FromOption, ToOption, ZoneOption
-from admission.cli.serving import ConfigOption
+from admission.cli.configuring import ConfigOption
 from admission.cli.sinks import Sink
 from admission.errors import AmountError, MendError
 from admission.ledger import exports, focus

@@ -8,8 +8,8 @@ import typer
 
 from admission.cli import applications, books, closing, exports, reconciling, rendering, reports, statements
 from admission.cli.books import ClusterOption, DatabaseOption
+from admission.cli.configuring import ConfigOption
 from admission.cli.rendering import Format
-from admission.cli.serving import ConfigOption
 from admission.ledger import migrating
 from admission.ledger.ledger import SqlLedger
 from admission.ledger.verifying import Verification

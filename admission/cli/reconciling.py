@@ -15,8 +15,8 @@ from admission.api.snapshot import Snapshot
 from admission.cli import applications, books, clusters, rendering
 from admission.cli.books import ClusterOption, DatabaseOption
 from admission.cli.clusters import ContextOption, KubeconfigOption
+from admission.cli.configuring import ConfigOption
 from admission.cli.rendering import Format
-from admission.cli.serving import ConfigOption
 from admission.cluster import kinds, watching
 from admission.cluster.connecting import Connection
 from admission.cluster.credentials import Place

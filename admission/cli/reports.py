@@ -14,8 +14,8 @@ from admission.api import quantities
 from admission.api.names import MeterName
 from admission.cli import applications, books, progress, rendering
 from admission.cli.books import AllClustersOption, ClustersOption, DatabaseOption, FromOption, ToOption, ZoneOption
+from admission.cli.configuring import ConfigOption
 from admission.cli.rendering import Number
-from admission.cli.serving import ConfigOption
 from admission.errors import MendError
 from admission.ledger import bases, hours, reports
 from admission.ledger.ledger import SqlLedger

@@ -1,39 +1,32 @@
-"""`muster serve`: run the webhook and the controller; and the settings that other commands share with it."""
+"""`muster serve`: run the webhook and the controller."""
 
 import asyncio
 import signal
 import sys
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
-from admission import settings as settings_
-from admission.cli import applications
-from admission.errors import MendError
+from admission.cli import applications, configuring, reloading
+from admission.cli.configuring import ConfigOption, SetOption
 from admission.settings import Settings
 
 app = applications.single()
-
-ConfigOption = Annotated[Path | None, typer.Option("--config", "-c", help="Settings as YAML; options go before it.")]
 
 SWITCH_SECONDS = 0.0005
 """A cycle decides in a thread. An answer waits for the interpreter's lock that long each time it has read or written,
 some ten times a review; with Python's own 5 ms, a cycle would make each of them tens of milliseconds late."""
 
-DATABASE = "MUSTER_LEDGER_URL"
-"""The environment variable for the ledger's URL, which holds a password and so belongs neither in a file that many may
-read nor on a command line."""
-
 EPILOG = applications.epilog(
     (
         "muster serve",
-        "muster serve --config /etc/muster/settings.yaml --role controller",
+        "muster serve --config /etc/muster/settings/muster.toml --role controller",
         "muster serve --database sqlite:///muster.sqlite3 --webhook-port 9443 --webhook-url https://127.0.0.1:9443",
-        "muster serve --workers 4 --metrics-port 9090",
+        "muster serve --workers 4 --metrics-port 9090 --set controller.steps=100000",
     ),
+    "Settings come from the defaults, over them the file, over it the environment (MUSTER_LEDGER_URL and so on), and "
+    "over all the options; `muster config show` tells which. The file is read again on SIGHUP and when it changes.",
     "It ends on SIGTERM or SIGINT. Exit codes: 0 it was told to end, 1 the cluster or the database "
     "does not answer, 2 the settings or the installation are wrong.",
 )
@@ -43,13 +36,12 @@ EPILOG = applications.epilog(
 def serve(
     *,
     config: ConfigOption = None,
+    changes: SetOption = None,
     role: Annotated[
         str | None, typer.Option(help="What this process does: webhook,controller; by default both.")
     ] = None,
     kubeconfig: Annotated[str | None, typer.Option(help="By default $KUBECONFIG, else the pod's account.")] = None,
-    database: Annotated[
-        str | None, typer.Option("--database", "-d", envvar=DATABASE, help="SQLAlchemy URL of the ledger.")
-    ] = None,
+    database: Annotated[str | None, typer.Option("--database", "-d", help="SQLAlchemy URL of the ledger.")] = None,
     cluster: Annotated[str | None, typer.Option(help="The cluster's name in the ledger.")] = None,
     webhook_host: Annotated[str | None, typer.Option(help="Address that the webhook listens on.")] = None,
     webhook_port: Annotated[int | None, typer.Option(help="Port that it listens on; 0 takes a free one.")] = None,
@@ -62,17 +54,26 @@ def serve(
     log_format: Annotated[str | None, typer.Option(help="json, text, or auto.")] = None,
 ) -> None:
     """Run Muster: the webhook that holds pods, and the controller that admits gangs."""
-    chosen = settings(
-        config,
-        roles=tuple(role.split(",")) if role else None,
-        kubeconfig=kubeconfig,
-        log_level=log_level,
-        log_format=log_format,
-        ledger={"url": database, "cluster": cluster},
-        webhook={"host": webhook_host, "port": webhook_port, "url": webhook_url, "workers": workers},
-        metrics={"port": metrics_port},
-    )
-    run(lambda stop: _serve(chosen, stop))
+    options = {
+        "--role": role,
+        "--kubeconfig": kubeconfig,
+        "--database": database,
+        "--cluster": cluster,
+        "--webhook-host": webhook_host,
+        "--webhook-port": webhook_port,
+        "--webhook-url": webhook_url,
+        "--workers": workers,
+        "--metrics-port": metrics_port,
+        "--log-level": log_level,
+        "--log-format": log_format,
+    }
+
+    def read() -> Settings:
+        return configuring.chosen(config, options, changes).settings
+
+    news = reloading.News(config, read)
+    chosen = read()
+    run(lambda stop: _serve(chosen, stop, news))
 
 
 def run(serving: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
@@ -91,36 +92,6 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def settings(config: Path | None, **options: Any) -> Settings:
-    """Return the file's settings with options put over them: values, or mappings of values for a section.
-
-    None leaves a setting as it is. Raises MendError that names the setting.
-    """
-    values = _file(config)
-    for name, value in options.items():
-        if isinstance(value, dict):
-            section = values.get(name)
-            base = section if isinstance(section, dict) else {}
-            values[name] = base | {key: item for key, item in value.items() if item is not None}
-        elif value is not None:
-            values[name] = value
-    return settings_.read(values)
-
-
-def _file(config: Path | None) -> dict[str, Any]:
-    if config is None:
-        return {}
-    try:
-        values = yaml.safe_load(config.read_text())
-    except OSError as error:
-        raise MendError(f"settings {config}: {error.strerror or error}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise MendError(f"settings {config}: is not YAML: {error}") from error
-    if not isinstance(values or {}, dict):
-        raise MendError(f"settings {config}: must be a mapping of settings")
-    return dict(values or {})
-
-
 async def _until_told(serving: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -129,8 +100,9 @@ async def _until_told(serving: Callable[[asyncio.Event], Coroutine[Any, Any, Non
     await serving(stop)
 
 
-async def _serve(chosen: Settings, stop: asyncio.Event) -> None:
-    # Imported here: the other commands share this module's settings, and need neither cluster nor database for them.
+async def _serve(chosen: Settings, stop: asyncio.Event, news: reloading.News) -> None:
+    # Imported here: it takes a while, and wrong settings are told at once.
     from admission import app as application  # noqa: PLC0415
 
-    await application.serve(chosen, stop=stop)
+    news.listen()
+    await application.serve(chosen, stop=stop, news=news)

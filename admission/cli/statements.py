@@ -10,8 +10,8 @@ from admission.api import quantities
 from admission.api.names import QueueName
 from admission.cli import applications, books, rendering
 from admission.cli.books import ClusterOption, DatabaseOption, FromOption, ToOption, ZoneOption
+from admission.cli.configuring import ConfigOption
 from admission.cli.rendering import Format, Number
-from admission.cli.serving import ConfigOption
 from admission.errors import MendError
 from admission.ledger import bases, hours, statements
 from admission.ledger.ledger import SqlLedger

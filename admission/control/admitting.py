@@ -44,20 +44,24 @@ async def admit(
     desk: Desk,
     changes: Changes,
     *,
-    pace: Pace,
+    pace: Callable[[], Pace],
     clock: Callable[[], datetime],
     observe: Callable[[Result, float], None],
 ) -> None:
-    """Run cycles until cancelled. Raises DeposedError when a later leader has written to the ledger."""
+    """Run cycles until cancelled. pace: asked before each of them.
+
+    Raises DeposedError when a later leader has written to the ledger.
+    """
     loop = asyncio.get_running_loop()
     before = Result()
     while True:
+        now = pace()
         started = loop.time()
         try:
             result = await cycle.run(desk, clock())
         except RetryError as error:
             log.warning("the cycle is tried again", error=str(error))
-            await asyncio.sleep(pace.retry)
+            await asyncio.sleep(now.retry)
             continue
         _tell(result)
         _warn(result, before)
@@ -65,9 +69,9 @@ async def admit(
         before = result
         seconds = loop.time() - started
         observe(result, seconds)
-        await _something(changes, _until(result, clock(), pace.resync))
+        await _something(changes, _until(result, clock(), now.resync))
         # A cycle looks at everything: where one takes long, a third of the time is left to watches and the webhook.
-        await asyncio.sleep(max(pace.debounce, min(seconds / 2, LONGEST_PAUSE)))
+        await asyncio.sleep(max(now.debounce, min(seconds / 2, LONGEST_PAUSE)))
 
 
 def _tell(result: Result) -> None:

@@ -27,8 +27,9 @@ def configure(*, level: str = "INFO", stream: TextIO | None = None, as_json: boo
         as_json = not stream.isatty()
     shared = _shared()
     structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        # What is logged is the root logger's to say, which `set_level` may change; a bound logger's level is for good.
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
@@ -38,7 +39,12 @@ def configure(*, level: str = "INFO", stream: TextIO | None = None, as_json: boo
     )
     root = logging.getLogger()
     root.handlers = [handler]
-    root.setLevel(level.upper())
+    set_level(level)
+
+
+def set_level(level: str) -> None:
+    """Log from now on what is of this level or above it."""
+    logging.getLogger().setLevel(level.upper())
 
 
 def mask_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

@@ -1,7 +1,7 @@
 """The line between the first process and each worker: JSON objects, one a line, on a pair of sockets.
 
-Down go the worker's task, once, and the pages that it asks for; up go its reports, and what it asks for. When either
-process is gone, however it went, the other one reads the end of the stream.
+Down go the worker's task, again whenever it changes, and the pages that it asks for; up go its reports, and what it
+asks for. When either process is gone, however it went, the other one reads the end of the stream.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ Tally = tuple[str, str, list[int], float]
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What a worker is to do. settings: those of the application, which are of no interest here."""
+    """What a worker is to do, at first and later. settings: those of the application, which are of no interest here."""
 
     number: int
     settings: msgspec.Raw
@@ -112,12 +112,15 @@ class Link:
         """Let the first process know that this one is done."""
         self._line.close()
 
-    async def listen(self) -> None:
-        """Hear the first process until it is gone."""
-        while isinstance(page := await self._line.receive(), Page):
+    async def listen(self, changed: Callable[[Task], object]) -> None:
+        """Hear the first process until it is gone. changed: told of its task when that is another one."""
+        while isinstance(message := await self._line.receive(), Page | Task):
+            if isinstance(message, Task):
+                changed(message)
+                continue
             asked = self._asked.pop(0)
             if not asked.done():
-                asked.set_result(page)
+                asked.set_result(message)
 
     async def report(self, waiting: Callable[[], Sequence[str]], tallies: Callable[[], list[Tally]]) -> None:
         """Tell the first process how this one is, until cancelled. That it is gone is `listen`'s to notice."""

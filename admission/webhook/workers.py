@@ -101,6 +101,12 @@ class Crew:
             for number in self._numbers:
                 tasks.create_task(self._keep(number, orders), name=f"worker {number}")
 
+    async def retell(self, orders: Orders) -> None:
+        """Tell the workers what they are to do now. One that is gone hears it when it is started again."""
+        for number, line in list(self._lines.items()):
+            with contextlib.suppress(OSError):
+                await line.send(orders.task(number))
+
     async def _keep(self, number: int, orders: Orders) -> None:
         clock = asyncio.get_running_loop().time
         failed = 0

@@ -67,7 +67,7 @@ def _settings_schema() -> dict[str, Any]:
             return {
                 key: value
                 for key, value in part.items()
-                if key in {"type", "anyOf", "items", "exclusiveMinimum", "minimum"}
+                if key in {"type", "anyOf", "items", "enum", "exclusiveMinimum", "minimum", "maximum"}
             }
         names = [name for name in part["properties"] if name not in own.get(section, set())]
         return {

@@ -12,6 +12,7 @@ from typing import Any, Self
 
 import yaml
 
+from tests import tomls
 from tests.controlplane import ControlPlane
 from tests.controlplane.observing import PATIENCE, eventually
 from tests.controlplane.processes import Family, Program, tail
@@ -51,14 +52,14 @@ class Muster:
         self.deadly = False
         """Whether the process that was started last will kill itself."""
         self.database = database or f"sqlite+aiosqlite:///{self._folder / 'data' / 'ledger.sqlite3'}"
-        self._config = self._folder / "muster.yaml"
+        self._config = self._folder / "muster.toml"
         self.configure(**settings)
         grant(control_plane)
 
     def configure(self, **settings: Any) -> None:
         """Write the settings that the next start reads."""
         own = {"kubeconfig": str(self._control_plane.kubeconfig_for(USER)), "ledger": {"url": self.database}}
-        self._config.write_text(yaml.safe_dump({**SETTINGS, **own, **settings}))
+        self._config.write_text(tomls.dumped({**SETTINGS, **own, **settings}))
         self._signs = [SIGNS[role] for role in settings.get("roles", SIGNS)]
 
     def start(self, *, killed_at: str = "", within: float = PATIENCE) -> Self:

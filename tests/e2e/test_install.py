@@ -4,6 +4,7 @@ The programs run beside the API server, not in pods: there are no containers. So
 behind the Service.
 """
 
+import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -81,7 +82,7 @@ def kubeconfig(control_plane: ControlPlane, granted: None, tmp_path: Path) -> Pa
 def given(kubeconfig: Path) -> dict[str, Any]:
     """The settings of the manifests, but for where they cannot hold here."""
     [configured] = objects("ConfigMap")
-    settings: dict[str, Any] = yaml.safe_load(configured["data"]["settings.yaml"])
+    settings: dict[str, Any] = tomllib.loads(configured["data"]["muster.toml"])
     here = {
         "kubeconfig": str(kubeconfig),
         "log_format": "text",

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import aiohttp
 import yaml
 
+from tests import tomls
 from tests.controlplane.processes import FreePorts, tail
 from tests.unit.cluster.fake_api import FakeApi
 
@@ -137,8 +138,8 @@ def _written(folder: Path, api: FakeApi, plain_port: int, webhook: dict[str, Any
         "webhook": {"register": False, **webhook},
         **others,
     }
-    path = folder / "muster.yaml"
-    path.write_text(yaml.safe_dump(own))
+    path = folder / "muster.toml"
+    path.write_text(tomls.dumped(own))
     return path
 
 

@@ -7,16 +7,16 @@ import json
 import os
 import subprocess
 import tarfile
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 import yaml
 
-from admission import settings
-from admission.cli import serving
+from admission.settings import Settings, reading
+from admission.settings.fields import fields
 from admission.webhook import server
 from tests.controlplane import building
 
@@ -25,6 +25,8 @@ CHART = ROOT / "deploy" / "chart"
 MANIFESTS = ROOT / "deploy" / "manifests"
 NAMESPACE = "muster-system"
 IMAGE = "image.repository=registry.example.com/muster"
+SECRET_URL = "postgresql://muster@db.example/muster"
+"""What the Secret holds that a variable comes from."""
 
 FILES = {
     "rbac.yaml": ("rbac.yaml",),
@@ -95,9 +97,16 @@ def pod(objects: dict[tuple[str, str], Any], role: str) -> Any:
     return objects["Deployment", f"muster-{role}"]["spec"]["template"]["spec"]
 
 
-def config(objects: dict[tuple[str, str], Any]) -> settings.Settings:
-    """Return the settings that Muster reads."""
-    return settings.read(yaml.safe_load(objects["ConfigMap", "muster"]["data"]["settings.yaml"]))
+def config(objects: dict[tuple[str, str], Any], role: str = "controller") -> Settings:
+    """Return the settings that Muster reads in a pod: the file that is mounted, and the variables that are set."""
+    [container] = pod(objects, role)["containers"]
+    variables = {one["name"]: one.get("value", SECRET_URL) for one in container["env"]}
+    [mount] = [one for one in container["volumeMounts"] if one["name"] == "settings"]
+    name = Path(variables[reading.CONFIG]).relative_to(mount["mountPath"]).name
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / name
+        file.write_text(objects["ConfigMap", "muster"]["data"][name])
+        return reading.read(file, variables).settings
 
 
 def test_the_manifests_are_what_the_chart_says(helm: Helm) -> None:
@@ -168,18 +177,38 @@ def test_muster_reads_the_settings_that_are_rendered(helm: Helm) -> None:
 
 
 @pytest.mark.parametrize("role", ["webhook", "controller"])
-def test_muster_takes_the_options_that_are_rendered(helm: Helm, role: str) -> None:
-    [container] = pod(rendered(helm), role)["containers"]
-    command, *options = container["args"]
-    assert command == "serve"
+def test_muster_listens_where_its_pods_are_asked(helm: Helm, role: str) -> None:
+    objects = rendered(helm, "webhook.workers=3")
+    [container] = pod(objects, role)["containers"]
+    settings = config(objects, role)
 
-    parsed = typer.main.get_command(serving.app).make_context("serve", list(options)).params
-
-    assert parsed["role"] == role
-    assert str(parsed["config"]) == container["volumeMounts"][0]["mountPath"]
+    assert container["args"] == ["serve"]
+    assert settings.roles == (role,)
+    assert settings.webhook.workers == (3 if role == "webhook" else 1)
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    assert parsed["metrics_port"] == ports["metrics"]
-    assert parsed["webhook_port"] == ports.get("webhook")
+    assert settings.metrics.port == ports["metrics"]
+    assert settings.webhook.port == ports.get("webhook", 0)
+
+
+@pytest.mark.parametrize("role", ["webhook", "controller"])
+def test_pods_are_replaced_for_settings_that_need_it_and_for_no_others(helm: Helm, role: str) -> None:
+    live = [path for path, field in fields().items() if field.live]
+    given = {"log_level": "debug"}
+
+    usual = checksum(rendered(helm), role)
+
+    assert usual == checksum(rendered(helm, *(f"settings.{path}={given.get(path, 7)}" for path in live)), role)
+    assert usual != checksum(rendered(helm, "settings.webhook.reviews=7"), role)
+
+
+def checksum(objects: dict[tuple[str, str], Any], role: str) -> str:
+    template = objects["Deployment", f"muster-{role}"]["spec"]["template"]
+    return str(template["metadata"]["annotations"]["checksum/settings"])
+
+
+def test_services_of_the_namespace_are_not_told_as_variables(helm: Helm) -> None:
+    """kubelet's MUSTER_WEBHOOK_PORT=tcp://… would look like a setting."""
+    assert pod(rendered(helm), "webhook")["enableServiceLinks"] is False
 
 
 def test_a_webhook_has_the_time_to_finish_what_is_under_way(helm: Helm) -> None:
@@ -194,10 +223,11 @@ def test_only_the_controller_knows_the_database(helm: Helm) -> None:
     objects = rendered(helm, "ledger.secret=books", "ledger.certificates=books-ca")
 
     [webhook], [controller] = (pod(objects, role)["containers"] for role in ("webhook", "controller"))
-    assert "env" not in webhook
-    assert controller["env"] == [
-        {"name": serving.DATABASE, "valueFrom": {"secretKeyRef": {"name": "books", "key": "url"}}}
-    ]
+    assert not any("valueFrom" in variable for variable in webhook["env"])
+    assert {
+        "name": fields()["ledger.url"].variable,
+        "valueFrom": {"secretKeyRef": {"name": "books", "key": "url"}},
+    } in controller["env"]
     volumes = {volume["name"]: volume for volume in pod(objects, "controller")["volumes"]}
     assert volumes["ledger-certificates"]["secret"] == {"secretName": "books-ca"}
 
@@ -207,7 +237,6 @@ def test_a_ledger_in_a_file_has_one_controller_at_a_time(helm: Helm) -> None:
 
     controller = objects["Deployment", "muster-controller"]["spec"]
     assert (controller["replicas"], controller["strategy"]) == (1, {"type": "Recreate"})
-    assert "env" not in pod(objects, "controller")["containers"][0]
     mounts = {
         mount["name"]: mount["mountPath"] for mount in pod(objects, "controller")["containers"][0]["volumeMounts"]
     }

@@ -122,3 +122,18 @@ async def _fails(muster: Muster) -> bool:
         return await muster.review(review()) != 200
     except aiohttp.ClientConnectionError:
         return True
+
+
+async def test_settings_that_change_are_taken_up_by_all_workers(tmp_path: Path) -> None:
+    async with serving.muster(tmp_path, workers=2, linger=0) as muster:
+        await eventually(muster.is_ready, what="both workers are ready")
+        config = tmp_path / "muster.toml"
+
+        config.write_text(f'log_level = "debug"\n{config.read_text()}')
+        muster.process.send_signal(signal.SIGHUP)
+
+        await eventually(lambda: _have_heard(muster, 2), what="both have heard")
+
+
+async def _have_heard(muster: Muster, workers: int) -> bool:
+    return muster.words.count("settings have changed") == workers

@@ -11,6 +11,8 @@ app.kubernetes.io/component: {{ . }}
 {{- $values := index $root.Values $role }}
 {{- $controller := eq $role "controller" }}
 serviceAccountName: muster
+# Variables such as MUSTER_WEBHOOK_PORT are settings here.
+enableServiceLinks: false
 {{- with $root.Values.imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 0 }}
 {{- end }}
@@ -37,15 +39,16 @@ containers:
   imagePullPolicy: {{ $root.Values.image.pullPolicy }}
   args:
   - serve
-  - --config=/etc/muster/settings.yaml
-  - --role={{ $role }}
-  - --metrics-port=9090
+  # Not options of `serve`, so that commands that are run in the pod have the same settings.
+  env:
+  - {name: MUSTER_CONFIG, value: /etc/muster/settings/muster.toml}
+  - {name: MUSTER_ROLES, value: {{ $role }}}
+  - {name: MUSTER_METRICS_PORT, value: "9090"}
 {{- if not $controller }}
-  - --webhook-port=9443
-  - --workers={{ $values.workers }}
+  - {name: MUSTER_WEBHOOK_PORT, value: "9443"}
+  - {name: MUSTER_WEBHOOK_WORKERS, value: {{ $values.workers | quote }}}
 {{- end }}
 {{- if and $controller (not $root.Values.ledger.sqlite.size) }}
-  env:
   - name: MUSTER_LEDGER_URL
     valueFrom:
       secretKeyRef: {name: {{ $root.Values.ledger.secret }}, key: {{ $root.Values.ledger.key }}}
@@ -75,7 +78,8 @@ containers:
     readOnlyRootFilesystem: true
     capabilities: {drop: [ALL]}
   volumeMounts:
-  - {name: settings, mountPath: /etc/muster/settings.yaml, subPath: settings.yaml, readOnly: true}
+  # The folder, not the file in it, or a running pod would never see a change.
+  - {name: settings, mountPath: /etc/muster/settings, readOnly: true}
   - {name: tmp, mountPath: /tmp}
 {{- if and $controller $root.Values.ledger.certificates }}
   - {name: ledger-certificates, mountPath: /etc/muster/ledger, readOnly: true}
@@ -111,13 +115,37 @@ tolerations: {{- toYaml . | nindent 0 }}
 {{- end }}
 {{- end }}
 
-{{/* The settings file: what the values say, and over it what belongs to the chart. */}}
+{{/* The settings file. */}}
 {{- define "muster.settings" -}}
+{{- include "muster.chosen" . | fromJson | toToml }}
+{{- end }}
+
+{{/* The settings that a new value of needs new pods: all but those that are live (docs/settings.md). */}}
+{{- define "muster.lasting" -}}
+{{- $settings := include "muster.chosen" . | fromJson }}
+{{- range list "log_level" "ledger.open_days" "controller.resync" "controller.debounce" "controller.steps" "controller.writes" }}
+{{- $path := splitList "." . }}
+{{- $parent := $settings }}
+{{- if gt (len $path) 1 }}
+{{- $parent = get $settings (first $path) | default dict }}
+{{- end }}
+{{- $_ := unset $parent (last $path) }}
+{{- end }}
+{{- range $name := keys $settings }}
+{{- if eq (toJson (get $settings $name)) "{}" }}
+{{- $_ := unset $settings $name }}
+{{- end }}
+{{- end }}
+{{- $settings | toJson }}
+{{- end }}
+
+{{/* What the values say, and over it what belongs to the chart. */}}
+{{- define "muster.chosen" -}}
 {{- $own := dict
       "webhook" (dict "service" (printf "%s/muster-webhook:443" .Release.Namespace))
       "lease" (dict "namespace" .Release.Namespace) }}
 {{- if .Values.ledger.sqlite.size }}
 {{- $_ := set $own "ledger" (dict "url" "sqlite:////var/lib/muster/ledger.sqlite3") }}
 {{- end }}
-{{- mustMergeOverwrite (deepCopy .Values.settings) $own | toYaml }}
+{{- mustMergeOverwrite (deepCopy .Values.settings) $own | toJson }}
 {{- end }}

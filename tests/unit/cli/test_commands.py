@@ -46,7 +46,17 @@ def simulated(run: Run, *words: str) -> tuple[int, Any]:
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["simulate"], ["why"], ["gang", "list"], ["queue", "list"], ["fence", "list"], ["fence", "lift"], ["serve"]],
+    [
+        [],
+        ["config", "show"],
+        ["simulate"],
+        ["why"],
+        ["gang", "list"],
+        ["queue", "list"],
+        ["fence", "list"],
+        ["fence", "lift"],
+        ["serve"],
+    ],
 )
 def test_every_command_has_help(run: Run, words: list[str]) -> None:
     result = run(*words, "--help")
@@ -249,8 +259,8 @@ def test_a_fresh_ledger_verifies_and_has_an_empty_statement(muster: Muster, tmp_
 
 
 def test_settings_that_are_wrong_are_named(muster: Muster, tmp_path: Path) -> None:
-    config = tmp_path / "settings.yaml"
-    config.write_text("ledger: {url: 3}\n")
+    config = tmp_path / "muster.toml"
+    config.write_text("[ledger]\nurl = 3\n")
     done = muster("serve", "--config", str(config))
 
     assert done.returncode == 2

@@ -44,7 +44,7 @@ async def cycles(ledger: Ledger, *steps: tuple[Callable[[], None], datetime]) ->
 
     pace = admitting.Pace(resync=0.0, debounce=0.0)
     with capture_logs() as logs, contextlib.suppress(Enough):
-        await admitting.admit(desk, Always(), pace=pace, clock=clock, observe=observe)
+        await admitting.admit(desk, Always(), pace=lambda: pace, clock=clock, observe=observe)
     return [str(log["event"]) for log in logs]
 
 
@@ -87,7 +87,7 @@ async def test_what_muster_fails_of_is_logged_once_with_its_traceback(monkeypatc
 
     pace = admitting.Pace(resync=0.0, debounce=0.0)
     with capture_logs() as logs, contextlib.suppress(Enough):
-        await admitting.admit(desk, Always(), pace=pace, clock=lambda: NOON, observe=observe)
+        await admitting.admit(desk, Always(), pace=lambda: pace, clock=lambda: NOON, observe=observe)
 
     (log,) = [log for log in logs if log["event"] == "a gang could not be dealt with"]
     assert (log["log_level"], log["during"]) == ("error", "planning")

@@ -36,6 +36,10 @@ task = json.loads(read.readline())
 """
 
 
+def ignored(task: Task) -> None:
+    """Nobody waits for another task."""
+
+
 @asynccontextmanager
 async def connected() -> AsyncIterator[tuple[Line, Link]]:
     """Both ends of a line, the task given."""
@@ -81,7 +85,7 @@ async def test_a_worker_reports_again_and_again(monkeypatch: pytest.MonkeyPatch)
 
 async def test_pages_come_in_the_order_in_which_they_were_asked_for() -> None:
     async with connected() as (line, link), asyncio.TaskGroup() as tasks:
-        listening = tasks.create_task(link.listen())
+        listening = tasks.create_task(link.listen(ignored))
         asked = [tasks.create_task(link.ask(path)) for path in ("/readyz", "/metrics")]
         for _ in asked:
             message = await line.receive()
@@ -95,7 +99,7 @@ async def test_pages_come_in_the_order_in_which_they_were_asked_for() -> None:
 
 async def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     async with connected() as (line, link), asyncio.TaskGroup() as tasks:
-        listening = tasks.create_task(link.listen())
+        listening = tasks.create_task(link.listen(ignored))
         with monkeypatch.context() as hasty:
             hasty.setattr(links, "ANSWER_SECONDS", 0.001)
             with pytest.raises(RetryError, match="does not answer"):
@@ -108,11 +112,23 @@ async def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(monke
         listening.cancel()
 
 
+async def test_a_worker_is_told_another_task() -> None:
+    other = Task(number=2, settings=msgspec.Raw(b'{"a":2}'))
+    tasks: list[Task] = []
+    async with connected() as (line, link):
+        await line.send(other)
+        line.close()
+
+        await link.listen(tasks.append)
+
+    assert [msgspec.json.decode(task.settings) for task in tasks] == [{"a": 2}]
+
+
 async def test_the_end_of_the_other_process_ends_the_listening() -> None:
     async with connected() as (line, link):
         line.close()
 
-        await link.listen()
+        await link.listen(ignored)
         with pytest.raises(RetryError):
             await link.ask("/metrics")
 

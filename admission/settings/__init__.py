@@ -1,0 +1,191 @@
+"""Settings: every value that an operator may choose, with its type, meaning and default. This schema is the one source.
+
+`reading` puts a TOML file, the environment and options over the defaults, in that order; `documents` writes
+config/default.toml and docs/settings.md from what stands here (`make settings`). So a new setting needs a type, a
+default and a docstring, and a new section a struct with a docstring. Only `app` and `cli` read settings; everything
+else gets what it needs as arguments.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class Mark:
+    """What is said of a setting beside its type, as `Annotated[type, MARK]`."""
+
+
+LIVE: Final = Mark()
+"""A running Muster takes a new value up by itself; every other setting holds from the next start on."""
+
+SECRET: Final = Mark()
+"""It may hold a password, which is shown to nobody."""
+
+
+class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The HTTPS server that the API server asks."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: Port = 0
+    """Port to listen on; 0 takes a free one."""
+    url: str | None = None
+    """Base URL under which the API server reaches it, `https://host:port`; without one, that of host and port."""
+    service: str | None = None
+    """`namespace/name:port` of a Service that the API server reaches it by; it goes before the URL."""
+    names: tuple[str, ...] = ()
+    """Further DNS names and addresses for its certificate."""
+    secret: str = "muster-webhook"  # noqa: S105 - its name
+    """Name of the Secret, in the lease's namespace, that the authorities of its certificates are kept in
+    (docs/webhook.md)."""
+    authority_days: Annotated[float, msgspec.Meta(gt=0)] = 90.0
+    """Days that an authority lasts; a third of that before its end the next one is made."""
+    leaf_hours: Annotated[float, msgspec.Meta(gt=0)] = 168.0
+    """Hours that a certificate lasts; it is renewed at half of them."""
+    certificate: str | None = None
+    """File of a certificate that others keep fresh, as cert-manager does; without one, Muster makes its own."""
+    key: str | None = None
+    """File of that certificate's key."""
+    authority: str | None = None
+    """File of the authorities that the API server is to trust with `certificate`; without one, and without `inject`,
+    the caBundle is left to others."""
+    inject: str | None = None
+    """`namespace/name` of a Certificate of cert-manager, whose authority cert-manager writes as the caBundle."""
+    reviews: Annotated[int, msgspec.Meta(ge=1)] = 256
+    """Reviews that each worker reads or answers at a time; the API server is told to ask again for more (429)."""
+    workers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
+    """Processes that answer reviews on the one port; each watches the cluster by itself and needs the memory for it."""
+    linger: Seconds = 3.0
+    """Seconds for which a stopping server still takes new connections, until the Service no longer sends any."""
+    register: bool = True
+    """Whether Muster writes the webhook configurations; off when Helm or others do."""
+
+
+class Metrics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Plain HTTP for Prometheus and probes."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: Port | None = None
+    """Port for `/metrics`, `/healthz` and `/readyz`; without one, the webhook's server alone serves them, over TLS, and
+    a controller without a webhook serves none."""
+
+
+class Ledger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The books."""
+
+    url: Annotated[str, SECRET] = "sqlite+aiosqlite:///muster.sqlite3"
+    """The database: `sqlite:////var/lib/muster/ledger.db`, or `postgresql://muster@db.example/muster` with the
+    parameters that libpq knows: `sslmode`, `sslrootcert`, `connect_timeout`, `target_session_attrs`, `passfile` … A
+    password need not stand in it: `PGPASSWORD` and `PGPASSFILE` are read."""
+    cluster: str = "default"
+    """The name of this cluster in it; several clusters may share one database."""
+    migrate: bool = True
+    """Whether `serve` brings the schema up to date before it starts."""
+    open_days: Annotated[int, msgspec.Meta(ge=0), LIVE] = 7
+    """Days of the books that stay open: `muster ledger close` refuses to close later ones."""
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The leader's lease (coordination.k8s.io). `retry` < `renew_deadline` < `duration` must hold."""
+
+    namespace: str = "muster-system"
+    """Namespace of the Lease, and of what else Muster keeps for itself."""
+    name: str = "muster-controller"
+    """Name of the Lease."""
+    duration: float = 15.0
+    """Seconds after which a silent leader is replaced."""
+    renew_deadline: float = 10.0
+    """Seconds after which a leader that cannot renew stops by itself."""
+    retry: float = 2.0
+    """Seconds between two tries."""
+
+
+class Controller(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The leader's loop."""
+
+    resync: Annotated[float, msgspec.Meta(gt=0), LIVE] = 15.0
+    """Seconds after which a cycle runs though nothing has changed."""
+    debounce: Annotated[Seconds, LIVE] = 0.05
+    """Seconds to wait for more changes before a cycle."""
+    steps: Annotated[int, msgspec.Meta(ge=1), LIVE] = 50_000
+    """Bound of the planner's search, per gang and question."""
+    writes: Annotated[int, msgspec.Meta(ge=1), LIVE] = 32
+    """Pods that are changed at the same time."""
+    profile: str | float = "auto"
+    """Which Kubernetes' kube-scheduler to predict: `1.36`, `1.37`, or `auto`: that of the API server's version, which
+    is looked at every half minute. For versions before 1.36 nothing is predicted, and gangs that need devices wait."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What concerns the whole process."""
+
+    roles: tuple[str, ...] = ("webhook", "controller")
+    """What this process does: `webhook`, `controller`, or both."""
+    kubeconfig: str | None = None
+    """A kubeconfig; without one, `$KUBECONFIG`, else the service account of the pod, else `~/.kube/config`."""
+    install_crds: bool = True
+    """Whether `serve` applies Muster's CRDs at its start."""
+    fence: tuple[str, ...] = ()
+    """Drivers whose devices shall be handed out through Muster's queues alone, as `gpu.example.com`: kube-scheduler
+    gives them to nobody else. Needs Kubernetes 1.37, or 1.36 with a feature gate (docs/placement.md)."""
+    coverage: bool = False
+    """Whether Muster may allocate devices without a fence where its webhook sees every pod of the cluster; it then
+    keeps claims out of the namespaces that the webhook spares (docs/placement.md)."""
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], LIVE] = "info"
+    """The least that is logged."""
+    log_format: Literal["auto", "json", "text"] = "auto"
+    """`json`, `text`, or `auto`: text on a terminal, JSON elsewhere."""
+    webhook: Webhook = Webhook()
+    metrics: Metrics = Metrics()
+    ledger: Ledger = Ledger()
+    lease: Lease = Lease()
+    controller: Controller = Controller()
+
+
+ROLES = frozenset({"webhook", "controller"})
+PROFILES = ("auto", "1.36", "1.37")
+
+_DRIVER = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LONGEST_DRIVER = 63
+
+
+def flaws(settings: Settings) -> Iterator[str]:
+    """Yield what is wrong with settings that each have the right type: `setting: what, and what would be right`."""
+    unknown = sorted(set(settings.roles) - ROLES)
+    if unknown or not settings.roles:
+        yield f"roles: {', '.join(unknown) or '(none)'}: choose from {', '.join(sorted(ROLES))}"
+    if str(settings.controller.profile) not in PROFILES:
+        yield f"controller.profile: {settings.controller.profile}: choose {', '.join(PROFILES)}"
+    yield from _drivers(settings.fence)
+    yield from _files(settings.webhook)
+    if settings.webhook.workers > 1 and "webhook" not in settings.roles:
+        workers = settings.webhook.workers
+        yield f"webhook.workers: {workers}: only the role webhook has workers; add it, or leave 1"
+    if not 0 < settings.lease.retry < settings.lease.renew_deadline < settings.lease.duration:
+        yield "lease: retry < renew_deadline < duration must hold, all above 0"
+
+
+def _files(webhook: Webhook) -> Iterator[str]:
+    if (webhook.certificate is None) != (webhook.key is None):
+        yield "webhook: certificate and key are files that go together; name both, or neither"
+    if webhook.certificate is None and (webhook.authority or webhook.inject):
+        yield "webhook: authority and inject are for a certificate from a file; name that, too"
+    if webhook.authority and webhook.inject:
+        yield "webhook: either Muster writes the caBundle (authority) or cert-manager (inject)"
+
+
+def _drivers(fence: Sequence[str]) -> Iterator[str]:
+    for driver in fence:
+        if len(driver) > _LONGEST_DRIVER or not _DRIVER.fullmatch(driver):
+            yield (
+                f"fence: {driver!r} is no name of a DRA driver such as gpu.example.com;"
+                " `kubectl get resourceslices` shows the drivers that there are"
+            )
+    for driver in sorted({driver for driver in fence if fence.count(driver) > 1}):
+        yield f"fence: {driver} stands there twice; leave one out"

@@ -1,0 +1,184 @@
+"""The schema as a table: each setting's path, type, default, meaning and marks, and each section's meaning.
+
+What a setting means is its docstring, which Python keeps only in the source; it is read from there.
+"""
+
+import ast
+import inspect
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import msgspec
+
+from admission.settings import LIVE, SECRET, Mark, Settings
+
+PREFIX = "MUSTER_"
+
+_SIMPLE: Mapping[Any, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One setting. path: `webhook.port`; kind: its type as msgspec reads it."""
+
+    path: str
+    kind: Any
+    default: Any
+    meaning: str
+    live: bool
+    secret: bool
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that holds it: `MUSTER_WEBHOOK_PORT`."""
+        return PREFIX + self.path.replace(".", "_").upper()
+
+    @property
+    def section(self) -> str:
+        """The name of its section; empty for those at the top."""
+        return self.path.rpartition(".")[0]
+
+    @property
+    def words(self) -> str:
+        """What may stand there, in words."""
+        return words(self.kind)
+
+
+@cache
+def fields() -> Mapping[str, Field]:
+    """Return every setting by its path, in the order of the schema: those at the top first."""
+    found = list(_of(Settings, ""))
+    return {field.path: field for field in sorted(found, key=lambda field: field.section != "")}
+
+
+@cache
+def sections() -> Mapping[str, str]:
+    """Return the meaning of every section by its name, first that of the top, which has none."""
+    found = {"": _summary(Settings)}
+    for name, kind in typing.get_type_hints(Settings).items():
+        if _is_section(kind):
+            found[name] = _summary(kind)
+    return found
+
+
+def values(settings: Settings) -> Mapping[str, Any]:
+    """Return the values of settings by path."""
+    return {path: value(settings, path) for path in fields()}
+
+
+def value(settings: Settings, path: str) -> Any:
+    """Return what settings say at a path."""
+    section, _, name = path.rpartition(".")
+    return getattr(getattr(settings, section) if section else settings, name)
+
+
+def replaced(settings: Settings, changes: Mapping[str, Any]) -> Settings:
+    """Return settings with other values at some paths."""
+    for path, wanted in changes.items():
+        section, _, name = path.rpartition(".")
+        if section:
+            inner = msgspec.structs.replace(getattr(settings, section), **{name: wanted})
+            settings = msgspec.structs.replace(settings, **{section: inner})
+        else:
+            settings = msgspec.structs.replace(settings, **{name: wanted})
+    return settings
+
+
+def words(kind: Any) -> str:
+    """Say what a type takes."""
+    bare, marks = _bare(kind)
+    origin = get_origin(bare)
+    if bare in _SIMPLE:
+        return _SIMPLE[bare] + _bounds(marks)
+    if origin is Literal:
+        return f"one of {', '.join(map(str, get_args(bare)))}"
+    if origin is tuple:
+        return "a list of texts" if get_args(bare)[0] is str else f"a list, each {words(get_args(bare)[0])}"
+    if origin in (Union, types.UnionType):
+        return " or ".join(words(part) for part in get_args(bare) if part is not type(None))
+    raise TypeError(f"no words for {kind}")
+
+
+def takes_nothing(kind: Any) -> bool:
+    """Whether None is a value of a type."""
+    bare, _ = _bare(kind)
+    return type(None) in get_args(bare)
+
+
+def is_list(kind: Any) -> bool:
+    """Whether values of a type are lists."""
+    return get_origin(_bare(kind)[0]) is tuple
+
+
+def _of(struct: Any, section: str) -> Iterator[Field]:
+    meanings = _meanings(struct)
+    defaults = struct()
+    for name, kind in typing.get_type_hints(struct, include_extras=True).items():
+        if _is_section(kind):
+            yield from _of(kind, f"{section}{name}.")
+            continue
+        _, marks = _bare(kind)
+        yield Field(
+            path=f"{section}{name}",
+            kind=_without_marks(kind),
+            default=getattr(defaults, name),
+            meaning=meanings.get(name, ""),
+            live=LIVE in marks,
+            secret=SECRET in marks,
+        )
+
+
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _bare(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return a type without what is said beside it, and what is."""
+    if get_origin(kind) is not Annotated:
+        return kind, ()
+    inner, *marks = get_args(kind)
+    return inner, tuple(marks)
+
+
+def _without_marks(kind: Any) -> Any:
+    """Return a type with what msgspec knows of it alone."""
+    bare, marks = _bare(kind)
+    for mark in marks:
+        if not isinstance(mark, Mark):
+            bare = Annotated[bare, mark]
+    return bare
+
+
+def _bounds(marks: tuple[Any, ...]) -> str:
+    """Say the bounds of a number."""
+    said = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+    found = [
+        f"{word} {bound:g}"
+        for mark in marks
+        if isinstance(mark, msgspec.Meta)
+        for name, word in said.items()
+        if (bound := getattr(mark, name)) is not None
+    ]
+    return f" {' and '.join(found)}" if found else ""
+
+
+def _summary(struct: Any) -> str:
+    return " ".join((inspect.getdoc(struct) or "").split())
+
+
+def _meanings(struct: Any) -> Mapping[str, str]:
+    """Return the docstrings below the fields of a struct."""
+    [body] = (node.body for node in ast.walk(ast.parse(inspect.getsource(struct))) if isinstance(node, ast.ClassDef))
+    found: dict[str, str] = {}
+    for field, after in pairwise(body):
+        match field, after:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                found[name] = " ".join(text.split())
+            case _:
+                pass
+    return found

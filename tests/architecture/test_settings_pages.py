@@ -1,0 +1,45 @@
+"""config/default.toml and docs/settings.md are what the schema of the settings says. `make settings` rewrites them."""
+
+import os
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from admission import resources
+from admission.settings import Settings, documents, reading
+from admission.settings.fields import fields, sections
+
+ROOT = Path(__file__).parents[2]
+WRITTEN = {"config/default.toml": documents.default_toml, "docs/settings.md": documents.page}
+SHIPPED = resources.config() / "default.toml"
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_what_is_written_is_what_the_schema_says(name: str) -> None:
+    path = ROOT / name
+    if os.environ.get("MUSTER_REGENERATE") == "1":
+        path.write_text(WRITTEN[name]())
+
+    assert path.read_text() == WRITTEN[name](), "run `make settings`"
+
+
+def test_the_shipped_file_holds_every_setting_with_its_default() -> None:
+    written = tomllib.loads(SHIPPED.read_text())
+    given = {f"{section}.{name}" for section, table in written.items() if isinstance(table, dict) for name in table} | {
+        name for name, value in written.items() if not isinstance(value, dict)
+    }
+
+    assert reading.read(SHIPPED).settings == Settings()
+    assert given == {path for path, field in fields().items() if field.default is not None}
+
+
+def test_every_setting_and_every_section_says_what_it_means() -> None:
+    assert [path for path, field in fields().items() if not field.meaning] == []
+    assert [name for name, meaning in sections().items() if not meaning] == []
+
+
+def test_no_two_settings_share_a_variable() -> None:
+    variables = [field.variable for field in fields().values()]
+
+    assert len(set(variables)) == len(variables)

@@ -1,0 +1,17 @@
+"""Settings written as the TOML file that Muster reads."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+def dumped(values: Mapping[str, Any]) -> str:
+    """Return settings as TOML; what is None is left out, since it is the default."""
+    given = {name: value for name, value in values.items() if value is not None}
+    top = [_line(name, value) for name, value in given.items() if not isinstance(value, Mapping)]
+    tables = [f"\n[{name}]\n{dumped(value)}" for name, value in given.items() if isinstance(value, Mapping)]
+    return "".join([*top, *tables])
+
+
+def _line(name: str, value: Any) -> str:
+    return f"{name} = {json.dumps(value, ensure_ascii=False)}\n"

@@ -1,0 +1,155 @@
+"""`muster config show`, and settings that change while Muster runs."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from admission.cli import configuring, reloading
+from admission.errors import MendError
+from admission.settings import Settings
+from admission.settings.holding import Held
+from tests.unit.cli.conftest import Muster
+
+PASSWORD = "hush"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "muster.toml"
+    path.write_text('[controller]\nsteps = 7\n\n[webhook]\nnames = ["a.example", "b.example"]\n')
+    return path
+
+
+def test_every_setting_is_shown_with_its_origin(muster: Muster, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUSTER_LEDGER_URL", f"postgresql://muster:{PASSWORD}@db/muster")
+    monkeypatch.setenv("MUSTER_CONFIG", str(config))
+
+    done = muster("config", "show", "--set", "lease.retry=1")
+
+    lines = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line}
+    assert lines["controller.steps"] == ["7", f"{config}:2", "live"]
+    assert lines["ledger.url"] == ["postgresql://muster:***@db/muster", "MUSTER_LEDGER_URL", "restart"]
+    assert lines["lease.retry"] == ["1.0", "--set", "restart"]
+    assert lines["webhook.names"] == ["a.example,b.example", f"{config}:5", "restart"]
+    assert lines["webhook.url"] == ["-", "default", "restart"]
+    assert PASSWORD not in done.stdout
+
+
+def test_json_tells_the_same(muster: Muster, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUSTER_LEDGER_URL", f"postgresql://muster:{PASSWORD}@db/muster")
+
+    done = muster("config", "show", "--config", str(config), "--changed", "--format", "json")
+
+    assert json.loads(done.stdout)["settings"] == {
+        "controller.steps": {
+            "value": 7,
+            "default": 50000,
+            "origin": {"source": "file", "where": f"{config}:2"},
+            "live": True,
+        },
+        "webhook.names": {
+            "value": ["a.example", "b.example"],
+            "default": [],
+            "origin": {"source": "file", "where": f"{config}:5"},
+            "live": False,
+        },
+        "ledger.url": {
+            "value": "postgresql://muster:***@db/muster",
+            "default": "sqlite+aiosqlite:///muster.sqlite3",
+            "origin": {"source": "environment", "where": "MUSTER_LEDGER_URL"},
+            "live": False,
+        },
+    }
+
+
+def test_wrong_settings_end_with_2(muster: Muster) -> None:
+    done = muster("config", "show", "--set", "controler.steps=1")
+
+    assert done.returncode == 2
+    assert "--set: controler.steps: there is no such setting; did you mean controller.steps?" in done.stderr
+
+
+def test_a_set_without_a_value_is_told_how_it_is_written(muster: Muster) -> None:
+    done = muster("config", "show", "--set", "controller.steps")
+
+    assert done.returncode == 2
+    assert "write SETTING=VALUE" in done.stderr
+
+
+def read(config: Path) -> Callable[[], Settings]:
+    return lambda: configuring.chosen(config, {}).settings
+
+
+async def followed(
+    config: Path, *happenings: Callable[[], None], look_seconds: float = 0.001
+) -> tuple[Held, list[str]]:
+    """Let things happen to a file, one after the other, each once the log tells of the one before."""
+    held = Held(read(config)())
+    news = reloading.News(config, read(config), look_seconds=look_seconds)
+    with capture_logs() as logs:
+        news.listen()
+        following = asyncio.create_task(news.follow(held))
+        for happens in happenings:
+            told = len(logs)
+            happens()
+            while len(logs) == told:  # noqa: ASYNC110 - the log has no event to wait for
+                await asyncio.sleep(0.001)
+        following.cancel()
+    return held, [" ".join(str(value) for value in log.values()) for log in logs]
+
+
+async def test_a_file_that_changes_is_read_again(config: Path) -> None:
+    held, told = await followed(config, lambda: replace(config, "[controller]\nsteps = 9\n\n[webhook]\nport = 1\n"))
+
+    assert held.now.controller.steps == 9
+    assert held.now.webhook.port == 0
+    assert any("settings have changed 9" in line or "9 settings have changed" in line for line in told), told
+
+
+async def test_what_needs_a_restart_is_told_once(config: Path) -> None:
+    def change(text: str) -> Callable[[], None]:
+        return lambda: replace(config, text)
+
+    port = "[webhook]\nport = 1\n"
+    _, told = await followed(config, change(port), change(port + "[controller]\nsteps = 8\n"))
+
+    waiting = [line for line in told if "need a restart" in line]
+    assert len(waiting) == 1
+    assert "webhook.port" in waiting[0]
+
+
+async def test_a_mistake_changes_nothing_and_is_told(config: Path) -> None:
+    held, [told] = await followed(config, lambda: replace(config, "[controller]\nstepps = 9\n"))
+
+    assert held.now.controller.steps == 7
+    assert "did you mean controller.steps?" in told
+
+
+async def test_sighup_has_the_file_read_at_once(config: Path) -> None:
+    def hang_up() -> None:
+        replace(config, "[controller]\nsteps = 9\n")
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    held, _ = await followed(config, hang_up, look_seconds=3600)
+
+    assert held.now.controller.steps == 9
+
+
+def replace(config: Path, text: str) -> None:
+    """Put another file in its place, as kubelet does."""
+    other = config.with_suffix(".new")
+    other.write_text(text)
+    other.rename(config)
+
+
+def test_an_environment_that_is_wrong_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUSTER_WEBHOOK_PROT", "1")
+
+    with pytest.raises(MendError, match=r"did you mean webhook\.port"):
+        configuring.chosen(None, {})

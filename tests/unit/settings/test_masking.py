@@ -1,0 +1,24 @@
+"""Nobody is shown a password that stands in a setting."""
+
+import pytest
+
+from admission.settings.fields import fields
+from admission.settings.masking import shown
+
+URLS = {
+    "before the host": ("postgresql://muster:hush@db/muster", "postgresql://muster:***@db/muster"),
+    "with what ends others": ("postgresql://muster:h@u:s/h@db/muster", "postgresql://muster:***@db/muster"),
+    "as a parameter": ("postgresql://db/muster?user=m&password=hush&sslmode=require",
+                       "postgresql://db/muster?user=m&password=***&sslmode=require"),
+    "none": ("postgresql://muster@db/muster?sslmode=require", "postgresql://muster@db/muster?sslmode=require"),
+    "a file's": ("sqlite:////var/lib/muster/a:b@c.db", "sqlite:////var/lib/muster/a:b@c.db"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("url", "seen"), URLS.values(), ids=URLS)
+def test_a_password_in_a_url_is_masked(url: str, seen: str) -> None:
+    assert shown(fields()["ledger.url"], url) == seen
+
+
+def test_other_settings_are_shown_as_they_are() -> None:
+    assert shown(fields()["webhook.url"], "https://a:b@c") == "https://a:b@c"
