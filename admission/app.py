@@ -10,7 +10,8 @@ import importlib
 import os
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -45,7 +46,8 @@ from admission.policy.doors import Rules
 from admission.policy.remembering import Memory
 from admission.settings import Ledger, Settings
 from admission.settings.holding import Held
-from admission.telemetry import logs, observing
+from admission.telemetry import logs
+from admission.telemetry.collectors import Watched
 from admission.telemetry.metrics import Metrics
 from admission.webhook import authorities, proofs, rotating, server, workers
 from admission.webhook.links import Link, Task
@@ -172,12 +174,15 @@ async def _prepare(held: Held, connection: Connection, link: Link | None) -> Par
         await installing.install(connection, sorted((resources.config() / "crds").glob("*.yaml")))
     await namespaces.ensure(connection, settings.lease.namespace)
     versions = Versions(choosing.named(str(settings.controller.profile)))
+    store = Store()
     return Parts(
         held=held,
         connection=connection,
-        store=Store(),
+        store=store,
         versions=versions,
-        metrics=Metrics(worker=link.task.number if link is not None else workers.FIRST),
+        metrics=Metrics(
+            worker=link.task.number if link is not None else workers.FIRST, watched=lambda: _watched(store)
+        ),
         user=user,
         link=link,
     )
@@ -355,11 +360,9 @@ async def _controller(parts: Parts) -> None:
                     tasks.create_task(_pass_on(fencer.store, subscription), name="watch the fences")
                     tasks.create_task(templates.run(wake=subscription.wake), name="keep claim templates")
                     changes, pace = _Changes(subscription), lambda: _paced(parts, desk)
-                    await admitting.admit(
-                        desk, changes, pace=pace, clock=_now, observe=observing.observer(parts.metrics)
-                    )
+                    await admitting.admit(desk, changes, pace=pace, clock=_now, observe=parts.metrics.cycled)
 
-        await leading.lead(_election(parts), work, leads=lambda now: parts.metrics.leads(leading=now))
+        await leading.lead(_election(parts), work, leads=parts.metrics.leads)
 
 
 class _Kept(NamedTuple):
@@ -423,6 +426,13 @@ def _paced(parts: Parts, desk: Desk) -> admitting.Pace:
     settings = parts.settings.controller
     desk.steps, desk.writes = settings.steps, settings.writes
     return admitting.Pace(resync=settings.resync, debounce=settings.debounce)
+
+
+def _watched(store: Store) -> Iterator[Watched]:
+    """Yield how old the view of each kind is, for the metrics."""
+    now = time.monotonic()
+    for kind, table in store.tables.items():
+        yield Watched(str(kind), len(table), table.events, table.lists, now - table.heard)
 
 
 def _names(settings: Settings) -> list[str]:

@@ -1,4 +1,7 @@
-"""Why a gang waits and why a pod is refused: one enum each, stable, for machines; people get the message beside it."""
+"""Why a gang waits or is evicted, why a pod is refused, what else Events tell: one enum each, stable, for machines.
+
+People get the message beside it.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -37,6 +40,20 @@ class EvictionReason(StrEnum):
     RECLAIMED = "Reclaimed"
     RUNTIME_EXCEEDED = "RuntimeExceeded"
     QUEUE_DRAINED = "QueueDrained"
+
+
+class EventReason(StrEnum):
+    """What an Event tells that is none of the other reasons. Every member is described in docs/reasons.md."""
+
+    ADMITTED = "Admitted"
+    NOT_TOGETHER = "NotTogether"
+    FELL_BACK = "FellBack"
+    EVICTED = "Evicted"
+    PLACED_ANEW = "PlacedAnew"
+    WRITE_FAILED = "WriteFailed"
+    DEVICES_PROTECTED = "DevicesProtected"
+    PROTECTION_LOST = "ProtectionLost"
+    FINALIZER_KEPT = "FinalizerKept"
 
 
 class DenyReason(StrEnum):

@@ -8,6 +8,7 @@ from enum import StrEnum
 from admission.api.gangs import Phase
 from admission.api.meta import Condition
 from admission.api.names import MeterName, QueueName, Uid
+from admission.api.reasons import DenyReason, EventReason, EvictionReason, HoldReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,10 @@ class ConditionReport:
     conditions: tuple[Condition, ...]
 
 
+NoticeReason = EventReason | HoldReason | EvictionReason | DenyReason
+"""An Event may tell what else is told of a gang: all of them are in docs/reasons.md."""
+
+
 class EventType(StrEnum):
     """v1.Event types."""
 
@@ -86,6 +91,6 @@ class Notice:
     name: str
     uid: Uid
     type: EventType
-    reason: str
+    reason: NoticeReason
     message: str
     action: str = "Admission"

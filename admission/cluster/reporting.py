@@ -91,7 +91,7 @@ class Reporter:
             await self.gang(report)
             return
         except failures.EndingError:
-            log.info("no gang is made in a namespace that ends", gang=report.key)
+            log.info("no gang is made in a namespace that ends", gang=report.key, gang_uid=report.uid)
             return
         if seen is None:
             return

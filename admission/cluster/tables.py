@@ -4,6 +4,7 @@ What was frozen never changes: the first change after a freeze goes to a copy. S
 kind that changed since the last one, and nothing for the others.
 """
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
@@ -38,6 +39,12 @@ class Table:
         self.listed = False
         self.trouble = "not listed yet"
         """Why the table may be out of date; empty while the watch runs."""
+        self.heard = time.monotonic()
+        """When the API server last said anything of the kind, on a monotonic clock; before that, when we began."""
+        self.events = 0
+        """Changes and bookmarks that it told."""
+        self.lists = 0
+        """How often the kind was listed."""
         self.unseen = ""
         """Why nothing is known of the kind at all: it is not served, or Muster may not read it."""
         self._changed = changed
@@ -84,6 +91,13 @@ class Table:
             return True
         # Versions are numbers that grow, which Kubernetes promises since 1.35 and has always kept.
         return known.isdecimal() and version.isdecimal() and int(known) < int(version)
+
+    def hear(self) -> None:
+        """Note that the API server said something of the kind."""
+        self.heard = time.monotonic()
+
+    def __len__(self) -> int:
+        return len(self._versions)
 
     def find(self, key: str) -> Any | None:
         """Return one object."""

@@ -121,10 +121,13 @@ class Watcher:
         self._version, keys = found or ("", set[str]())
         self._table.keep_only(keys)
         self._table.trouble = ""
+        self._table.lists += 1
+        self._table.hear()
         self._store.note_listed()
 
     def _do_without(self, why: str) -> None:
         """Go on as if there were none of a kind that gangs are read from; whose pods belong to one is told why."""
+        self._table.hear()
         self._see(why)
         self._table.keep_only(set())
         self._store.note_listed()
@@ -157,6 +160,7 @@ class Watcher:
         async with aclosing(self._connection.pages(self._path, limit=limit)) as pages:
             async for page in pages:
                 version = str(page["metadata"]["resourceVersion"])
+                self._table.hear()
                 for number, item in enumerate(page.get("items") or (), start=1):
                     keys.add(self._table.put(item))
                     if number % SLICE == 0:
@@ -178,6 +182,7 @@ class Watcher:
         async with aclosing(stream) as lines:
             async for line in lines:
                 self._table.trouble = ""
+                self._table.hear()
                 if not line:
                     continue
                 self._take(line)
@@ -195,6 +200,7 @@ class Watcher:
     def _take(self, line: bytes) -> None:
         """Apply one event."""
         event = _parsed(line)
+        self._table.events += 1
         obj = event.get("object") or {}
         match event.get("type"):
             case "ADDED" | "MODIFIED":

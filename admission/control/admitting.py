@@ -8,13 +8,14 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol, assert_never
 
 import structlog
 
 from admission.errors import RetryError
 from admission.flow import cycle
 from admission.flow.desks import Desk, Result
+from admission.flow.outcomes import Kind, Outcome
 
 log = structlog.get_logger()
 
@@ -75,12 +76,24 @@ async def admit(
 
 
 def _tell(result: Result) -> None:
-    """Log what was granted. Why others wait stands in their status; logging it each cycle would drown the rest."""
-    by_uid = {gang.uid: gang for gang in result.gangs}
-    for uid in result.granted:
-        gang = by_uid[uid]
-        charges = {meter: str(amount) for meter, amount in gang.charges.items()}
-        log.info("admitted", gang=gang.key, queue=gang.queue, pods=gang.pods, charges=charges)
+    """Log every decision, one a line: who was let in, who was taken back, and who begins to wait for which reason."""
+    for one in result.decisions:
+        log.info(str(one.kind), gang=one.gang, gang_uid=one.uid, queue=one.queue, **_more(one))
+
+
+def _more(one: Outcome) -> dict[str, Any]:
+    """Return what else is logged of a decision. Amounts are text, so that readers of JSON stay exact."""
+    match one.kind:
+        case Kind.ADMITTED:
+            charges = {meter: str(amount) for meter, amount in one.charge.items()}
+            waited = {} if one.waited is None else {"waited_seconds": one.waited.total_seconds()}
+            return {"pods": one.pods, "charges": charges, "user": one.user, "message": one.message, **waited}
+        case Kind.EVICTED:
+            return {"reason": one.reason, "message": one.message, "made_room_for": one.made_room_for}
+        case Kind.HELD | Kind.REFUSED:
+            return {"reason": one.reason, "message": one.message, "details": dict(one.details)}
+        case _ as never:
+            assert_never(never)
 
 
 def _warn(result: Result, before: Result) -> None:
@@ -97,10 +110,12 @@ def _warn(result: Result, before: Result) -> None:
 def _confess(result: Result, before: Result) -> None:
     """Log what Muster failed of, with the traceback, when it begins."""
     known = {(one.during, one.gang, one.text) for one in before.defects}
+    uids = {gang.key: gang.uid for gang in result.gangs} if result.defects else {}
     for one in result.defects:
         if (one.during, one.gang, one.text) not in known:
             known.add((one.during, one.gang, one.text))
-            log.error("a gang could not be dealt with", gang=one.gang, during=str(one.during), exc_info=one.error)
+            who = {"gang": one.gang, "gang_uid": uids.get(one.gang, "")}
+            log.error("a gang could not be dealt with", **who, during=str(one.during), exc_info=one.error)
 
 
 def _until(result: Result, now: datetime, resync: float) -> float:

@@ -33,12 +33,17 @@ class Election(Protocol):
         ...
 
 
-async def lead(election: Election, work: Callable[[int], Awaitable[None]], *, leads: Callable[[bool], None]) -> None:
-    """Work whenever this process leads, until cancelled. work gets the epoch and ends when the lease is lost."""
+async def lead(
+    election: Election, work: Callable[[int], Awaitable[None]], *, leads: Callable[[int | None], None]
+) -> None:
+    """Work whenever this process leads, until cancelled. work gets the epoch and ends when the lease is lost.
+
+    leads: is told of every term by its epoch when it begins, and by None when it has ended.
+    """
     while True:
         async with election.lead() as term:
             log.info("this process leads", epoch=term.epoch)
-            leads(True)  # noqa: FBT003 - a gauge
+            leads(term.epoch)
             try:
                 await _work(term, work)
             except DeposedError as error:
@@ -47,7 +52,7 @@ async def lead(election: Election, work: Callable[[int], Awaitable[None]], *, le
                 # A defect here must not take the webhook down with it, and queued namespaces with that.
                 log.exception("the controller failed and begins anew", epoch=term.epoch)
             finally:
-                leads(False)  # noqa: FBT003
+                leads(None)
         await asyncio.sleep(PAUSE)
 
 

@@ -103,7 +103,8 @@ class Outbox:
                     del self._handed[key]
                     if not isinstance(error, GoneError):
                         self._pending.setdefault(key, (report, write))
-                log.warning("a status was not written", kind=key[0], name=key[1], error=str(error))
+                uid = {"gang_uid": report.uid} if isinstance(report, GangReport) else {}
+                log.warning("a status was not written", kind=key[0], name=key[1], error=str(error), **uid)
 
     async def _notify(self, notice: Notice) -> None:
         async with self._limit:

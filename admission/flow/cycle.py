@@ -112,7 +112,8 @@ async def run(desk: Desk, now: datetime) -> Result:
     # 8. Say so.
     result = await _report(desk, facts, replace(round_, anew=tuple(decisions)))
     behind = times.behind(now, facts.now)
-    return replace(result, behind=behind, unposted=len(desk.unposted), defects=tuple(desk.defects))
+    lag = max(timedelta(0), facts.now - desk.unposted[0].at) if desk.unposted else timedelta(0)
+    return replace(result, behind=behind, unposted=len(desk.unposted), lag=lag, defects=tuple(desk.defects))
 
 
 async def _gather(desk: Desk, snapshot: Snapshot, now: datetime) -> Facts:
@@ -232,6 +233,7 @@ async def _report(desk: Desk, facts: Facts, decided: Round) -> Result:
         conditions=tuple(conditions),
         granted=tuple(granted),
         evicted=dict(desk.taken),
+        decisions=desk.teller.told(decided.anew, gangs, desk.taken, desk.retelling.groups, facts.now),
         next_try=facts.now if (granted and not decided.whole) or _has_more(desk) else _next_try(desk, facts),
     )
 

@@ -20,6 +20,7 @@ from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
 from admission.flow import choosing, memory, notices
 from admission.flow.assuming import Assumed
+from admission.flow.outcomes import Outcome, Teller
 from admission.flow.ports import Claims, Fences, Ledger, Pods, Queues, Reports, Scheduler, Templates, View, Workloads
 from admission.policy import promises, protection
 from admission.policy.backoffs import Backoff
@@ -190,6 +191,8 @@ class Desk:
     """What gangs are promised for which others were evicted."""
     told: dict[GangUid, notices.Told] = field(default_factory=dict)
     """What was last said of each gang in Events."""
+    teller: Teller = field(default_factory=Teller)
+    """Tells each decision once, for the log and for those who count."""
     stuck: dict[GangUid, Hold] = field(default_factory=dict)
     """What keeps gangs from being placed that have their reservation, as of this cycle."""
     taken: dict[GangUid, Evicted] = field(default_factory=dict)
@@ -235,5 +238,9 @@ class Result:
     """How far the clock is behind the books; their time was decided by."""
     unposted: int = 0
     """Entries that wait for the ledger's database."""
+    lag: timedelta = timedelta(0)
+    """How old the first of these is."""
+    decisions: tuple[Outcome, ...] = ()
+    """What was decided in this cycle, gang by gang, as far as it is not what was decided before."""
     defects: tuple[Defect, ...] = ()
     """What Muster itself failed of, gang by gang; the others were not kept waiting."""

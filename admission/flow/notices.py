@@ -8,8 +8,8 @@ from admission.api.meta import Meta
 from admission.api.names import GangUid
 from admission.api.pods import Pod
 from admission.api.queues import Queue
-from admission.api.reasons import HoldReason
-from admission.api.reports import EventType, Notice
+from admission.api.reasons import EventReason, HoldReason
+from admission.api.reports import EventType, Notice, NoticeReason
 from admission.errors import MusterError
 from admission.flow.ports import Reports
 from admission.policy.deciding import Grant
@@ -32,10 +32,10 @@ async def admitted(reports: Reports, group: Group, grant: Grant) -> None:
         where = nodes[pod.meta.uid]
         goes = f"this pod goes to node {where}" if where else "kube-scheduler chooses this pod's node"
         message = f"gang {group.key} was admitted from queue {group.queue}; {goes}"
-        await reports.notify(_about(pod, EventType.NORMAL, "Admitted", message))
+        await reports.notify(_about(pod, EventType.NORMAL, EventReason.ADMITTED, message))
     if grant.plan.apart:
         message = f"gang {group.key} was admitted, and its pods need not be in one domain: {grant.plan.apart}"
-        await reports.notify(_about(group.waiting[0], EventType.NORMAL, "NotTogether", message))
+        await reports.notify(_about(group.waiting[0], EventType.NORMAL, EventReason.NOT_TOGETHER, message))
     for warning in grant.warnings:
         message = f"gang {group.key} was admitted nevertheless: {warning}"
         await reports.notify(_about(group.waiting[0], EventType.WARNING, HoldReason.BUDGET_EXHAUSTED, message))
@@ -66,19 +66,19 @@ async def evicted(reports: Reports, eviction: Eviction) -> None:
     """Tell the pods of a gang that they were taken back."""
     for pod in eviction.pods[:MOST]:
         message = f"gang {eviction.group.key} was evicted as a whole: {eviction.reason}"
-        await reports.notify(_about(pod, EventType.WARNING, eviction.cause or "Evicted", message))
+        await reports.notify(_about(pod, EventType.WARNING, eviction.cause or EventReason.EVICTED, message))
 
 
 async def returned(reports: Reports, group: Group, pods: Sequence[Pod], reason: str) -> None:
     """Tell pods that they do not go where they were told to."""
     for pod in pods[:MOST]:
         message = f"gang {group.key} cannot be placed as planned and waits again: {reason}"
-        await reports.notify(_about(pod, EventType.NORMAL, "PlacedAnew", message))
+        await reports.notify(_about(pod, EventType.NORMAL, EventReason.PLACED_ANEW, message))
 
 
 async def failed(reports: Reports, pod: Pod, error: MusterError) -> None:
     """Tell a pod that changing it failed, and that it is tried again."""
-    await reports.notify(_about(pod, EventType.WARNING, "WriteFailed", f"{error}; it is tried again"))
+    await reports.notify(_about(pod, EventType.WARNING, EventReason.WRITE_FAILED, f"{error}; it is tried again"))
 
 
 async def placed_otherwise(reports: Reports, groups: Iterable[Group], chosen: Mapping[GangUid, Chosen]) -> None:
@@ -87,7 +87,7 @@ async def placed_otherwise(reports: Reports, groups: Iterable[Group], chosen: Ma
         found = chosen.get(group.uid)
         if found is not None and found.fell_back:
             message = f"gang {group.key} asked for placement Allocate and is placed by {found.mode}: {found.reason}"
-            await reports.notify(_about(group.pods[0], EventType.WARNING, "FellBack", message))
+            await reports.notify(_about(group.pods[0], EventType.WARNING, EventReason.FELL_BACK, message))
 
 
 async def guarded(reports: Reports, queues: Iterable[Queue], changes: Sequence[Change]) -> None:
@@ -101,7 +101,7 @@ async def guarded(reports: Reports, queues: Iterable[Queue], changes: Sequence[C
                 name=queue.name,
                 uid=queue.meta.uid,
                 type=EventType.NORMAL if change.holds else EventType.WARNING,
-                reason="DevicesProtected" if change.holds else "ProtectionLost",
+                reason=EventReason.DEVICES_PROTECTED if change.holds else EventReason.PROTECTION_LOST,
                 message=change.message,
             )
             await reports.notify(notice)
@@ -116,13 +116,13 @@ async def kept(reports: Reports, queue: Meta, message: str) -> None:
         name=queue.name,
         uid=queue.uid,
         type=EventType.WARNING,
-        reason="FinalizerKept",
+        reason=EventReason.FINALIZER_KEPT,
         message=f"nothing runs in the queue any more; {message}",
     )
     await reports.notify(notice)
 
 
-def _about(pod: Pod, kind: EventType, reason: str, message: str) -> Notice:
+def _about(pod: Pod, kind: EventType, reason: NoticeReason, message: str) -> Notice:
     return Notice(
         api_version="v1",
         kind="Pod",

@@ -11,11 +11,16 @@ from enum import StrEnum
 from typing import Any
 
 import msgspec
+import structlog
 
 from admission.api import reviews
+from admission.api.meta import name_in
+from admission.api.reasons import Denial
 from admission.api.reviews import Review, Verdict
 from admission.errors import MalformedObjectError, RetryError
 from admission.webhook import quick
+
+log = structlog.get_logger(__name__)
 
 Judge = Callable[[Review], Verdict]
 
@@ -51,6 +56,8 @@ class Answer:
     code: int
     body: bytes
     outcome: Outcome
+    reason: str = ""
+    """Why it was denied."""
 
 
 def answer(body: bytes, judge: Judge) -> Answer:
@@ -69,7 +76,10 @@ def answer(body: bytes, judge: Judge) -> Answer:
         verdict = judge(review)
     except RetryError as error:
         return Answer(503, status(503, str(error)), Outcome.UNREADY)
-    return Answer(200, encode(review.uid, verdict), _outcome(verdict))
+    if verdict.denial is None:
+        return Answer(200, encode(review.uid, verdict), Outcome.PATCHED if verdict.patch else Outcome.ALLOWED)
+    _tell(review, verdict.denial)
+    return Answer(200, encode(review.uid, verdict), Outcome.DENIED, verdict.denial.reason)
 
 
 def encode(uid: str, verdict: Verdict) -> bytes:
@@ -98,10 +108,29 @@ def _malformed(sent: Any, error: MalformedObjectError) -> Answer:
     return Answer(400, status(400, _short(error)), Outcome.MALFORMED)
 
 
-def _outcome(verdict: Verdict) -> Outcome:
-    if verdict.denial is not None:
-        return Outcome.DENIED
-    return Outcome.PATCHED if verdict.patch else Outcome.ALLOWED
+def _tell(review: Review, denial: Denial) -> None:
+    """Log who was refused, and why. Those who are let in stand in the API server's audit log, and as gangs in ours."""
+    log.info(
+        "refused",
+        reason=denial.reason,
+        message=denial.message,
+        operation=review.operation,
+        resource=review.resource,
+        namespace=review.namespace,
+        name=review.name or name_in(review.obj).rpartition("/")[2],
+        gang_uid=_owner_uid(review.obj),
+        user=review.username,
+        review_uid=review.uid,
+        dry_run=review.dry_run,
+    )
+
+
+def _owner_uid(obj: Any) -> str:
+    """Return the UID of what controls the object, by which its gang is known; empty where nobody does."""
+    meta = obj.get("metadata") if isinstance(obj, Mapping) else None
+    owners = meta.get("ownerReferences") if isinstance(meta, Mapping) else None
+    found = (one for one in owners or () if isinstance(one, Mapping) and one.get("controller"))
+    return str(next(found, {}).get("uid") or "")
 
 
 def _short(error: Exception) -> str:

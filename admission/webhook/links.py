@@ -22,8 +22,8 @@ ANSWER_SECONDS = 5.0
 LONGEST_LINE = 2**26
 """Bytes. A page of metrics has some lines for each queue."""
 
-Tally = tuple[str, str, list[int], float]
-"""Of one door and outcome: how many reviews took how long, as the buckets of the metrics, and seconds of them all."""
+Tally = tuple[str, str, str, list[int], float]
+"""Of one door, outcome and reason: reviews by how long they took, as the metrics' buckets, and seconds of them all."""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -39,7 +39,7 @@ BACKLOG = 1_024
 
 READYZ, METRICS = "/readyz", "/metrics"
 
-Observe = Callable[[str, Outcome, float], None]
+Observe = Callable[[str, Outcome, float, str], None]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -66,7 +66,7 @@ class Settings:
     """Whether other processes of ours listen on `port`, too, and share the connections that come (SO_REUSEPORT)."""
 
 
-def _ignore(_door: str, _outcome: Outcome, _seconds: float) -> None:
+def _ignore(_door: str, _outcome: Outcome, _seconds: float, _reason: str) -> None:
     """Observe nothing."""
 
 
@@ -83,7 +83,7 @@ class Handlers:
     metrics: Callable[[], tuple[bytes, str]] = lambda: (b"", "text/plain")
     """The page of metrics and its content type."""
     observe: Observe = _ignore
-    """Told of every review: door (mutate, validate), outcome, seconds."""
+    """Told of every review: door (mutate, validate), outcome, seconds, and of one that was denied the reason."""
     elsewhere: Callable[[str], Awaitable[Page]] | None = None
     """Where several processes share the port: asks the first of them, who knows all, for `READYZ` and `METRICS`. Raises
     RetryError when it does not answer."""
@@ -318,14 +318,14 @@ def _door(name: str, server: Server, judge: Judge) -> Handler:
 
     async def review(request: web.Request) -> web.Response:
         if server.under_way >= most:
-            observe(name, Outcome.SHED, 0.0)
+            observe(name, Outcome.SHED, 0.0, "")
             return _busy(most)
         server.under_way += 1
         try:
-            body = await _body(request, read_timeout)
             began = perf_counter()
+            body = await _body(request, read_timeout)
             answer = _answer(body, judge)
-            observe(name, answer.outcome, perf_counter() - began)
+            observe(name, answer.outcome, perf_counter() - began, answer.reason)
             response = web.Response(status=answer.code, body=answer.body, content_type="application/json")
             if answer.outcome is Outcome.UNREADY:
                 response.headers.update(AGAIN)

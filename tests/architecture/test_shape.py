@@ -6,10 +6,12 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
-from admission.api.reasons import DenyReason, HoldReason
+from admission.api.reasons import DenyReason, EventReason, EvictionReason, HoldReason
+from admission.api.reports import Notice, NoticeReason
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted(path for path in (ROOT / "admission").rglob("*.py") if "_shipped" not in path.parts)
@@ -55,4 +57,16 @@ def test_every_package_imports_alone() -> None:
 def test_every_reason_is_documented() -> None:
     text = (ROOT / "docs" / "reasons.md").read_text()
 
-    assert [reason for reason in (*HoldReason, *DenyReason) if f"`{reason}`" not in text] == []
+    reasons = (*HoldReason, *EvictionReason, *EventReason, *DenyReason)
+    assert [reason for reason in reasons if f"`{reason}`" not in text] == []
+
+
+def test_an_event_has_no_reason_but_a_documented_one() -> None:
+    """Its type allows no other, and mypy judges all that is written; so none is written past it, as text."""
+    calls = [node for path in MODULES for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    made = [call for call in calls if getattr(call.func, "id", "") == "Notice"]
+    reasons = [keyword.value for call in made for keyword in call.keywords if keyword.arg == "reason"]
+
+    assert get_type_hints(Notice)["reason"] == NoticeReason
+    assert len(reasons) == len(made) > 0
+    assert not any(isinstance(part, ast.Constant) for reason in reasons for part in ast.walk(reason))

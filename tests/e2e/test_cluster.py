@@ -15,7 +15,7 @@ from admission.api.gangs import GangReport, Phase, PlannedClaim, PlannedPod
 from admission.api.meta import Condition, ConditionStatus, Owner
 from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.api.pods import Pod
-from admission.api.reasons import Hold, HoldReason
+from admission.api.reasons import EventReason, Hold, HoldReason
 from admission.api.reports import ConditionReport, EventType, MeterUse, Notice, QueueReport
 from admission.api.selectors import LabelSelector, Requirement, Taint
 from admission.cluster import installing, kinds, notices, registering, watching
@@ -261,7 +261,7 @@ async def test_events_are_published_and_repeated_ones_counted(
         name="a",
         uid=pod.meta.uid,
         type=EventType.NORMAL,
-        reason="Held",
+        reason=EventReason.WRITE_FAILED,
         message="é" * 3000,
     )
     reporter = Reporter(connection)
@@ -272,7 +272,7 @@ async def test_events_are_published_and_repeated_ones_counted(
     await reporter.notify(held)
 
     events = namespace.client.items(f"/apis/events.k8s.io/v1/namespaces/{namespace.name}/events")
-    [event] = [event for event in events if event["reason"] == "Held"]
+    [event] = [event for event in events if event["reason"] == "WriteFailed"]
     assert event["series"]["count"] == 3
 
 

@@ -48,6 +48,28 @@ async def cycles(ledger: Ledger, *steps: tuple[Callable[[], None], datetime]) ->
     return [str(log["event"]) for log in logs]
 
 
+async def test_every_decision_is_one_line_with_the_gangs_uid() -> None:
+    builder = a_cluster().node("a", gpus=2).queue("q", gpus=2).job("fits", queue="q").job("big", queue="q", pods=3)
+    desk = a_desk(Cluster(builder), Ledger())
+    results: list[Result] = []
+
+    def observe(result: Result, seconds: float) -> None:
+        results.append(result)
+        if len(results) == 3:
+            raise Enough
+
+    pace = admitting.Pace(resync=0.0, debounce=0.0)
+    with capture_logs() as logs, contextlib.suppress(Enough):
+        await admitting.admit(desk, Always(), pace=lambda: pace, clock=lambda: NOON, observe=observe)
+
+    admitted, held = logs
+    known = {"log_level": "info", "queue": "q"}
+    assert admitted.items() >= {**known, "event": "admitted", "gang_uid": "job-fits", "pods": 1}.items()
+    assert admitted["charges"] == {"claims": "1", "gpus": "1"}
+    assert held.items() >= {**known, "event": "held", "gang_uid": "job-big", "reason": "QuotaExceeded"}.items()
+    assert held["details"]["needed"] == "3"
+
+
 async def test_a_clock_that_is_behind_the_books_is_told_once_each_time() -> None:
     early, right = (lambda: None, NOON), (lambda: None, NOON + timedelta(hours=1))
 

@@ -39,7 +39,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_lost_lease_ends_the_work_and_a_new_term_begins_it_again() -> None:
-    election, epochs, leads = Election(), list[int](), list[bool]()
+    election, epochs, leads = Election(), list[int](), list[int | None]()
 
     async def work(epoch: int) -> None:
         epochs.append(epoch)
@@ -52,7 +52,7 @@ async def test_a_lost_lease_ends_the_work_and_a_new_term_begins_it_again() -> No
         await leading.lead(election, work, leads=leads.append)
 
     assert epochs == [1, 2, 3]
-    assert leads == [True, False] * 3
+    assert leads == [1, None, 2, None, 3, None]
 
 
 @pytest.mark.parametrize("error", [DeposedError("another leads"), ClusterAwayError("away")])

@@ -4,6 +4,7 @@ import asyncio
 
 from admission.api.gangs import GangReport, Phase
 from admission.api.names import GangUid, QueueName, Uid
+from admission.api.reasons import EventReason
 from admission.api.reports import EventType, Notice
 from admission.api.snapshot import Snapshot
 from admission.control.outbox import MOST_NOTICES, Outbox
@@ -113,7 +114,7 @@ def _notice(name: str) -> Notice:
         name=name,
         uid=Uid(name),
         type=EventType.NORMAL,
-        reason="Admitted",
+        reason=EventReason.ADMITTED,
         message="it may start",
     )
 

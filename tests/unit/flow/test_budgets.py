@@ -170,7 +170,7 @@ async def test_a_budget_that_warns_holds_nobody_and_says_so_once() -> None:
 
     assert len(result.granted) == 1
     assert exhausted(result) == exhausted(again) == ("False", "BudgetExhausted")
-    assert [notice.reason for notice in cluster.notices].count("BudgetExhausted") == 1
+    assert [notice.reason for notice in cluster.notices].count(HoldReason.BUDGET_EXHAUSTED) == 1
 
 
 async def test_what_is_spent_is_known_while_the_database_is_away() -> None:

@@ -1,17 +1,16 @@
-import gc
-import sys
-from collections.abc import Callable
-from dataclasses import replace
-from datetime import timedelta
-from functools import partial
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
-from admission.api.gangs import Phase
-from admission.api.names import MeterName, QueueName
-from admission.api.reasons import HoldReason
-from admission.api.reports import MeterUse, QueueReport
-from admission.policy.defects import During
+from admission.api.gangs import GangReport, Phase
+from admission.api.names import GangUid, MeterName, QueueName
+from admission.api.reasons import Hold, HoldReason
+from admission.api.reports import BudgetUse, MeterUse, QueueReport
+from admission.flow.desks import Result
+from admission.flow.outcomes import Kind, Outcome
+from admission.policy.defects import Defect, During
+from admission.telemetry.collectors import Watched
 from admission.telemetry.metrics import Metrics
 
 TEAM = QueueName("team-a")
@@ -21,15 +20,17 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(name, labels)
 
 
-def test_reviews_are_counted_by_door_and_outcome() -> None:
+def test_reviews_are_counted_by_door_and_outcome_and_denials_by_reason() -> None:
     metrics = Metrics()
 
     metrics.reviewed("mutate", "patched", 0.0001)
     metrics.reviewed("mutate", "patched", 0.0002)
-    metrics.reviewed("validate", "denied", 0.0001)
+    metrics.reviewed("validate", "denied", 0.0001, "NeverFits")
 
-    assert value(metrics, "muster_review_seconds_count", worker="1", door="mutate", outcome="patched") == 2
-    assert value(metrics, "muster_review_seconds_count", worker="1", door="validate", outcome="denied") == 1
+    patched = {"worker": "1", "door": "mutate", "outcome": "patched", "reason": ""}
+    denied = {"worker": "1", "door": "validate", "outcome": "denied", "reason": "NeverFits"}
+    assert value(metrics, "muster_review_seconds_count", **patched) == 2
+    assert value(metrics, "muster_review_seconds_count", **denied) == 1
 
 
 def test_the_reviews_of_all_workers_are_shown_side_by_side() -> None:
@@ -43,11 +44,11 @@ def test_the_reviews_of_all_workers_are_shown_side_by_side() -> None:
     metrics.lost()
 
     counted = [
-        value(metrics, "muster_review_seconds_count", worker=worker, door="mutate", outcome="patched")
+        value(metrics, "muster_review_seconds_count", worker=worker, door="mutate", outcome="patched", reason="")
         for worker in ("1", "2")
     ]
     assert counted == [1, 3]
-    total = value(metrics, "muster_review_seconds_sum", worker="2", door="mutate", outcome="patched")
+    total = value(metrics, "muster_review_seconds_sum", worker="2", door="mutate", outcome="patched", reason="")
     assert total == pytest.approx(1.5)
     assert (value(metrics, "muster_webhook_workers"), value(metrics, "muster_webhook_workers_lost_total")) == (2, 1)
 
@@ -59,64 +60,105 @@ def test_a_review_is_counted_in_every_bucket_that_it_fits() -> None:
         metrics.reviewed("mutate", "patched", seconds)
 
     def below(bound: str) -> float | None:
-        return value(metrics, "muster_review_seconds_bucket", worker="1", door="mutate", outcome="patched", le=bound)
+        labels = {"worker": "1", "door": "mutate", "outcome": "patched", "reason": ""}
+        return value(metrics, "muster_review_seconds_bucket", **labels, le=bound)
 
     assert (below("5e-05"), below("0.0001"), below("0.00025"), below("1.0"), below("+Inf")) == (0, 1, 2, 2, 3)
-    total = value(metrics, "muster_review_seconds_sum", worker="1", door="mutate", outcome="patched")
+    total = value(metrics, "muster_review_seconds_sum", worker="1", door="mutate", outcome="patched", reason="")
     assert total == pytest.approx(99.00021)
 
 
 def test_two_of_them_live_in_one_process() -> None:
     first, second = Metrics(), Metrics()
 
-    first.leads(leading=True)
+    first.leads(3)
 
     assert (value(first, "muster_leading"), value(second, "muster_leading")) == (1, 0)
 
 
-def test_a_reason_that_no_longer_holds_anyone_is_zero() -> None:
+def waiting(reason: HoldReason, name: str = "train") -> GangReport:
+    return GangReport(
+        uid=GangUid(name),
+        namespace="ml",
+        name=name,
+        queue=TEAM,
+        size=1,
+        phase=Phase.PENDING,
+        hold=Hold(reason, "it waits"),
+    )
+
+
+def leader() -> Metrics:
     metrics = Metrics()
+    metrics.leads(3)
+    return metrics
 
-    metrics.cycled(0.1, admitted=2, held={HoldReason.QUOTA_EXCEEDED: 3})
-    metrics.cycled(0.1, admitted=1, held={})
 
-    assert value(metrics, "muster_gangs_admitted_total") == 3
-    assert value(metrics, "muster_gangs_held", reason="QuotaExceeded") == 0
+def test_a_reason_that_no_longer_holds_anyone_is_zero() -> None:
+    metrics = leader()
+
+    metrics.cycled(Result(gangs=(waiting(HoldReason.QUOTA_EXCEEDED), waiting(HoldReason.QUOTA_EXCEEDED, "b"))), 0.1)
+    before = value(metrics, "muster_gangs_held", reason="QuotaExceeded")
+    metrics.cycled(Result(gangs=(), granted=(GangUid("a"), GangUid("b"))), 0.1)
+
+    assert (before, value(metrics, "muster_gangs_held", reason="QuotaExceeded")) == (2, 0)
+    assert value(metrics, "muster_gangs_admitted_total") == 2
     assert value(metrics, "muster_cycle_seconds_count") == 2
 
 
-def test_how_the_last_cycle_stood_with_the_ledger_is_shown() -> None:
-    metrics = Metrics()
+def test_decisions_are_counted_by_reason_and_waits_of_those_that_were_let_in_for_the_first_time() -> None:
+    metrics = leader()
 
-    metrics.booked(behind=timedelta(seconds=90), unposted=3)
-    metrics.booked(behind=timedelta(seconds=2.5), unposted=4)
+    def outcome(kind: Kind, **more: Any) -> Outcome:
+        return Outcome(kind=kind, gang="ml/train", uid=GangUid("u"), queue=TEAM, **more)
+
+    held = outcome(Kind.HELD, reason=HoldReason.DEVICES_BUSY)
+    admitted = outcome(Kind.ADMITTED, waited=timedelta(minutes=2))
+    metrics.cycled(Result(decisions=(held, admitted)), 0.1)
+    metrics.cycled(Result(decisions=(held, outcome(Kind.ADMITTED))), 0.1)
+
+    assert value(metrics, "muster_decisions_total", decision="held", reason="DevicesBusy") == 2
+    assert value(metrics, "muster_decisions_total", decision="admitted", reason="") == 2
+    assert (value(metrics, "muster_gang_wait_seconds_count"), value(metrics, "muster_gang_wait_seconds_sum")) == (
+        1,
+        120,
+    )
+
+
+def test_how_the_last_cycle_stood_with_the_ledger_is_shown() -> None:
+    metrics = leader()
+
+    metrics.cycled(Result(behind=timedelta(seconds=90), unposted=3), 0.1)
+    metrics.cycled(Result(behind=timedelta(seconds=2.5), unposted=4, lag=timedelta(minutes=1)), 0.1)
 
     assert value(metrics, "muster_clock_behind_books_seconds") == 2.5
     assert value(metrics, "muster_ledger_entries_waiting") == 4
+    assert value(metrics, "muster_ledger_lag_seconds") == 60
 
 
 def test_what_muster_failed_of_is_counted_by_what_was_done() -> None:
-    metrics = Metrics()
+    metrics = leader()
 
-    metrics.failed([During.PLANNING, During.PLANNING, During.PLACING])
-    metrics.failed([])
+    failed = [During.PLANNING, During.PLANNING, During.PLACING]
+    metrics.cycled(Result(defects=tuple(Defect(during, "ml/train", ValueError()) for during in failed)), 0.1)
+    metrics.cycled(Result(), 0.1)
 
     assert value(metrics, "muster_gang_defects_total", during="planning") == 2
     assert value(metrics, "muster_gang_defects_total", during="placing") == 1
     assert value(metrics, "muster_gang_defects_total", during="reporting") == 0
 
 
-def report(**phases: int) -> QueueReport:
+def report(*budgets: BudgetUse, **phases: int) -> QueueReport:
     use = MeterUse(nominal=8, reserved=1, used=4, pending=9)
     gangs = {Phase(name): count for name, count in phases.items()}
-    return QueueReport(name=TEAM, meters={MeterName("gpus"): use}, gangs=gangs)
+    return QueueReport(name=TEAM, meters={MeterName("gpus"): use}, gangs=gangs, budgets=budgets)
 
 
 def test_a_queue_is_shown_as_its_status_shows_it() -> None:
-    metrics = Metrics()
+    metrics = leader()
 
-    metrics.queue(report(Pending=2))
-    metrics.queue(report(Running=1))
+    metrics.cycled(Result(queues=(report(Pending=2),)), 0.1)
+    metrics.cycled(Result(queues=(report(Running=1),)), 0.1)
 
     assert value(metrics, "muster_queue_amount", queue=TEAM, meter="gpus", kind="used") == 4
     assert value(metrics, "muster_queue_amount", queue=TEAM, meter="gpus", kind="pending") == 9
@@ -124,34 +166,76 @@ def test_a_queue_is_shown_as_its_status_shows_it() -> None:
     assert value(metrics, "muster_queue_gangs", queue=TEAM, phase="Pending") is None
 
 
-def test_a_queue_that_is_gone_is_no_longer_shown() -> None:
-    metrics = Metrics()
-    metrics.queue(report(Running=1))
+def test_budgets_are_shown_each_by_its_period() -> None:
+    metrics = leader()
+    start, end = datetime(2026, 10, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC)
+    common: dict[str, Any] = {"meter": MeterName("gpus"), "scope": "Cluster", "on_exhausted": "Hold"}
+    daily = BudgetUse(limit=100, spent=30, promised=20, period="Day", **common)
+    fixed = BudgetUse(limit=7, start=start, end=end, **common)
 
-    metrics.forget(TEAM)
+    metrics.cycled(Result(queues=(report(daily, fixed),)), 0.1)
+
+    def left(period: str) -> float | None:
+        return value(metrics, "muster_queue_budget_seconds", queue=TEAM, period=period, kind="left", **common)
+
+    assert left("Day") == 50
+    assert left("2026-10-01T00:00:00+00:00/2027-01-01T00:00:00+00:00") == 7
+
+
+def test_a_queue_that_is_gone_is_no_longer_shown() -> None:
+    metrics = leader()
+    metrics.cycled(Result(queues=(report(Running=1),)), 0.1)
+
+    metrics.cycled(Result(), 0.1)
 
     assert TEAM not in metrics.page()[0].decode()
 
 
-def test_to_show_a_queue_takes_no_more_steps_where_a_thousand_others_are_shown() -> None:
-    alone, among_others = Metrics(), Metrics()
-    for number in range(1000):
-        among_others.queue(replace(report(Running=1), name=QueueName(f"team-{number}")))
+def test_of_a_leader_that_leads_no_more_no_gauge_keeps_its_last_value() -> None:
+    metrics = leader()
+    shown = Result(gangs=(waiting(HoldReason.QUOTA_EXCEEDED),), queues=(report(Running=1),), unposted=4)
+    metrics.cycled(shown, 0.1)
+    names = ("muster_gangs_held{", "muster_queue_", "muster_ledger_", "muster_clock_", "muster_leader_epoch")
 
-    assert calls(partial(among_others.queue, report())) == calls(partial(alone.queue, report()))
+    def values() -> list[str]:
+        return [line for line in metrics.page()[0].decode().splitlines() if line.startswith(names)]
+
+    before = values()
+    metrics.leads(None)
+    after = values()
+    metrics.cycled(shown, 0.1)  # one that ended late
+
+    assert (bool(before), after, values()) == (True, [], [])
+    assert value(metrics, "muster_leading") == 0
+    assert value(metrics, "muster_cycle_seconds_count") == 2
 
 
-def calls(work: Callable[[], None]) -> int:
-    """Count the functions that are called by one. What the garbage collector would call is not its doing."""
-    found: list[str] = []
-    gc.disable()
-    sys.setprofile(lambda _frame, event, _argument: found.append(event))
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-        gc.enable()
-    return sum(event.endswith("call") for event in found)
+def test_a_new_leader_shows_no_gauge_of_its_own_before_its_first_cycle() -> None:
+    metrics = leader()
+
+    assert value(metrics, "muster_leader_epoch") == 3
+    assert value(metrics, "muster_ledger_entries_waiting") is None
+
+
+def test_the_age_of_what_is_seen_is_looked_at_when_it_is_asked_for() -> None:
+    silent = [0.5]
+    metrics = Metrics(watched=lambda: [Watched("pods", 7, 40, 2, silent[0])])
+
+    before = value(metrics, "muster_watch_staleness_seconds", kind="pods")
+    silent[0] = 99.0
+
+    assert (before, value(metrics, "muster_watch_staleness_seconds", kind="pods")) == (0.5, 99)
+    assert value(metrics, "muster_watch_objects", kind="pods") == 7
+    assert value(metrics, "muster_watch_events_total", kind="pods") == 40
+    assert value(metrics, "muster_watch_lists_total", kind="pods") == 2
+
+
+def test_what_the_process_needs_of_the_machine_is_shown() -> None:
+    metrics = Metrics()
+
+    resident = value(metrics, "muster_process_resident_memory_bytes")
+    assert resident is not None
+    assert resident > 2**20
 
 
 def test_the_page_is_what_prometheus_reads() -> None:

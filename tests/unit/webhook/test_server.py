@@ -83,7 +83,7 @@ async def serving(settings: Settings = QUICK, **handlers: Any) -> AsyncIterator[
     given: dict[str, Any] = {
         "mutate": mutate,
         "validate": validate,
-        "observe": lambda door, outcome, _seconds: observed.append((door, outcome)),
+        "observe": lambda door, outcome, _seconds, _reason: observed.append((door, outcome)),
         **handlers,
     }
     async with server.serving(settings, Handlers(**given), CERTIFICATE) as running:
@@ -135,6 +135,19 @@ async def test_a_pod_is_refused_in_words(client: Client) -> None:
     assert answer["response"]["status"]["code"] == 403
     assert answer["response"]["status"]["message"].startswith("muster: UnknownQueue: there is no queue nope")
     assert client.observed == [("validate", Outcome.DENIED)]
+
+
+async def test_who_is_refused_is_one_line_of_the_log(client: Client) -> None:
+    pod = held("nope")
+    pod["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "train", "uid": "job-1", "controller": True}]
+
+    with capture_logs() as logged:
+        await client.post("/validate", review_of(pod))
+        await client.post("/mutate", review_of(a_pod(labels={names.QUEUE: "team-a"})))
+
+    (line,) = logged
+    assert line.items() >= {"event": "refused", "reason": "UnknownQueue", "user": "alice", "gang_uid": "job-1"}.items()
+    assert line["message"].startswith("there is no queue nope")
 
 
 async def test_a_pod_of_no_queue_is_let_through(client: Client) -> None:

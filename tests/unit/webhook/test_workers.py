@@ -23,7 +23,7 @@ pytestmark = pytest.mark.enable_socket
 
 QUICK = Pace(pause=0.01, longest=0.02, grace=5.0)
 TASK = Task(number=2, settings=msgspec.Raw(b'{"a":1}'))
-TALLY: Tally = ("mutate", "patched", [1, 2], 0.5)
+TALLY: Tally = ("mutate", "patched", "", [1, 2], 0.5)
 
 # What a worker does, in a Python that starts fast. `say` sends a message up; the first line is the task.
 PREAMBLE = """
@@ -31,7 +31,7 @@ import json, os, signal, socket, sys, time
 line = socket.socket(fileno=0)
 read = line.makefile("r")
 def say(**message): line.sendall((json.dumps(message) + "\\n").encode())
-def report(*waiting): say(type="Report", waiting=list(waiting), tallies=[["mutate", "patched", [1], 0.5]])
+def report(*waiting): say(type="Report", waiting=list(waiting), tallies=[["mutate", "patched", "", [1], 0.5]])
 task = json.loads(read.readline())
 """
 
@@ -192,7 +192,7 @@ async def test_what_workers_have_seen_is_passed_on() -> None:
     async with hired(READS_ON) as boss:
         await until(lambda: boss.heard)
 
-        assert boss.heard == [(2, [("mutate", "patched", [1], 0.5)])]
+        assert boss.heard == [(2, [("mutate", "patched", "", [1], 0.5)])]
 
 
 async def test_a_worker_is_given_the_pages_that_it_asks_for() -> None:

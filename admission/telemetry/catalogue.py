@@ -1,0 +1,251 @@
+"""Every metric that Muster shows, said once: its name, what it counts and in which unit, its labels, and who shows it.
+
+`metrics` and `collectors` make the series of these; docs/metrics.md is written from them. Names are a promise: what is
+here is not renamed, and loses no label, without a line in the changelog.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Sort(StrEnum):
+    """Prometheus' type of a metric."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class By(StrEnum):
+    """Who shows a metric."""
+
+    EVERYBODY = "every process"
+    WEBHOOK = "the webhook"
+    CONTROLLER = "the controller"
+    LEADER = "the leader"
+    """Only while it leads: of one that led before no value is left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric. name: as the library wants it, so a counter's is without `_total`. labels: name → what it says.
+
+    buckets: upper bounds of a histogram, in the unit that the name ends with.
+    """
+
+    name: str
+    sort: Sort
+    by: By
+    help: str
+    labels: tuple[tuple[str, str], ...] = ()
+    buckets: tuple[float, ...] = ()
+
+    @property
+    def series(self) -> str:
+        """Return the name that people write in queries; a histogram's is without its `_bucket`, `_sum` and `_count`."""
+        return f"{self.name}_total" if self.sort is Sort.COUNTER else self.name
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.labels)
+
+
+FAST = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 2.5, 5.0)
+"""Seconds; a review is answered from memory, and the API server gives up after the last of these."""
+
+SLOW = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""Seconds; a cycle plans and writes."""
+
+LONG = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0)
+"""Seconds; gangs wait for a moment or for a week."""
+
+AMOUNTS = ("nominal", "reserved", "used", "borrowed", "lent", "pending")
+SPENDING = ("limit", "spent", "promised", "elsewhere", "left")
+
+_KIND = ("kind", "what is watched, `plural.group`")
+_QUEUE = ("queue", "its name")
+_METER = ("meter", "the Meter's name")
+
+REVIEWS = Metric(
+    name="muster_review_seconds",
+    sort=Sort.HISTOGRAM,
+    by=By.WEBHOOK,
+    help="Time to answer an admission review, from its headers to its answer.",
+    labels=(
+        ("worker", "the process that answered, from 1"),
+        ("door", "`mutate`, `validate` or `prove`"),
+        ("outcome", "`allowed`, `patched`, `denied`, `malformed`, `unready`, `shed` or `failed`"),
+        ("reason", "of those denied, the [reason](reasons.md#why-a-request-is-refused); else empty"),
+    ),
+    buckets=FAST,
+)
+WORKERS = Metric(
+    name="muster_webhook_workers",
+    sort=Sort.GAUGE,
+    by=By.WEBHOOK,
+    help="Processes that are ready to answer reviews.",
+)
+WORKERS_LOST = Metric(
+    name="muster_webhook_workers_lost",
+    sort=Sort.COUNTER,
+    by=By.WEBHOOK,
+    help="Workers that ended and were started again.",
+)
+LEADING = Metric(
+    name="muster_leading",
+    sort=Sort.GAUGE,
+    by=By.EVERYBODY,
+    help="1 while this process is the leader, else 0.",
+)
+CYCLES = Metric(
+    name="muster_cycle_seconds",
+    sort=Sort.HISTOGRAM,
+    by=By.CONTROLLER,
+    help="Duration of an admission cycle, its writes included.",
+    buckets=SLOW,
+)
+ADMITTED = Metric(
+    name="muster_gangs_admitted",
+    sort=Sort.COUNTER,
+    by=By.CONTROLLER,
+    help="Gangs that were let in.",
+)
+WAITS = Metric(
+    name="muster_gang_wait_seconds",
+    sort=Sort.HISTOGRAM,
+    by=By.CONTROLLER,
+    help="How long gangs that were let in had waited since they queued.",
+    buckets=LONG,
+)
+DECISIONS = Metric(
+    name="muster_decisions",
+    sort=Sort.COUNTER,
+    by=By.CONTROLLER,
+    help="Decisions about gangs; one that stays what it was in the cycle before is counted once.",
+    labels=(
+        ("decision", "`admitted`, `held`, `refused` or `evicted`"),
+        ("reason", "why, as in [reasons](reasons.md); empty for `admitted`"),
+    ),
+)
+DEFECTS = Metric(
+    name="muster_gang_defects",
+    sort=Sort.COUNTER,
+    by=By.CONTROLLER,
+    help="Times that a cycle failed of one gang by a defect of Muster.",
+    labels=(("during", "`planning`, `following`, `placing` or `reporting`"),),
+)
+EPOCH = Metric(
+    name="muster_leader_epoch",
+    sort=Sort.GAUGE,
+    by=By.LEADER,
+    help="The number of this leader's term, which grows with every change of leaders.",
+)
+HELD = Metric(
+    name="muster_gangs_held",
+    sort=Sort.GAUGE,
+    by=By.LEADER,
+    help="Gangs that waited after the last cycle.",
+    labels=(("reason", "why, as in [reasons](reasons.md#why-a-gang-waits)"),),
+)
+GANGS = Metric(
+    name="muster_queue_gangs",
+    sort=Sort.GAUGE,
+    by=By.LEADER,
+    help="Gangs of a queue.",
+    labels=(_QUEUE, ("phase", "of the Gang's status")),
+)
+AMOUNT = Metric(
+    name="muster_queue_amount",
+    sort=Sort.GAUGE,
+    by=By.LEADER,
+    help="A queue's amounts of a meter, in its base unit.",
+    labels=(_QUEUE, _METER, ("kind", ", ".join(f"`{kind}`" for kind in AMOUNTS))),
+)
+BUDGET = Metric(
+    name="muster_queue_budget_seconds",
+    sort=Sort.GAUGE,
+    by=By.LEADER,
+    help="A queue's budget in its present period, in seconds times the meter's base unit.",
+    labels=(
+        _QUEUE,
+        _METER,
+        ("period", "`Day`, `Week`, `Month`, `Quarter`, `Year`, or the first and last moment of a fixed window"),
+        ("scope", "`Cluster` or `Global`"),
+        ("on_exhausted", "`Hold` or `Warn`"),
+        ("kind", ", ".join(f"`{kind}`" for kind in SPENDING)),
+    ),
+)
+BEHIND = Metric(
+    name="muster_clock_behind_books_seconds",
+    sort=Sort.GAUGE,
+    by=By.LEADER,
+    help="How far this machine's clock is behind the latest entry of the ledger, whose time is kept instead.",
+)
+UNPOSTED = Metric(
+    name="muster_ledger_entries_waiting",
+    sort=Sort.GAUGE,
+    by=By.LEADER,
+    help="Entries that wait for the ledger's database to be back.",
+)
+LAG = Metric(
+    name="muster_ledger_lag_seconds",
+    sort=Sort.GAUGE,
+    by=By.LEADER,
+    help="Age, after the last cycle, of the oldest entry that waits for the ledger's database; 0 while none does.",
+)
+STALENESS = Metric(
+    name="muster_watch_staleness_seconds",
+    sort=Sort.GAUGE,
+    by=By.EVERYBODY,
+    help="Time since the API server last said anything of a kind; a quiet watch hears of it about every minute.",
+    labels=(_KIND,),
+)
+OBJECTS = Metric(
+    name="muster_watch_objects",
+    sort=Sort.GAUGE,
+    by=By.EVERYBODY,
+    help="Objects of a kind that are kept in memory.",
+    labels=(_KIND,),
+)
+EVENTS = Metric(
+    name="muster_watch_events",
+    sort=Sort.COUNTER,
+    by=By.EVERYBODY,
+    help="Changes of a kind that the API server has told, bookmarks included.",
+    labels=(_KIND,),
+)
+LISTS = Metric(
+    name="muster_watch_lists",
+    sort=Sort.COUNTER,
+    by=By.EVERYBODY,
+    help="Times that a kind was listed; more than once where its watch fell behind.",
+    labels=(_KIND,),
+)
+BUILD = Metric(
+    name="muster_build_info",
+    sort=Sort.GAUGE,
+    by=By.EVERYBODY,
+    help="Always 1.",
+    labels=(("version", "of Muster"),),
+)
+PROCESSOR = Metric(
+    name="muster_process_cpu_seconds",
+    sort=Sort.COUNTER,
+    by=By.EVERYBODY,
+    help="Processor time that this process has used, in seconds.",
+)
+RESIDENT = Metric(
+    name="muster_process_resident_memory_bytes",
+    sort=Sort.GAUGE,
+    by=By.EVERYBODY,
+    help="Memory of this process that is in RAM.",
+)
+
+ALL = (
+    *(REVIEWS, WORKERS, WORKERS_LOST),
+    *(LEADING, EPOCH, CYCLES, ADMITTED, WAITS, DECISIONS, HELD, DEFECTS),
+    *(GANGS, AMOUNT, BUDGET),
+    *(BEHIND, UNPOSTED, LAG),
+    *(STALENESS, OBJECTS, EVENTS, LISTS),
+    *(BUILD, PROCESSOR, RESIDENT),
+)

@@ -1,0 +1,190 @@
+"""Series that are made when Prometheus asks: what would be costly or wrong to keep in the library's own metrics.
+
+A gauge of the library's keeps the value that it was given last, also when whoever gave it leads no more; and it looks
+through all that it shows to forget what it showed of one queue.
+"""
+
+import os
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from pathlib import Path
+from typing import NamedTuple
+
+from prometheus_client import Metric as Family
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+import admission
+from admission.api.reasons import HoldReason
+from admission.api.reports import BudgetUse, QueueReport
+from admission.telemetry import catalogue
+from admission.telemetry.catalogue import Metric
+
+Tally = tuple[str, str, str, list[int], float]
+"""Of one door, outcome and reason: reviews in each bucket of `catalogue.FAST` and above, and seconds of them all."""
+
+
+class Reviews(Collector):
+    """A histogram of reviews by worker, door, outcome and reason. Those of other workers are as these told them last.
+
+    The library's own takes a lock for every bucket and for the sum, which is felt in a review; all reviews are observed
+    by the loop's one thread, and a scrape that is off by the review under way does no harm.
+    """
+
+    def __init__(self, worker: int) -> None:
+        self._worker = worker
+        self._counts: dict[tuple[str, str, str], list[int]] = {}
+        self._sums: dict[tuple[str, str, str], float] = {}
+        self._told: dict[int, list[Tally]] = {}
+
+    def observe(self, door: str, outcome: str, seconds: float, reason: str) -> None:
+        """Count one review."""
+        labels = door, outcome, reason
+        counts = self._counts.get(labels)
+        if counts is None:
+            counts = self._counts[labels] = [0] * (len(catalogue.FAST) + 1)
+            self._sums[labels] = 0.0
+        counts[bisect_left(catalogue.FAST, seconds)] += 1
+        self._sums[labels] += seconds
+
+    def tallies(self) -> list[Tally]:
+        """Return what this process has observed."""
+        return [(*labels, counts, self._sums[labels]) for labels, counts in sorted(self._counts.items())]
+
+    def tell(self, worker: int, tallies: list[Tally]) -> None:
+        """Show what another worker has observed since it began."""
+        self._told[worker] = tallies
+
+    def collect(self) -> Iterator[Family]:
+        """Yield the histogram, with buckets that count all below their bound, as Prometheus wants them."""
+        bounds = [*map(floatToGoString, catalogue.FAST), "+Inf"]
+        shown = catalogue.REVIEWS
+        family = HistogramMetricFamily(shown.name, shown.help, labels=shown.label_names)
+        for worker, tallies in sorted({**self._told, self._worker: self.tallies()}.items()):
+            for door, outcome, reason, counts, seconds in tallies:
+                buckets = list(zip(bounds, accumulate(map(float, counts)), strict=True))
+                family.add_metric((str(worker), door, outcome, reason), buckets, seconds)
+        yield family
+
+
+@dataclass(slots=True)
+class Standing:
+    """How things stood after the leader's last cycle."""
+
+    held: Mapping[str, int] = field(default_factory=dict)
+    queues: Sequence[QueueReport] = ()
+    behind: float = 0.0
+    unposted: int = 0
+    lag: float = 0.0
+
+
+class Leader(Collector):
+    """What only a leader knows. Of one that leads no more nothing is shown: another one says how it is now."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        """0 while this process does not lead."""
+        self.standing: Standing | None = None
+        """None before the first cycle of a term."""
+
+    def collect(self) -> Iterator[Family]:
+        """Yield the gauges; without values while this process does not lead."""
+        yield _gauge(catalogue.EPOCH, [((), self.epoch)] if self.epoch else ())
+        found = self.standing
+        yield _gauge(catalogue.HELD, [((one,), found.held.get(one, 0)) for one in HoldReason] if found else ())
+        yield from _of_queues(sorted(found.queues, key=lambda report: report.name) if found else ())
+        yield _gauge(catalogue.BEHIND, [((), found.behind)] if found else ())
+        yield _gauge(catalogue.UNPOSTED, [((), found.unposted)] if found else ())
+        yield _gauge(catalogue.LAG, [((), found.lag)] if found else ())
+
+
+class Watched(NamedTuple):
+    """One kind that is watched: how many objects are known, what was heard, and how long ago, in seconds."""
+
+    kind: str
+    objects: int
+    events: int
+    lists: int
+    silent: float
+
+
+class Watches(Collector):
+    """What is known of the cluster, and how old that may be."""
+
+    def __init__(self, look: Callable[[], Iterable[Watched]]) -> None:
+        self._look = look
+
+    def collect(self) -> Iterator[Family]:
+        """Yield a value for each kind."""
+        seen = sorted(self._look())
+        yield _gauge(catalogue.STALENESS, [((one.kind,), one.silent) for one in seen])
+        yield _gauge(catalogue.OBJECTS, [((one.kind,), one.objects) for one in seen])
+        yield _counter(catalogue.EVENTS, [((one.kind,), one.events) for one in seen])
+        yield _counter(catalogue.LISTS, [((one.kind,), one.lists) for one in seen])
+
+
+class Process(Collector):
+    """This process."""
+
+    def collect(self) -> Iterator[Family]:
+        """Yield Muster's version, and what the process uses of the machine."""
+        yield _gauge(catalogue.BUILD, [((admission.__version__,), 1)])
+        yield _counter(catalogue.PROCESSOR, [((), time.process_time())])
+        yield _gauge(catalogue.RESIDENT, [((), _resident())])
+
+
+Labels = tuple[str, ...]
+Values = Iterable[tuple[Labels, float]]
+
+
+def _of_queues(reports: Sequence[QueueReport]) -> Iterator[Family]:
+    yield _gauge(catalogue.GANGS, (((one.name, phase), count) for one in reports for phase, count in one.gangs.items()))
+    yield _gauge(
+        catalogue.AMOUNT,
+        (
+            ((one.name, meter, kind), getattr(use, kind))
+            for one in reports
+            for meter, use in one.meters.items()
+            for kind in catalogue.AMOUNTS
+        ),
+    )
+    yield _gauge(
+        catalogue.BUDGET,
+        (
+            ((one.name, use.meter, _period(use), use.scope, use.on_exhausted, kind), getattr(use, kind))
+            for one in reports
+            for use in one.budgets
+            for kind in catalogue.SPENDING
+        ),
+    )
+
+
+def _period(use: BudgetUse) -> str:
+    """Return what tells a budget from others of its meter: a fixed window has no name but its ends."""
+    return use.period or "/".join(end.isoformat() for end in (use.start, use.end) if end is not None)
+
+
+def _gauge(shown: Metric, values: Values) -> Family:
+    family = GaugeMetricFamily(shown.name, shown.help, labels=shown.label_names)
+    for labels, value in values:
+        family.add_metric(labels, value)
+    return family
+
+
+def _counter(shown: Metric, values: Values) -> Family:
+    family = CounterMetricFamily(shown.name, shown.help, labels=shown.label_names)
+    for labels, value in values:
+        family.add_metric(labels, value)
+    return family
+
+
+def _resident() -> float:
+    """Return how many bytes this process has in RAM, from Linux' /proc (proc_pid_statm(5)); elsewhere 0."""
+    try:
+        return float(int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
+    except OSError:
+        return 0.0
