@@ -288,9 +288,16 @@ class Connection:
         }
         if self._session is None:
             raise RuntimeError("the connection is used outside `async with`")
-        return await self._session.request(
-            request.method, request.url, headers=headers, body=request.body, timeout=timeout
-        )
+        try:
+            return await self._session.request(
+                request.method, request.url, headers=headers, body=request.body, timeout=timeout
+            )
+        except RuntimeError as error:
+            # uvloop 0.23 keeps the file number of a socket that was reset during its TLS handshake, and refuses the
+            # next one that gets it (MagicStack/uvloop#653). That is over soon, and no reason to end the process.
+            if "is used by transport" not in str(error):
+                raise
+            raise OSError(str(error)) from error
 
     async def _renew_credentials(self) -> None:
         """Read the credentials again: a token file was replaced, or a token from an `exec` program ran out."""

@@ -3,13 +3,16 @@ import json
 from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 import structlog
 
 from admission.cluster import failures
 from admission.cluster.connecting import Connection, PatchKind, Patience
 from admission.cluster.credentials import Place
+from admission.cluster.sessions import Session
 from admission.errors import (
     ClusterAwayError,
     ConflictError,
@@ -144,6 +147,25 @@ async def test_a_slow_server_is_away_in_time(api: FakeApi, kubeconfig: Callable[
     async with Connection(place, patience=Patience(tries=1, timeout=0.05)) as connection:
         with pytest.raises(ClusterAwayError, match="does not answer"):
             await connection.get("/api/v1/pods", never)
+
+
+async def test_a_file_number_that_uvloop_holds_to_be_taken_is_tried_again(
+    api: FakeApi, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen under resets in the middle of handshakes, where uvloop forgets to let go of the number."""
+    refusals = ["File descriptor 12 is used by transport <TCPTransport closed=False reading=True 0x5593e013ee60>"]
+    request = Session.request
+
+    async def refused_once(session: Session, *arguments: Any, **named: Any) -> aiohttp.ClientResponse:
+        if refusals:
+            raise RuntimeError(refusals.pop())
+        return await request(session, *arguments, **named)
+
+    monkeypatch.setattr(Session, "request", refused_once)
+    api.answer("GET", "/version", 200, {"major": "1", "minor": "37+"})
+
+    assert await connection.version() == (1, 37)
+    assert not refusals
 
 
 async def test_an_answer_that_is_no_json_is_cut_into_the_message(api: FakeApi, connection: Connection) -> None:
