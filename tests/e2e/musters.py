@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -49,6 +50,8 @@ class Muster:
         self._family = Family(self._folder)
         self._program: Program | None = None
         self._starts = 0
+        self.words: Sequence[str] = (COMMAND,)
+        """What starts the program; a test may run another version of it."""
         self.deadly = False
         """Whether the process that was started last will kill itself."""
         self.database = database or f"sqlite+aiosqlite:///{self._folder / 'data' / 'ledger.sqlite3'}"
@@ -72,6 +75,10 @@ class Muster:
         assert killed_at or not self.program.ended, f"muster ended:\n{tail(self.program.log, 40)}"
         return self
 
+    def launch(self) -> None:
+        """Start `muster serve` and do not wait for anything."""
+        self._run("")
+
     def overtake(self, *, within: float = PATIENCE) -> Self:
         """Freeze the leader until another process leads, let it go on for a moment as one that was deposed, and end it.
 
@@ -94,7 +101,7 @@ class Muster:
         self._starts += 1
         self.deadly = bool(killed_at)
         serve = ["serve", "--config", str(self._config)]
-        command = [COMMAND, *serve]
+        command = [*self.words, *serve]
         if killed_at:
             command = [sys.executable, "-m", "tests.e2e.killing", killed_at, *serve]
         self._program = self._family.start(f"muster-{self._starts}", command)

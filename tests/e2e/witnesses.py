@@ -84,13 +84,15 @@ class Witness:
     """Watches all claims and pods, each in a thread of its own.
 
     wrong: what was seen that must never be. in_part: for how long (s) some pod of a gang ran, at the most, while others
-    were gated. robbing: how many claims are still to be robbed of devices that no pod uses yet; robbed: how many were.
+    were gated. opened: when (monotonic) a pod of a gang was first seen without a gate. robbing: how many claims are
+    still to be robbed of devices that no pod uses yet; robbed: how many were.
     """
 
     client: Client
     hardware: Hardware
     wrong: list[str] = field(default_factory=list)
     in_part: Counter[str] = field(default_factory=Counter)
+    opened: dict[str, float] = field(default_factory=dict)
     robbing: int = 0
     robbed: int = 0
     versions: int = 0
@@ -174,6 +176,8 @@ class Witness:
     def _judge_pods(self, pod: Any) -> None:
         """Bring up to date since when each gang runs in part."""
         name = _gang_of(pod) if pod else ""
+        if name and not pod["spec"].get("schedulingGates"):
+            self.opened.setdefault(name, time.monotonic())
         mates = [one for one in self._pods.values() if _gang_of(one) == name and _counts(one)]
         running = any(one["status"].get("phase") == "Running" for one in mates)
         gated = any(one["spec"].get("schedulingGates") for one in mates)

@@ -1,0 +1,390 @@
+"""The faults that Muster's replicas are put through: what each breaks and mends, and what it may cost.
+
+`FAULTS` is the matrix that `test_reliability` runs and docs/reliability.md publishes, keyed by what happens.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+import yaml
+
+from tests.controlplane.fleet import Manifest
+from tests.controlplane.observing import eventually
+from tests.e2e import jumping
+from tests.e2e.herds import CRDS
+from tests.e2e.loads import Load
+from tests.e2e.musters import COMMAND, ROOT
+from tests.e2e.replicas import WEBHOOKS, Replicas
+from tests.e2e.wires import Weather
+from tests.e2e.witnesses import Witness
+from tests.postgres import Server
+
+SECONDS_TO_GRANT = 90.0
+
+QUIET = 5.0
+"""Seconds for which a fault lasts at least, so that users meet it."""
+
+HOUR = 3600.0
+SHORT_LIVED = 15.0
+"""Seconds that a certificate lasts which is to expire: files are read again every ten."""
+
+
+class Since(StrEnum):
+    """From when on it is counted how long recovery takes."""
+
+    START = "start"
+    END = "end"
+
+
+class Reviews(StrEnum):
+    """What becomes of pods of queued namespaces while it lasts. Those of others are never refused."""
+
+    ALL = "all are answered"
+    SOME = "some are refused"
+    NONE = "all are refused"
+
+
+@dataclass(slots=True, kw_only=True)
+class Site:
+    """What a fault may touch; it says itself when it begins and ends."""
+
+    replicas: Replicas
+    load: Load
+    witness: Witness
+    database: Server
+    folder: Path
+    """For files."""
+    books: str
+    """The ledger's URL, by no line that could fail."""
+    times: dict[Since, float] = field(default_factory=dict)
+
+    def begins(self) -> None:
+        self.times[Since.START] = time.monotonic()
+
+    def ends(self) -> None:
+        self.times[Since.END] = time.monotonic()
+
+    def next_grant(self, origin: float, since: Since) -> float:
+        """Wait until a gang is let in, and return when; after a fault's start, one that was submitted since."""
+        submitted, opened = self.load.gangs, self.witness.opened
+        asked = submitted if since is Since.START else opened
+
+        def first() -> float | None:
+            return min((at for name, at in opened.copy().items() if asked.get(name, 0.0) > origin), default=None)
+
+        return eventually(first, what="the next grant", within=SECONDS_TO_GRANT)
+
+    def wait_succession(self, transitions: int) -> None:
+        """Wait until the lease has changed hands since it had done so so often."""
+        eventually(lambda: self.replicas.transitions > transitions, what="the other controller leads")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One row. does: breaks something and mends it; seen: by users; kept: what holds beside that which holds in every
+    row; quick: whether `make test` has it, too."""
+
+    does: Callable[[Site], None]
+    seen: str
+    kept: str
+    since: Since = Since.START
+    reviews: Reviews = Reviews.ALL
+    quick: bool = False
+
+
+def leader_killed(site: Site) -> None:
+    leader, before = site.replicas.leader, site.replicas.transitions
+    site.begins()
+    leader.kill()
+    site.wait_succession(before)
+    site.ends()
+    leader.restart()
+
+
+def leader_paused(site: Site) -> None:
+    """Freeze the leader until the other one leads; then it goes on, and believes that it leads."""
+    leader, before = site.replicas.leader, site.replicas.transitions
+    site.begins()
+    leader.pause()
+    try:
+        site.wait_succession(before)
+        time.sleep(QUIET)
+    finally:
+        leader.go_on()
+    site.ends()
+
+
+def webhook_killed(site: Site) -> None:
+    webhook = site.replicas.webhooks[0]
+    site.begins()
+    webhook.kill()
+    time.sleep(QUIET)
+    site.ends()
+    webhook.restart()
+
+
+def webhooks_killed(site: Site) -> None:
+    site.begins()
+    for webhook in site.replicas.webhooks:
+        webhook.kill()
+    time.sleep(QUIET)
+    site.ends()
+    for webhook in site.replicas.webhooks:
+        webhook.muster.launch()
+    site.replicas.wait_ready()
+
+
+def cut_off(*, leader: bool, weather: Weather, from_books: bool = False) -> Callable[[Site], None]:
+    """Have bad weather between controllers and the API server or the books: the leader's alone, or everybody's."""
+
+    def cut(site: Site) -> None:
+        replicas, before = site.replicas, site.replicas.transitions
+        ones = [replicas.leader] if leader else replicas.all
+        lines = [line for one in ones if (line := one.books if from_books else one.cluster) is not None]
+        site.begins()
+        for line in lines:
+            line.turn(weather)
+        if leader and not from_books:
+            site.wait_succession(before)
+        time.sleep(QUIET)
+        site.ends()
+        for line in lines:
+            line.turn(Weather.CLEAR)
+
+    return cut
+
+
+def webhooks_unreached(site: Site) -> None:
+    site.begins()
+    site.replicas.service.line.turn(Weather.LOST)
+    time.sleep(2 * QUIET)
+    site.ends()
+    site.replicas.service.line.turn(Weather.CLEAR)
+
+
+def webhook_paused(site: Site) -> None:
+    webhook = site.replicas.webhooks[0]
+    site.begins()
+    webhook.pause()
+    try:
+        time.sleep(3 * QUIET)
+    finally:
+        site.ends()
+        webhook.go_on()
+
+
+def postgres_killed(site: Site) -> None:
+    site.begins()
+    site.database.kill()
+    time.sleep(QUIET)
+    site.database.start()
+    site.ends()
+
+
+def everybody_restarted(site: Site) -> None:
+    """Restart all as a Deployment with `maxUnavailable: 0` does: all are ready again before the next one ends."""
+    site.begins()
+    for one in site.replicas.all:
+        one.restart()
+        site.replicas.wait_ready()
+    site.ends()
+
+
+def expired(*numbers: int) -> Callable[[Site], None]:
+    """Have the certificates of these webhooks expire, which nobody renews in time."""
+
+    def expire(site: Site) -> None:
+        shown, webhooks = site.replicas.certificates, [site.replicas.webhooks[number] for number in numbers]
+        for number in numbers:
+            shown.renew(number, seconds=SHORT_LIVED)
+        eventually(lambda: not any(webhook.ready for webhook in webhooks), what="the certificates have expired")
+        site.begins()
+        if len(numbers) == WEBHOOKS:
+            # Connections that stand would go on, since nobody verifies a certificate again.
+            site.replicas.service.line.turn(Weather.CUT)
+            site.replicas.service.line.turn(Weather.CLEAR)
+        time.sleep(QUIET)
+        site.ends()
+        for number in numbers:
+            shown.renew(number)
+        site.replicas.wait_ready()
+
+    return expire
+
+
+def clock_jumps(seconds: float) -> Callable[[Site], None]:
+    """Have the leader's clock jump, and jump back."""
+
+    def jump(site: Site) -> None:
+        controllers, wrong = site.replicas.controllers, site.folder / "seconds-wrong"
+        jumping.set_wrong(wrong, 0)
+        for one in controllers:
+            one.muster.words = (sys.executable, "-m", "tests.e2e.jumping", str(wrong))
+            one.restart()
+        origin = time.monotonic()
+        site.next_grant(origin, Since.START)
+
+        jumping.set_wrong(wrong, seconds)
+        site.begins()
+        site.next_grant(time.monotonic(), Since.START)
+        time.sleep(QUIET)
+        jumping.set_wrong(wrong, 0)
+        site.ends()
+
+        site.next_grant(time.monotonic(), Since.START)
+        for one in controllers:
+            one.muster.words = (COMMAND,)
+            one.restart()
+
+    return jump
+
+
+def crds_upgraded(site: Site) -> None:
+    """Apply CRDs of a later release, with a version and a field more; then controllers start that apply their own."""
+    client = site.load.lab.client
+    site.begins()
+    for file in sorted((ROOT / "config" / "crds").glob("*.yaml")):
+        definition = yaml.safe_load(file.read_text())
+        client.apply(f"{CRDS}/{definition['metadata']['name']}", later(definition), manager="muster")
+    time.sleep(QUIET)
+    for one in site.replicas.controllers:
+        one.restart()
+    site.ends()
+
+
+def later(definition: Manifest) -> Manifest:
+    made = deepcopy(definition)
+    versions = made["spec"]["versions"]
+    for version in versions:
+        version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["later"] = {"type": "string"}
+    versions.append({**deepcopy(versions[0]), "name": "v1beta1", "storage": False})
+    return made
+
+
+FAULTS: dict[str, Fault] = {
+    "the leading controller is killed": Fault(
+        does=leader_killed,
+        seen="nothing is granted until the other controller leads",
+        kept="what was granted and not placed is placed by the successor, or taken back",
+        quick=True,
+    ),
+    "the leading controller is paused past its lease": Fault(
+        does=leader_paused,
+        seen="nothing is granted until the other controller leads",
+        kept="the one that wakes finds its lease lost; what it still tries to write, the ledger refuses",
+        quick=True,
+    ),
+    "one webhook of three is killed": Fault(
+        does=webhook_killed,
+        seen="pods that it was asked about are refused, until the Service drops it; Jobs try again",
+        kept="the other two answer",
+        reviews=Reviews.SOME,
+        quick=True,
+    ),
+    "all webhooks are killed": Fault(
+        does=webhooks_killed,
+        seen="pods of queued namespaces are refused until one is back; Jobs try again",
+        kept="no pod of a queued namespace comes in without having been judged",
+        since=Since.END,
+        reviews=Reviews.NONE,
+    ),
+    "one webhook of three is paused": Fault(
+        does=webhook_paused,
+        seen="pods that it is asked about wait for 5 s and are refused, until the Service drops it; Jobs try again",
+        kept="the other two answer",
+        reviews=Reviews.SOME,
+    ),
+    "the API server does not reach the webhooks": Fault(
+        does=webhooks_unreached,
+        seen="pods of queued namespaces wait for 5 s and are refused; Jobs try again",
+        kept="no pod of a queued namespace comes in without having been judged",
+        since=Since.END,
+        reviews=Reviews.NONE,
+    ),
+    "the leading controller's packets to the API server are lost": Fault(
+        does=cut_off(leader=True, weather=Weather.LOST),
+        seen="nothing is granted until the other controller leads",
+        kept="the leader stops by itself before the lease ends",
+        quick=True,
+    ),
+    "the leading controller's connections to the API server are reset": Fault(
+        does=cut_off(leader=True, weather=Weather.CUT),
+        seen="nothing is granted until the other controller leads",
+        kept="the leader stops by itself before the lease ends",
+    ),
+    "all of Muster's packets to the API server are lost": Fault(
+        does=cut_off(leader=False, weather=Weather.LOST),
+        seen="nothing is granted; pods are judged by what the webhooks have read before",
+        kept="leaders stop by themselves before the lease ends",
+        since=Since.END,
+    ),
+    "all of Muster's packets to the API server are late by 0.5 s": Fault(
+        does=cut_off(leader=False, weather=Weather.LATE),
+        seen="gangs start later",
+        kept="the lease is renewed in time nevertheless",
+    ),
+    "the controllers' packets to PostgreSQL are lost": Fault(
+        does=cut_off(leader=False, weather=Weather.LOST, from_books=True),
+        seen="gangs wait with `LedgerUnavailable`; pods are judged as ever",
+        kept="no gate opens without a row; what ends meanwhile is booked with the time at which it was seen",
+        since=Since.END,
+        quick=True,
+    ),
+    "the leading controller's packets to PostgreSQL are lost": Fault(
+        does=cut_off(leader=True, weather=Weather.LOST, from_books=True),
+        seen="gangs wait with `LedgerUnavailable`: the leader keeps its lease, and what it has not booked yet",
+        kept="no gate opens without a row",
+        since=Since.END,
+    ),
+    "the controllers' connections to PostgreSQL are reset": Fault(
+        does=cut_off(leader=False, weather=Weather.CUT, from_books=True),
+        seen="gangs wait with `LedgerUnavailable`; pods are judged as ever",
+        kept="no gate opens without a row; what ends meanwhile is booked with the time at which it was seen",
+        since=Since.END,
+    ),
+    "the controllers' packets to PostgreSQL are late by 0.5 s": Fault(
+        does=cut_off(leader=False, weather=Weather.LATE, from_books=True),
+        seen="gangs start later",
+        kept="no gate opens without a row",
+    ),
+    "PostgreSQL is killed and started again": Fault(
+        does=postgres_killed,
+        seen="gangs wait with `LedgerUnavailable`; pods are judged as ever",
+        kept="a commit that was answered is there afterwards",
+        since=Since.END,
+    ),
+    "all replicas are restarted, one after the other": Fault(
+        does=everybody_restarted,
+        seen="nothing",
+        kept="the leader gives its lease back; a webhook answers until the Service sends it nothing more",
+        since=Since.END,
+    ),
+    "the certificate of one webhook of three expires": Fault(
+        does=expired(0),
+        seen="pods that it is asked about are refused, until the Service drops it; Jobs try again",
+        kept="the other two answer",
+        reviews=Reviews.SOME,
+    ),
+    "the certificates of all webhooks expire": Fault(
+        does=expired(*range(WEBHOOKS)),
+        seen="pods of queued namespaces are refused until there is a new one; Jobs try again",
+        kept="no pod of a queued namespace comes in without having been judged",
+        since=Since.END,
+        reviews=Reviews.NONE,
+    ),
+    "the CRDs are upgraded, and go back": Fault(
+        does=crds_upgraded,
+        seen="nothing",
+        kept="objects and the watches over them outlive it",
+    ),
+    "the clock of the leading controller jumps back by an hour, and forth again": Fault(
+        does=clock_jumps(-HOUR),
+        seen="nothing; the metric `muster_clock_behind_books_seconds` tells",
+        kept="the books' time never goes back",
+    ),
+}
