@@ -244,6 +244,30 @@ def test_a_ledger_in_a_file_has_one_controller_at_a_time(helm: Helm) -> None:
     assert objects["PersistentVolumeClaim", "muster-ledger"]["spec"]["resources"]["requests"] == {"storage": "1Gi"}
 
 
+def test_cert_manager_makes_the_certificate_that_muster_shows(helm: Helm) -> None:
+    own = rendered(helm, "webhook.certManager.enabled=true")
+    corporate = {"name": "corporate", "kind": "ClusterIssuer"}
+    others = rendered(helm, "webhook.certManager.enabled=true", f"webhook.certManager.issuer={json.dumps(corporate)}")
+
+    for objects in (own, others):
+        certificate, settings = objects["Certificate", "muster-webhook"], config(objects, "webhook").webhook
+        assert settings.inject == f"{NAMESPACE}/{certificate['metadata']['name']}"
+        assert settings.service == f"{NAMESPACE}/muster-webhook:443"
+        assert certificate["spec"]["dnsNames"] == [f"muster-webhook.{NAMESPACE}.svc"]
+        webhook = pod(objects, "webhook")
+        [volume] = [one["secret"]["secretName"] for one in webhook["volumes"] if one["name"] == "certificate"]
+        [mount] = [m["mountPath"] for m in webhook["containers"][0]["volumeMounts"] if m["name"] == "certificate"]
+        assert volume == certificate["spec"]["secretName"]
+        assert (settings.certificate, settings.key) == (f"{mount}/tls.crt", f"{mount}/tls.key")
+        assert all(one["name"] != "certificate" for one in pod(objects, "controller")["volumes"])
+    assert others["Certificate", "muster-webhook"]["spec"]["issuerRef"] == corporate
+    assert not any(kind == "Issuer" for kind, _ in others)
+    issuer = own["Certificate", "muster-webhook"]["spec"]["issuerRef"]
+    authority = own["Certificate", "muster-authority"]["spec"]
+    assert own[issuer["kind"], issuer["name"]]["spec"] == {"ca": {"secretName": authority["secretName"]}}
+    assert (authority["isCA"], authority["privateKey"]["rotationPolicy"]) == (True, "Never")
+
+
 def test_without_crds_there_is_no_right_to_write_them(helm: Helm) -> None:
     usual, without = (
         json.dumps(objects["ClusterRole", "muster"]["rules"])

@@ -81,6 +81,9 @@ containers:
   # The folder, not the file in it, or a running pod would never see a change.
   - {name: settings, mountPath: /etc/muster/settings, readOnly: true}
   - {name: tmp, mountPath: /tmp}
+{{- if and (not $controller) $values.certManager.enabled }}
+  - {name: certificate, mountPath: /etc/muster/certificate, readOnly: true}
+{{- end }}
 {{- if and $controller $root.Values.ledger.certificates }}
   - {name: ledger-certificates, mountPath: /etc/muster/ledger, readOnly: true}
 {{- end }}
@@ -93,6 +96,10 @@ volumes:
 # The key of the webhook's certificate stands here for a moment when it is renewed.
 - name: tmp
   emptyDir: {medium: Memory, sizeLimit: 16Mi}
+{{- if and (not $controller) $values.certManager.enabled }}
+- name: certificate
+  secret: {secretName: muster-webhook-tls}
+{{- end }}
 {{- if and $controller $root.Values.ledger.certificates }}
 - name: ledger-certificates
   secret: {secretName: {{ $root.Values.ledger.certificates }}}
@@ -144,6 +151,11 @@ tolerations: {{- toYaml . | nindent 0 }}
 {{- $own := dict
       "webhook" (dict "service" (printf "%s/muster-webhook:443" .Release.Namespace))
       "lease" (dict "namespace" .Release.Namespace) }}
+{{- if .Values.webhook.certManager.enabled }}
+{{- $files := dict "certificate" "/etc/muster/certificate/tls.crt" "key" "/etc/muster/certificate/tls.key" }}
+{{- $_ := set $files "inject" (printf "%s/muster-webhook" .Release.Namespace) }}
+{{- $_ := set $own "webhook" (merge $files $own.webhook) }}
+{{- end }}
 {{- if .Values.ledger.sqlite.size }}
 {{- $_ := set $own "ledger" (dict "url" "sqlite:////var/lib/muster/ledger.sqlite3") }}
 {{- end }}
