@@ -78,7 +78,7 @@ manifests: env ## write what is rendered from deploy/chart again: deploy/manifes
 .PHONY: sbom
 sbom: | $(UV) ## write the list of what an image holds, as CycloneDX, from uv.lock
 	@mkdir -p $(dir $(SBOM))
-	@$(UV) export --frozen --quiet --no-dev --extra uvloop --format cyclonedx1.5 --preview-features sbom-export --output-file $(SBOM)
+	@$(UV) export --frozen --quiet --no-dev --extra uvloop --extra otel --format cyclonedx1.5 --preview-features sbom-export --output-file $(SBOM)
 
 .PHONY: controlplane
 controlplane: env ## build the real control plane and helm, once per version

@@ -10,10 +10,10 @@ import importlib
 import os
 import socket
 import sys
-import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -42,6 +42,7 @@ from admission.dra.cel import parsing
 from admission.errors import ClusterAwayError, MendError, RetryError
 from admission.flow import choosing, ports, reviewing
 from admission.flow.desks import Desk, Ports
+from admission.flow.memory import UNTRACED
 from admission.policy.doors import Rules
 from admission.policy.remembering import Memory
 from admission.settings import Ledger, Settings
@@ -49,6 +50,7 @@ from admission.settings.holding import Held
 from admission.telemetry import logs
 from admission.telemetry.collectors import Watched
 from admission.telemetry.metrics import Metrics
+from admission.telemetry.tracing import Traces, exporting
 from admission.webhook import authorities, proofs, rotating, server, workers
 from admission.webhook.links import Link, Task
 from admission.webhook.server import Server
@@ -93,6 +95,8 @@ class Parts:
     store: Store
     versions: Versions
     metrics: Metrics
+    traces: Traces | None
+    """None where nothing is traced."""
     user: str
     """The name that the API server knows this process by."""
     link: Link | None = None
@@ -138,8 +142,11 @@ async def serve(settings: Settings, *, stop: asyncio.Event, link: Link | None = 
         structlog.contextvars.bind_contextvars(worker=workers.FIRST)
     place = Place(kubeconfig=Path(settings.kubeconfig) if settings.kubeconfig else None)
     held = Held(settings)
-    async with Connection(place) as connection:
-        parts = await _prepare(held, connection, link)
+    async with (
+        exporting(settings.tracing.endpoint, sampled=settings.tracing.sampled, roles=settings.roles) as traces,
+        Connection(place) as connection,
+    ):
+        parts = await _prepare(held, connection, link, traces)
         held.hear(lambda now: logs.set_level(now.log_level))
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -162,7 +169,7 @@ async def serve(settings: Settings, *, stop: asyncio.Event, link: Link | None = 
             log.info("stopped")
 
 
-async def _prepare(held: Held, connection: Connection, link: Link | None) -> Parts:
+async def _prepare(held: Held, connection: Connection, link: Link | None, traces: Traces | None) -> Parts:
     settings = held.now
     version = await connection.version()
     user = await connection.who_am_i()
@@ -181,8 +188,10 @@ async def _prepare(held: Held, connection: Connection, link: Link | None) -> Par
         store=store,
         versions=versions,
         metrics=Metrics(
-            worker=link.task.number if link is not None else workers.FIRST, watched=lambda: _watched(store)
+            worker=link.task.number if link is not None else workers.FIRST,
+            watched=lambda: map(Watched._make, store.heard()),
         ),
+        traces=traces,
         user=user,
         link=link,
     )
@@ -244,6 +253,7 @@ def _handlers(parts: Parts, crew: Crew) -> server.Handlers:
         waiting_for=waiting_for,
         metrics=page,
         observe=metrics.reviewed,
+        trace=parts.traces.review if parts.traces is not None else None,
         elsewhere=parts.link.ask if parts.link is not None else None,
     )
 
@@ -359,8 +369,8 @@ async def _controller(parts: Parts) -> None:
                 with parts.store.subscribe() as subscription:
                     tasks.create_task(_pass_on(fencer.store, subscription), name="watch the fences")
                     tasks.create_task(templates.run(wake=subscription.wake), name="keep claim templates")
-                    changes, pace = _Changes(subscription), lambda: _paced(parts, desk)
-                    await admitting.admit(desk, changes, pace=pace, clock=_now, observe=parts.metrics.cycled)
+                    pace = partial(_paced, parts, desk)
+                    await admitting.admit(desk, subscription, pace=pace, clock=_now, observe=parts.metrics.cycled)
 
         await leading.lead(_election(parts), work, leads=parts.metrics.leads)
 
@@ -386,6 +396,7 @@ def _desk(parts: Parts, ledger: ports.Ledger, kept: _Kept, epoch: int) -> Desk:
         fences=kept.fencer,
         queues=QueueKeeper(parts.connection),
         templates=kept.templates,
+        traces=parts.traces or UNTRACED,
     )
     actor = f"{parts.user}@{socket.gethostname()}/{os.getpid()}"
     return Desk(ports=used, actor=actor, epoch=epoch, steps=settings.steps, writes=settings.writes)
@@ -411,28 +422,11 @@ async def _pass_on(store: Store, subscription: Subscription) -> None:
             subscription.wake()
 
 
-class _Changes:
-    """The store's changes, as the admission loop asks for them."""
-
-    def __init__(self, subscription: Subscription) -> None:
-        self._subscription = subscription
-
-    async def wait(self) -> None:
-        await self._subscription.next()
-
-
 def _paced(parts: Parts, desk: Desk) -> admitting.Pace:
     """Return the pace that holds now, and have the next cycle keep the bounds that do."""
     settings = parts.settings.controller
     desk.steps, desk.writes = settings.steps, settings.writes
     return admitting.Pace(resync=settings.resync, debounce=settings.debounce)
-
-
-def _watched(store: Store) -> Iterator[Watched]:
-    """Yield how old the view of each kind is, for the metrics."""
-    now = time.monotonic()
-    for kind, table in store.tables.items():
-        yield Watched(str(kind), len(table), table.events, table.lists, now - table.heard)
 
 
 def _names(settings: Settings) -> list[str]:

@@ -23,6 +23,9 @@ TOPOLOGY_PREFERRED = "muster.dev/topology-preferred"
 USER = "muster.dev/user"
 """Annotation of a pod in a queue, and of a Job's template: who made the workload, as the API server knew them."""
 
+TRACE = "muster.dev/traceparent"
+"""Annotation of a pod in a queue, where Muster is told to trace: where its trace goes on (W3C Trace Context)."""
+
 REQUEUED = "muster.dev/requeued"
 """Annotation of a Job that Muster has suspended to take its pods back, and will resume as soon as they are gone."""
 

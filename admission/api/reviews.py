@@ -39,6 +39,8 @@ class Review:
     obj: Json | None = None
     old: Json | None = None
     sent: bytes = field(default=b"", repr=False, compare=False)
+    trace: str = ""
+    """The trace that a pod which enters a queue is to carry on, as W3C's `traceparent`; empty where nobody traces."""
 
     def whole(self) -> Json:
         """Return the whole object, which is read anew where obj is a part of it."""

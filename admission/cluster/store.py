@@ -6,7 +6,8 @@ pod may be seen before its claim.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -63,6 +64,12 @@ class Store:
     def troubles(self) -> dict[str, str]:
         """Return why kinds may be out of date, by `plural.group`; empty when all is well. For readiness and doctor."""
         return {str(kind): table.trouble for kind, table in self.tables.items() if table.trouble}
+
+    def heard(self) -> Iterator[tuple[str, int, int, int, float]]:
+        """Yield for each kind: `plural.group`, how many objects, changes and lists, and the seconds of silence."""
+        now = time.monotonic()
+        for kind, table in self.tables.items():
+            yield str(kind), len(table), table.events, table.lists, now - table.heard
 
     def subscribe(self, *watched: Kind) -> "Subscription":
         """Return what tells of changes of these kinds, all when none is named, while it is used in `with`."""
@@ -121,6 +128,10 @@ class Subscription:
         self._event.clear()
         pending, self._pending = self._pending, {}
         return {kind: frozenset(keys) for kind, keys in pending.items()}
+
+    async def wait(self) -> None:
+        """Wait for a change, and forget which it was: the port `control.admitting.Changes`."""
+        await self.next()
 
     def note(self, kind: Kind, key: str) -> None:
         """Remember a change and wake the reader."""

@@ -59,7 +59,8 @@ async def admit(
         now = pace()
         started = loop.time()
         try:
-            result = await cycle.run(desk, clock())
+            with desk.ports.traces.cycle():
+                result = await cycle.run(desk, clock())
         except RetryError as error:
             log.warning("the cycle is tried again", error=str(error))
             await asyncio.sleep(now.retry)

@@ -77,10 +77,12 @@ async def run(desk: Desk, now: datetime) -> Result:
     desk.defects.clear()
     desk.stuck.clear()
     desk.taken.clear()
-    snapshot = desk.assumed.over(desk.ports.view.snapshot())
-    await bookkeeping.open_book(desk)
-    judging.judge(desk, snapshot, now)
-    facts = await _gather(desk, snapshot, times.onward(now, desk.book))
+    traces = desk.ports.traces
+    with traces.step("gather"):
+        snapshot = desk.assumed.over(desk.ports.view.snapshot())
+        await bookkeeping.open_book(desk)
+        judging.judge(desk, snapshot, now)
+        facts = await _gather(desk, snapshot, times.onward(now, desk.book))
 
     # 2. Take back gangs that cannot start whole or in time; only then release what is gone, of which they are part.
     if desk.known:
@@ -100,7 +102,8 @@ async def run(desk: Desk, now: datetime) -> Result:
     await keeping.keep(desk, facts)
     await spending.read(desk, facts)
     balances = spending.balances(desk, facts)
-    round_, sacrifices = await asyncio.to_thread(_decide, desk, facts, balances)
+    with traces.step("plan"):
+        round_, sacrifices = await asyncio.to_thread(_decide, desk, facts, balances)
     judging.judge_again(desk)
 
     # 5. Commit the reservations. 6. Place: only what was committed.
@@ -110,7 +113,8 @@ async def run(desk: Desk, now: datetime) -> Result:
     await preempting.evict(desk, facts, sacrifices)
 
     # 8. Say so.
-    result = await _report(desk, facts, replace(round_, anew=tuple(decisions)))
+    with traces.step("report"):
+        result = await _report(desk, facts, replace(round_, anew=tuple(decisions)))
     behind = times.behind(now, facts.now)
     lag = max(timedelta(0), facts.now - desk.unposted[0].at) if desk.unposted else timedelta(0)
     return replace(result, behind=behind, unposted=len(desk.unposted), lag=lag, defects=tuple(desk.defects))

@@ -21,7 +21,19 @@ from admission.dra.worlds import World
 from admission.flow import choosing, memory, notices
 from admission.flow.assuming import Assumed
 from admission.flow.outcomes import Outcome, Teller
-from admission.flow.ports import Claims, Fences, Ledger, Pods, Queues, Reports, Scheduler, Templates, View, Workloads
+from admission.flow.ports import (
+    Claims,
+    Fences,
+    Ledger,
+    Pods,
+    Queues,
+    Reports,
+    Scheduler,
+    Templates,
+    Traces,
+    View,
+    Workloads,
+)
 from admission.policy import promises, protection
 from admission.policy.backoffs import Backoff
 from admission.policy.breaching import Watch
@@ -63,6 +75,7 @@ class Ports:
     fences: Fences = field(default_factory=memory.Fences)
     queues: Queues = memory.UNKEPT
     templates: Templates = field(default_factory=memory.Templates)
+    traces: Traces = memory.UNTRACED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

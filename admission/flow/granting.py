@@ -42,7 +42,8 @@ async def grant(desk: Desk, facts: Facts, decisions: Sequence[Decision], balance
     granted = {d.group.uid: (d.group, d.outcome) for d in decisions if isinstance(d.outcome, Grant)}
     exposed = _exposed(desk, facts, granted, balances)
     safe = {uid: pair for uid, pair in granted.items() if uid not in exposed}
-    holds = {**exposed, **await _committed(desk, facts, safe, balances)}
+    with desk.ports.traces.step("commit"):
+        holds = {**exposed, **await _committed(desk, facts, safe, balances)}
 
     placed = [pair for uid, pair in granted.items() if uid not in holds]
     holds |= await placing.place(desk, facts, [_start(desk, group, given) for group, given in placed])

@@ -7,6 +7,7 @@ pass in here; whoever runs a cycle says what time it is.
 
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
 from fractions import Fraction
@@ -32,6 +33,7 @@ from admission.errors import BudgetTakenError, ConflictError, DeposedError, Gone
 from admission.flow import choosing
 from admission.policy import following
 from admission.policy.protection import Barriers
+from admission.policy.recognition import Group
 from admission.quota import accruals
 from admission.quota.accruals import QueueMeter
 from admission.quota.books import Book
@@ -97,6 +99,25 @@ class Unkept:
 
 
 UNKEPT = Unkept()
+
+
+class Untraced:
+    """Nobody traces: the port Traces, at no cost."""
+
+    def cycle(self) -> AbstractContextManager[None]:
+        return NOTHING
+
+    def step(self, name: str) -> AbstractContextManager[None]:  # noqa: ARG002 - the port's
+        return NOTHING
+
+    def begin(self, gang: Group) -> None: ...
+
+    def write(self, name: str, uid: str, key: str) -> AbstractContextManager[None]:  # noqa: ARG002 - the port's
+        return NOTHING
+
+
+NOTHING: AbstractContextManager[None] = nullcontext()
+UNTRACED = Untraced()
 
 
 class Templates:

@@ -88,6 +88,8 @@ async def place(desk: Desk, facts: Facts, starts: Iterable[Start]) -> dict[GangU
     Return what holds the others.
     """
     works = [_spared(desk, facts, start) for start in starts]
+    for work in works:
+        desk.ports.traces.begin(work.group)
     await _doubt(desk, facts, [work for work in works if work.start.begun and work.hold is None and not work.errors])
     await _allocate(desk, facts, [work for work in works if work.missing and work.hold is None])
     for work in works:
@@ -191,7 +193,8 @@ async def _allocate(desk: Desk, facts: Facts, works: Sequence[_Work]) -> None:
         if all(work.errors or work.hold for work in write.works):
             return
         try:
-            written = await desk.ports.claims.allocate(write.claim, _written(write.result, facts.now))
+            with desk.ports.traces.write("allocate claim", write.works[0].group.uid, write.claim.meta.key):
+                written = await desk.ports.claims.allocate(write.claim, _written(write.result, facts.now))
             desk.assumed.note(written)
         except (RetryError, MendError, GoneError) as error:
             for work in write.works:

@@ -5,6 +5,7 @@ tests.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
 
@@ -20,6 +21,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.workloads import Job
 from admission.dra.releases import Profile
 from admission.policy.protection import Barriers
+from admission.policy.recognition import Group
 from admission.quota.accruals import QueueMeter
 from admission.quota.books import Book
 
@@ -55,6 +57,26 @@ class Fences(Protocol):
 
     def want(self, drivers: frozenset[str]) -> None:
         """Have the rules of these drivers' fences stand from now on, and no others. Returns at once: no I/O."""
+        ...
+
+
+class Traces(Protocol):
+    """Is told how long what a leader does takes, and for which gangs it is done."""
+
+    def cycle(self) -> AbstractContextManager[None]:
+        """Tell that the block is a cycle."""
+        ...
+
+    def step(self, name: str) -> AbstractContextManager[None]:
+        """Tell that the block is a step of the cycle."""
+        ...
+
+    def begin(self, gang: Group) -> None:
+        """Tell that a gang is let in from now on, until the cycle ends. Harmless when it was told already."""
+        ...
+
+    def write(self, name: str, uid: str, key: str) -> AbstractContextManager[None]:
+        """Tell that the block writes something for a gang. uid: the gang's or a pod's; key: `namespace/name`."""
         ...
 
 

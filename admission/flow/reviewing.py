@@ -72,7 +72,7 @@ def _arrival(review: Review) -> Arrival:
 
 def _completed(arrival: Arrival, review: Review, snapshot: Snapshot, memory: Memory) -> Verdict:
     """Return what a new pod lacks, and the claims of its annotation and instead of its extended resources."""
-    patch = doors.additions(arrival, snapshot, memory.defaults(snapshot), username=review.username)
+    patch = doors.additions(arrival, snapshot, memory.defaults(snapshot), username=review.username, trace=review.trace)
     text, conversions = arrival.annotations.get(names.CLAIMS), _conversions(arrival, snapshot, memory)
     if arrival.node or not (text or conversions):
         return Verdict(patch=patch) if patch else ALLOWED

@@ -37,7 +37,8 @@ async def open_gates(desk: Desk, pairs: Iterable[tuple[Pod, NodeName]]) -> None:
 
     def opener(node: NodeName) -> Write:
         async def open_gate(pod: Pod) -> None:
-            await desk.ports.pods.open_gate(pod, node or None)
+            with desk.ports.traces.write("open gate", pod.meta.uid, pod.meta.key):
+                await desk.ports.pods.open_gate(pod, node or None)
             desk.opened.add(pod.meta.uid)
 
         return open_gate

@@ -95,21 +95,26 @@ class Inputs:
     username: str = ""
 
 
-def additions(arrival: Arrival, snapshot: Snapshot, defaults: Defaults, *, username: str = "") -> Patch:
+def additions(
+    arrival: Arrival, snapshot: Snapshot, defaults: Defaults, *, username: str = "", trace: str = ""
+) -> Patch:
     """Return what a new pod lacks: the gate, the label of a queue that it enters by default, and who made it.
 
-    username: who creates it; empty where nobody knows, and then nobody is named. Raises RetryError.
+    username: who creates it; empty where nobody knows, and then nobody is named. trace: where its trace goes on, if it
+    has one. Raises RetryError.
     """
     if arrival.node:
         return ()
     queue = entering.entrance(arrival, snapshot, defaults).queue
     if queue is None:
         return ()
-    made_by = {names.USER: maker(arrival, username)} if username else {}
+    told = {names.USER: maker(arrival, username)} if username else {}
+    if trace:
+        told[names.TRACE] = trace
     return (
         *_gate(arrival),
         *patches.set_pairs("/metadata/labels", arrival.labels, {names.QUEUE: queue.name}),
-        *patches.set_pairs("/metadata/annotations", arrival.annotations or None, made_by),
+        *patches.set_pairs("/metadata/annotations", arrival.annotations or None, told),
     )
 
 

@@ -122,6 +122,16 @@ class Controller(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     is looked at every half minute. For versions before 1.36 nothing is predicted, and gangs that need devices wait."""
 
 
+class Tracing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Traces of what becomes of pods (docs/metrics.md). Needs `pip install 'muster-admission[otel]'`."""
+
+    endpoint: str | None = None
+    """URL of a collector that takes OTLP over HTTP, as `http://collector.monitoring:4318`; without one, nothing is
+    traced."""
+    sampled: Annotated[float, msgspec.Meta(ge=0, le=1)] = 1.0
+    """Part of the traces that begin here, from 0 to 1; where the API server has begun one, it has decided."""
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What concerns the whole process."""
 
@@ -146,6 +156,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ledger: Ledger = Ledger()
     lease: Lease = Lease()
     controller: Controller = Controller()
+    tracing: Tracing = Tracing()
 
 
 ROLES = frozenset({"webhook", "controller"})
@@ -167,6 +178,9 @@ def flaws(settings: Settings) -> Iterator[str]:
     if settings.webhook.workers > 1 and "webhook" not in settings.roles:
         workers = settings.webhook.workers
         yield f"webhook.workers: {workers}: only the role webhook has workers; add it, or leave 1"
+    endpoint = settings.tracing.endpoint
+    if endpoint is not None and not endpoint.startswith(("http://", "https://")):
+        yield f"tracing.endpoint: {endpoint!r} is no URL; write that of a collector, as http://collector:4318"
     if not 0 < settings.lease.retry < settings.lease.renew_deadline < settings.lease.duration:
         yield "lease: retry < renew_deadline < duration must hold, all above 0"
 

@@ -10,7 +10,7 @@ import os
 import secrets
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from time import perf_counter
@@ -40,6 +40,7 @@ BACKLOG = 1_024
 READYZ, METRICS = "/readyz", "/metrics"
 
 Observe = Callable[[str, Outcome, float, str], None]
+Trace = Callable[[str, str, Judge], AbstractContextManager[Judge]]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -84,6 +85,8 @@ class Handlers:
     """The page of metrics and its content type."""
     observe: Observe = _ignore
     """Told of every review: door (mutate, validate), outcome, seconds, and of one that was denied the reason."""
+    trace: Trace | None = None
+    """Traces reviews: door, header `traceparent` and judge; gives the judge to ask. None: nobody does."""
     elsewhere: Callable[[str], Awaitable[Page]] | None = None
     """Where several processes share the port: asks the first of them, who knows all, for `READYZ` and `METRICS`. Raises
     RetryError when it does not answer."""
@@ -311,7 +314,7 @@ async def _nowhere(_request: web.Request) -> web.Response:
 
 
 def _door(name: str, server: Server, judge: Judge) -> Handler:
-    observe = server.handlers.observe
+    observe, trace = server.handlers.observe, server.handlers.trace
     read_timeout = server.settings.read_timeout.total_seconds()
 
     most = server.settings.reviews
@@ -324,7 +327,11 @@ def _door(name: str, server: Server, judge: Judge) -> Handler:
         try:
             began = perf_counter()
             body = await _body(request, read_timeout)
-            answer = _answer(body, judge)
+            if trace is None:
+                answer = _answer(body, judge)
+            else:
+                with trace(name, request.headers.get("traceparent", ""), judge) as traced:
+                    answer = _answer(body, traced)
             observe(name, answer.outcome, perf_counter() - began, answer.reason)
             response = web.Response(status=answer.code, body=answer.body, content_type="application/json")
             if answer.outcome is Outcome.UNREADY:

@@ -96,7 +96,7 @@ def test_the_list_of_parts_has_what_the_image_installs_and_nothing_else(tmp_path
     assert (parts["bomFormat"], parts["specVersion"]) == ("CycloneDX", "1.5")
     assert parts["metadata"]["component"]["name"] == "muster-admission"
     found = {part["name"]: part for part in parts["components"]}
-    assert _installed_with(extra="uvloop") == set(found)
+    assert _installed_with("uvloop", "otel") == set(found)
     assert all(part["purl"] == f"pkg:pypi/{name}@{part['version']}" for name, part in found.items())
     assert all(_hashes(part) for part in found.values())
 
@@ -105,12 +105,12 @@ def _hashes(part: dict[str, list[dict[str, list[dict[str, str]]]]]) -> set[str]:
     return {hashed["content"] for place in part["externalReferences"] for hashed in place["hashes"]}
 
 
-def _installed_with(*, extra: str) -> set[str]:
-    """Return what uv.lock says that Muster needs with an extra, on any platform."""
+def _installed_with(*extras_: str) -> set[str]:
+    """Return what uv.lock says that Muster needs with these extras, on any platform."""
     packages = {package["name"]: package for package in tomllib.loads((ROOT / "uv.lock").read_text())["package"]}
     muster = packages["muster-admission"]
     wanted = [(need["name"], tuple(need.get("extra", ()))) for need in muster["dependencies"]]
-    wanted += [(need["name"], ()) for need in muster["optional-dependencies"][extra]]
+    wanted += [(need["name"], ()) for extra in extras_ for need in muster["optional-dependencies"][extra]]
     found = set()
     while wanted:
         name, extras = wanted.pop()

@@ -135,6 +135,11 @@ WRONG: dict[str, tuple[dict[str, Any] | str, str]] = {
     "an unknown profile": ({"controller": {"profile": "1.35"}}, "controller.profile: 1.35: choose auto, 1.36, 1.37"),
     "a fence around no driver": ({"fence": ["GPUs"]}, "fence: 'GPUs' is no name of a DRA driver"),
     "a fence that is named twice": ({"fence": ["a.example", "a.example"]}, "a.example stands there twice"),
+    "a collector that is no URL": (
+        {"tracing": {"endpoint": "collector:4318"}},
+        "tracing.endpoint: 'collector:4318' is",
+    ),
+    "more than all traces": ({"tracing": {"sampled": 1.5}}, "tracing.sampled: 1.5 is not"),
     "no worker": ({"webhook": {"workers": 0}}, "webhook.workers: 0 is not a whole number at least 1 and at most 64"),
     "more workers than anybody has cores": ({"webhook": {"workers": 1000}}, "webhook.workers: 1000 is not"),
     "half a worker": ({"webhook": {"workers": 1.5}}, "webhook.workers: 1.5 is not a whole number"),

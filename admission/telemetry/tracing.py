@@ -1,0 +1,230 @@
+"""Traces (OpenTelemetry), from the review of a pod to the gate that opens for it: the real `flow.ports.Traces`.
+
+A gang's trace is that of its first pod. The webhook writes the context of its review into the pod's annotation
+`names.TRACE`, in the form of W3C Trace Context, and the cycle that lets the gang in goes on from there. It is in the
+annotation and not in memory, since webhook and controller are different processes, and since a gang that waits for days
+outlives both. Whoever writes another context there joins their own trace and changes no decision.
+
+The libraries are an extra (`muster-admission[otel]`), and are imported where traces are asked for.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import admission
+from admission.api import names
+from admission.api.reviews import Review, Verdict
+from admission.errors import MendError
+from admission.policy.recognition import Group
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import Link, Span, Tracer
+
+Judge = Callable[[Review], Verdict]
+
+TRACES_PATH = "/v1/traces"
+"""Where a collector takes traces (OTLP/HTTP), below its URL."""
+
+MOST_LINKS = 32
+"""Other pods of a gang whose reviews its span links to."""
+
+LAST_SECONDS = 5.0
+"""How long a process that ends waits for its last spans to be taken."""
+
+SHARED = ("plan", "commit")
+"""Steps of a cycle that are shown in the trace of every gang that it lets in, too."""
+
+
+@asynccontextmanager
+async def exporting(endpoint: str | None, *, sampled: float, roles: Sequence[str]) -> AsyncIterator["Traces | None"]:
+    """Send traces to a collector at that URL for as long as the block runs, and then what is left. None: trace nothing.
+
+    sampled: the part of the traces that begin here; whoever began one decides about the rest of it. Raises MendError
+    where the libraries are not installed.
+    """
+    if endpoint is None:
+        yield None
+        return
+    provider = await asyncio.to_thread(_provider, endpoint, sampled, ",".join(roles))
+    try:
+        yield Traces(provider)
+    finally:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_SECONDS):
+                await asyncio.to_thread(provider.shutdown)
+
+
+def _provider(endpoint: str, sampled: float, roles: str) -> "TracerProvider":
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+        from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased  # noqa: PLC0415
+    except ImportError as error:
+        raise MendError(
+            "settings: tracing.endpoint is set and OpenTelemetry is not installed; pip install 'muster-admission[otel]'"
+        ) from error
+    resource = Resource.create(
+        {
+            "service.name": "muster",
+            "service.version": admission.__version__,
+            "service.instance.id": f"{socket.gethostname()}-{os.getpid()}",
+            "muster.roles": roles,
+        }
+    )
+    provider = TracerProvider(
+        resource=resource, sampler=ParentBased(TraceIdRatioBased(sampled)), shutdown_on_exit=False
+    )
+    exporter = OTLPSpanExporter(endpoint=endpoint.rstrip("/") + TRACES_PATH)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    return provider
+
+
+@dataclass(slots=True)
+class _Cycle:
+    """The cycle that runs.
+
+    steps: what of it is over, with begin and end in nanoseconds since 1970. gangs: the spans of those that are let in,
+    by their UIDs and by those of their pods.
+    """
+
+    span: "Span"
+    context: "Context"
+    began: int
+    steps: list[tuple[str, int, int]] = field(default_factory=list)
+    gangs: dict[str, tuple["Span", "Context"]] = field(default_factory=dict)
+
+
+class Traces:
+    """Makes the spans of one process. A process runs one cycle at a time."""
+
+    def __init__(self, provider: "TracerProvider") -> None:
+        from opentelemetry import trace  # noqa: PLC0415
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
+
+        self._api = trace
+        self._propagator = TraceContextTextMapPropagator()
+        self._tracer: Tracer = provider.get_tracer("muster", admission.__version__)
+        self._cycle: _Cycle | None = None
+
+    # The webhook.
+
+    @contextmanager
+    def review(self, door: str, parent: str, judge: Judge) -> Iterator[Judge]:
+        """Trace a review; give what judges it, told where the trace is to go on. parent: header `traceparent`."""
+        with self._span(f"review {door}", self._context(parent)) as span:
+            carrier: dict[str, str] = {}
+            self._propagator.inject(carrier, self._api.set_span_in_context(span))
+
+            def traced(review: Review) -> Verdict:
+                span.set_attributes(_said(review))
+                verdict = judge(replace(review, trace=carrier.get("traceparent", "")))
+                reason = verdict.denial.reason if verdict.denial is not None else ""
+                span.set_attributes({"muster.allowed": verdict.denial is None, "muster.reason": reason})
+                return verdict
+
+            yield traced
+
+    # The leader.
+
+    @contextmanager
+    def cycle(self) -> Iterator[None]:
+        """Trace a cycle, and whom it lets in."""
+        with self._span("cycle", self._context("")) as span:
+            self._cycle = _Cycle(span, self._api.set_span_in_context(span), time.time_ns())
+            try:
+                yield
+            finally:
+                for gang, _ in {id(pair[0]): pair for pair in self._cycle.gangs.values()}.values():
+                    gang.end()
+                self._cycle = None
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Trace a step of the cycle."""
+        cycle = self._cycle
+        if cycle is None:
+            yield
+            return
+        began = time.time_ns()
+        with self._span(name, cycle.context):
+            yield
+        cycle.steps.append((name, began, time.time_ns()))
+
+    def begin(self, gang: Group) -> None:
+        """Trace what is done for a gang from now on, in the trace of its first pod."""
+        cycle = self._cycle
+        if cycle is None or gang.uid in cycle.gangs:
+            return
+        told = [pod.meta.annotations.get(names.TRACE, "") for pod in gang.pods]
+        parent, others = next(filter(None, told), ""), {one for one in told if one}
+        shared = [step for step in cycle.steps if step[0] in SHARED]
+        span = self._tracer.start_span(
+            "admit gang",
+            self._context(parent),
+            links=[self._link(cycle.context), *map(self._link_to, sorted(others - {parent})[:MOST_LINKS])],
+            attributes={"muster.gang": gang.key, "muster.gang_uid": gang.uid, "muster.queue": gang.queue},
+            start_time=shared[0][1] if shared else None,
+        )
+        pair = span, self._api.set_span_in_context(span)
+        for uid in (gang.uid, *(pod.meta.uid for pod in gang.pods)):
+            cycle.gangs[uid] = pair
+        for name, began, ended in shared:
+            self._tracer.start_span(name, pair[1], start_time=began).end(ended)
+
+    @contextmanager
+    def write(self, name: str, uid: str, key: str) -> Iterator[None]:
+        """Trace a write for a gang. uid: the gang's, or a pod's; key: what is written, `namespace/name`."""
+        cycle = self._cycle
+        if cycle is None:
+            yield
+            return
+        _, context = cycle.gangs.get(uid, (cycle.span, cycle.context))
+        with self._span(name, context, attributes={"muster.object": key}):
+            yield
+
+    @contextmanager
+    def _span(self, name: str, context: "Context", **more: Any) -> Iterator["Span"]:
+        """Trace a block. Never the current span of a thread: many blocks run at a time, and say whose they are."""
+        span = self._tracer.start_span(name, context, **more)
+        try:
+            yield span
+        except BaseException as error:
+            span.record_exception(error)
+            span.set_status(self._api.StatusCode.ERROR, type(error).__name__)
+            raise
+        finally:
+            span.end()
+
+    def _context(self, parent: str) -> "Context":
+        """Return where a trace goes on; a new one where nobody has begun one, or what is said is no context."""
+        from opentelemetry.context import Context  # noqa: PLC0415
+
+        return self._propagator.extract({"traceparent": parent} if parent else {}, Context())
+
+    def _link(self, context: "Context") -> "Link":
+        return self._api.Link(self._api.get_current_span(context).get_span_context())
+
+    def _link_to(self, parent: str) -> "Link":
+        return self._link(self._context(parent))
+
+
+def _said(review: Review) -> dict[str, str | bool]:
+    """Return what tells one review from another. Nothing of the object's content."""
+    return {
+        "muster.review_uid": review.uid,
+        "muster.resource": review.resource,
+        "muster.operation": review.operation,
+        "muster.namespace": review.namespace,
+        "muster.dry_run": review.dry_run,
+    }
