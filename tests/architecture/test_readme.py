@@ -4,14 +4,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.docs import pages
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 
 
 def test_it_opens_with_the_two_commands() -> None:
-    block = README.split("```")[1].strip().splitlines()
+    lines = pages.blocks("README.md")[0].text.splitlines()
 
-    assert [line.split("#")[0].strip() for line in block] == ["make demo", "make test"]
+    assert [line.split("#")[0].strip() for line in lines] == ["make demo", "make test"]
 
 
 def test_the_examples_are_admitted_offline() -> None:

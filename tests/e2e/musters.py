@@ -43,8 +43,14 @@ SECONDS_DEPOSED = 2.0
 class Muster:
     """One installation: settings, ledger and log in a folder; its process may come and go."""
 
-    def __init__(self, control_plane: ControlPlane, *, database: str = "", **settings: Any) -> None:
-        """database: the URL of a ledger; without it, a file of its own. settings: beside those that all tests have."""
+    def __init__(
+        self, control_plane: ControlPlane, *, database: str = "", granting: bool = True, **settings: Any
+    ) -> None:
+        """Write the settings, and grant the rights.
+
+        database: the URL of a ledger; without it, a file of its own. granting: whether to give the rights of `deploy`;
+        else somebody has installed them. settings: beside those that all tests have.
+        """
         self._control_plane = control_plane
         self._folder = Path(tempfile.mkdtemp(prefix="muster-e2e-"))
         self._family = Family(self._folder)
@@ -57,7 +63,8 @@ class Muster:
         self.database = database or f"sqlite+aiosqlite:///{self._folder / 'data' / 'ledger.sqlite3'}"
         self._config = self._folder / "muster.toml"
         self.configure(**settings)
-        grant(control_plane)
+        if granting:
+            grant(control_plane)
 
     def configure(self, **settings: Any) -> None:
         """Write the settings that the next start reads."""

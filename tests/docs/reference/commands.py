@@ -57,7 +57,7 @@ def _section(one: Command) -> list[str]:
         f"{'#' * (len(one.name.split()) + 1)} {one.name}",
         "",
         *_paragraph(one.command.help),
-        "```text",
+        "```text synopsis",
         usage,
         "```",
         "",

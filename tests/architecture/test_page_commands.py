@@ -1,0 +1,86 @@
+"""What pages tell people to type is run, here or there, or it is said why not; and what is not run exists at least."""
+
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.docs import commanding, pages
+from tests.docs.pages import Block
+from tests.docs.reference import commands
+
+OTHERS = ("text", "yaml", "toml", "json", "python")
+"""Languages of blocks with nothing to type."""
+
+SKIPPED: Counter[str] = Counter(
+    {
+        "a second way to do the same; tests/e2e/test_install.py applies these manifests": 1,
+        "needs Docker and a registry": 1,
+        "needs Kueue": 1,
+        "needs books of months; tests/integration/test_ledger_closing_command.py closes them": 1,
+        "needs containers": 5,
+        "needs the Prometheus operator": 1,
+        "plays a trace of yours; tests/unit play some": 1,
+        "sets up or runs this repository": 4,
+        "shows a file that has the traps; tests/unit lint them": 1,
+        "shows an estimate; tests/e2e asks for one": 1,
+        "shows the demonstration; tests/e2e/test_story.py and test_month.py tell it": 6,
+        "the same as in docs/install.md, where it is run": 4,
+    }
+)
+"""Why blocks are not run, and how many for each reason."""
+
+BLOCKS = [block for name in pages.names() for block in pages.blocks(name)]
+TYPED = commanding.blocks()
+SKIPS = [block for block in TYPED if "skip" in block.attributes]
+VALUES = yaml.safe_load((pages.ROOT / "deploy/chart/values.yaml").read_text())
+TOOLS = re.compile(r"^(\$ )?(muster|kubectl|helm|make|docker|curl|pip|uv|python3?|\S*bin/muster) ", re.MULTILINE)
+
+
+def test_every_block_says_what_it_is() -> None:
+    known = (*OTHERS, *commanding.LANGUAGES)
+
+    assert [block.place for block in BLOCKS if block.language not in known] == []
+    assert [block.place for block in TYPED if not set(block.attributes) <= set(commanding.ATTRIBUTES)] == []
+
+
+def test_no_command_hides_in_a_block_that_is_not_run() -> None:
+    others = [block for block in BLOCKS if block.language in OTHERS]
+
+    assert len(others) > 10
+    assert [block.place for block in others if TOOLS.search(block.text) and "synopsis" not in block.attributes] == []
+
+
+def test_what_is_not_run_is_counted_by_its_reason() -> None:
+    assert Counter(block.attributes["skip"] for block in SKIPS) == SKIPPED
+
+
+def test_most_blocks_are_run() -> None:
+    run = [block for block in TYPED if commanding.runs(block, offline=True) or commanding.runs(block, offline=False)]
+
+    assert len(run) > len(SKIPS)
+
+
+def test_examples_of_the_help_are_in_the_reference_of_commands_alone() -> None:
+    assert {block.page for block in TYPED if "parsed" in block.attributes} == {"docs/reference/cli.md"}
+
+
+@pytest.mark.parametrize("block", SKIPS, ids=lambda block: block.place)
+def test_what_is_not_run_names_what_there_is(block: Block) -> None:
+    for line in "\n".join(step.command for step in commanding.steps(block)).splitlines():
+        named = re.findall(r"\b(?:config|deploy)/[\w./-]+", line)
+        assert [path for path in named if "=" not in path and not (pages.ROOT / path).exists()] == []
+        chosen = re.findall(r"--set '?([\w.]+)", line)
+        assert [name for name in chosen if not _has(VALUES, name.split("."))] == []
+        typed = line.rpartition(" -- ")[2]
+        if typed.startswith("muster "):
+            commands.parse(typed)
+
+
+def _has(values: Any, names: list[str]) -> bool:
+    """Whether there is such a value; what is below a list is the user's to name."""
+    if not names or isinstance(values, list):
+        return True
+    return isinstance(values, dict) and names[0] in values and _has(values[names[0]], names[1:])
