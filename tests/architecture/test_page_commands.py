@@ -32,6 +32,9 @@ SKIPPED: Counter[str] = Counter(
 )
 """Why blocks are not run, and how many for each reason."""
 
+MEND = (
+    "tests/docs/commanding.py says how blocks with something to type are marked; what is not run is counted in SKIPPED"
+)
 BLOCKS = [block for name in pages.names() for block in pages.blocks(name)]
 TYPED = commanding.blocks()
 SKIPS = [block for block in TYPED if "skip" in block.attributes]
@@ -42,19 +45,22 @@ TOOLS = re.compile(r"^(\$ )?(muster|kubectl|helm|make|docker|curl|pip|uv|python3
 def test_every_block_says_what_it_is() -> None:
     known = (*OTHERS, *commanding.LANGUAGES)
 
-    assert [block.place for block in BLOCKS if block.language not in known] == []
-    assert [block.place for block in TYPED if not set(block.attributes) <= set(commanding.ATTRIBUTES)] == []
+    assert [block.place for block in BLOCKS if block.language not in known] == [], f"each has one of {known}: {MEND}"
+    strange = [block.place for block in TYPED if not set(block.attributes) <= set(commanding.ATTRIBUTES)]
+    assert strange == [], f"attributes are {commanding.ATTRIBUTES}: {MEND}"
 
 
 def test_no_command_hides_in_a_block_that_is_not_run() -> None:
     others = [block for block in BLOCKS if block.language in OTHERS]
 
     assert len(others) > 10
-    assert [block.place for block in others if TOOLS.search(block.text) and "synopsis" not in block.attributes] == []
+    assert [block.place for block in others if TOOLS.search(block.text) and "synopsis" not in block.attributes] == [], (
+        MEND
+    )
 
 
 def test_what_is_not_run_is_counted_by_its_reason() -> None:
-    assert Counter(block.attributes["skip"] for block in SKIPS) == SKIPPED
+    assert Counter(block.attributes["skip"] for block in SKIPS) == SKIPPED, MEND
 
 
 def test_most_blocks_are_run() -> None:

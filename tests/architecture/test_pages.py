@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from admission.api import names
 from tests.docs import pages
+from tests.docs.pages import Block
+from tests.unit import crds
 
 SITE = tomllib.loads((pages.ROOT / "zensical.toml").read_text())["project"]
 
@@ -39,6 +43,22 @@ def _listed(part: Any) -> Iterator[str]:
     else:
         for below in part:
             yield from _listed(below)
+
+
+YAML = [block for name in pages.names() for block in pages.blocks(name) if block.language == "yaml"]
+
+
+@pytest.mark.parametrize("block", YAML, ids=lambda block: block.place)
+def test_yaml_is_what_the_schemas_take(block: Block) -> None:
+    for obj in yaml.safe_load_all(block.text):
+        if obj.get("apiVersion") == names.API_VERSION:
+            assert crds.flaws(obj) == [], block.place
+
+
+def test_most_kinds_are_shown_in_yaml() -> None:
+    shown = {obj.get("kind") for block in YAML for obj in yaml.safe_load_all(block.text)}
+
+    assert {"Queue", "Meter", "ClaimPolicy"} <= shown
 
 
 def test_a_page_has_one_title() -> None:
