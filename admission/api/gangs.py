@@ -51,22 +51,46 @@ Charge = Mapping[MeterName, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopologyWish:
-    """Where a gang's author wants its pods: on nodes that have one value of a label.
+class DomainWish:
+    """Where somebody wants pods: in one domain, which are the nodes that have one value of a label.
 
-    required: whether it does not start otherwise; else such a place is only tried first.
+    required: the label without which they do not start. preferred: one of which such a place is only tried first.
     """
 
-    label: str
-    required: bool = True
+    required: str = ""
+    preferred: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.required or self.preferred)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyWish:
+    """Where a gang's author wants its pods. gang: all of them. subgroups: those of each subgroup."""
+
+    gang: DomainWish = field(default_factory=DomainWish)
+    subgroups: DomainWish = field(default_factory=DomainWish)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainReport:
+    """What became of a wish.
+
+    domains: where the pods are that have a node, in order; by the label that is required, or else by the one that is
+    preferred. preferred: the same by that one, where there are both.
+    """
+
+    wish: DomainWish
+    domains: tuple[str, ...] = ()
+    preferred: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyReport:
-    """What became of that. domains: the values that the label has on the nodes of the pods that have one, in order."""
+    """Where a gang is together. gang: None where only its subgroups are. subgroups: by name, those that are to be."""
 
-    wish: TopologyWish
-    domains: tuple[str, ...] = ()
+    gang: DomainReport | None = None
+    subgroups: tuple[tuple[str, DomainReport], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,14 +208,18 @@ def decode(obj: Json) -> Gang:
 
 
 def decode_topology(reader: Reader) -> TopologyWish | None:
-    """Read the field `topology` of a Gang's spec or status."""
+    """Read the field `topology` of a Gang's spec."""
     wanted = reader.child("topology")
-    said = [(word, wanted.text(word)) for word in ("required", "preferred") if wanted.text(word)]
-    if len(said) != 1:
-        reader.flaw("topology", "needs exactly one of required and preferred")
-        return None
-    ((word, label),) = said
-    return TopologyWish(label=label, required=word == "required")
+    wish = TopologyWish(gang=decode_wish(wanted), subgroups=decode_wish(wanted.child("subgroups")))
+    if wish.gang or wish.subgroups:
+        return wish
+    reader.flaw("topology", "needs required, preferred or subgroups")
+    return None
+
+
+def decode_wish(reader: Reader) -> DomainWish:
+    """Read the labels of one domain."""
+    return DomainWish(required=reader.text("required"), preferred=reader.text("preferred"))
 
 
 def decode_evicted(reader: Reader) -> Evicted | None:

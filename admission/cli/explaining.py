@@ -1,13 +1,13 @@
 """`muster why`: why a pod or gang waits, with the numbers behind it and what would have to change."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
 from admission.api import durations, names, pods
-from admission.api.gangs import GangReport, Phase, TopologyReport
+from admission.api.gangs import DomainReport, GangReport, Phase, TopologyReport
 from admission.api.meta import Owner
 from admission.api.pods import Pod
 from admission.api.reasons import Denial, Detail
@@ -67,7 +67,8 @@ def show(gang: GangReport, *, now: datetime) -> None:
     if gang.evicted is not None:
         rendering.say(f"It was taken back ({gang.evicted.reason}): {gang.evicted.message}.")
     if gang.topology is not None:
-        rendering.say(_together(gang.topology))
+        for line in _together(gang.topology):
+            rendering.say(line)
     if gang.hold is not None:
         rendering.say(f"{gang.hold.reason}: {gang.hold.message}.")
         rendering.table("The numbers behind it", ("what", "value"), _numbers(gang.hold.details))
@@ -121,10 +122,29 @@ def _headline(gang: GangReport, now: datetime) -> str:
     return f"Gang {gang.key} ({pods_}) waits in queue {gang.queue}{place}{since}."
 
 
-def _together(topology: TopologyReport) -> str:
-    asks = "Its pods have to be" if topology.wish.required else "Its pods would rather be"
-    where = f"; they are in {', '.join(topology.domains)}" if topology.domains else ""
-    return f"{asks} in one domain of {topology.wish.label}{where}."
+def _together(topology: TopologyReport) -> Iterator[str]:
+    if topology.gang is not None:
+        yield _domains("Its pods", topology.gang)
+    for name, own in topology.subgroups[:MOST_SUBGROUPS]:
+        yield _domains(f"Those of subgroup {name}", own)
+    if len(topology.subgroups) > MOST_SUBGROUPS:
+        yield f"So with {len(topology.subgroups) - MOST_SUBGROUPS} more subgroups; see status.topology of the Gang."
+
+
+MOST_SUBGROUPS = 16
+"""Subgroups of which is told one by one where they are."""
+
+
+def _domains(who: str, report: DomainReport) -> str:
+    wish = report.wish
+    where = f"; they are in {', '.join(report.domains)}" if report.domains else ""
+    if not wish.required:
+        return f"{who} would rather be in one domain of {wish.preferred}{where}."
+    asks = f"{who} have to be in one domain of {wish.required}"
+    if not wish.preferred:
+        return f"{asks}{where}."
+    rather = f" ({', '.join(report.preferred)})" if report.preferred else ""
+    return f"{asks}, and would rather be in one of {wish.preferred}{where}{rather}."
 
 
 def _estimate(gang: GangReport) -> str:

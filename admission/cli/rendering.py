@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from admission.api import quantities
-from admission.api.gangs import Charge, Evicted, PlannedPod, TopologyReport
+from admission.api.gangs import Charge, DomainReport, DomainWish, Evicted, PlannedPod, TopologyReport
 from admission.api.reports import BudgetUse, MeterUse, QueueReport
 from admission.quota import budgets
 
@@ -134,7 +134,17 @@ def topology(report: TopologyReport | None) -> dict[str, Any] | None:
     """Return where a gang is together for JSON; None where its pods may go anywhere."""
     if report is None:
         return None
-    return {"label": report.wish.label, "required": report.wish.required, "domains": list(report.domains)}
+    subgroups = [{"name": name, **_domains(own)} for name, own in report.subgroups]
+    return {**_domains(report.gang or DomainReport(wish=DomainWish())), "subgroups": subgroups}
+
+
+def _domains(report: DomainReport) -> dict[str, Any]:
+    return {
+        "required": report.wish.required or None,
+        "preferred": report.wish.preferred or None,
+        "domains": list(report.domains),
+        "preferredDomains": list(report.preferred),
+    }
 
 
 def evicted(report: Evicted | None) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from admission.api import gangs, meta, quantities
 from admission.api.devices import DeviceId
 from admission.api.entries import RequestDevice
-from admission.api.gangs import GangReport, Phase, PlannedClaim, PlannedPod, TopologyReport
+from admission.api.gangs import DomainReport, GangReport, Phase, PlannedClaim, PlannedPod, TopologyReport
 from admission.api.meta import Condition, ConditionStatus
 from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.api.reading import Json, Reader
@@ -40,7 +40,7 @@ def gang(obj: Json) -> GangReport:
         charges={MeterName(meter): _amount(status.child("charges"), meter) for meter in status.pairs("charges")},
         placement=status.text("placement"),
         placement_reason=status.text("placementReason"),
-        topology=_topology(status) if "topology" in status else None,
+        topology=_topology(status.child("topology")) if "topology" in status else None,
         evictions=known.evictions,
         evicted=known.evicted,
         start_estimate=status.time("startEstimate"),
@@ -52,9 +52,18 @@ def gang(obj: Json) -> GangReport:
     return report
 
 
-def _topology(status: Reader) -> TopologyReport | None:
-    wish = gangs.decode_topology(status)
-    return TopologyReport(wish=wish, domains=status.child("topology").texts("domains")) if wish is not None else None
+def _topology(reader: Reader) -> TopologyReport:
+    gang = _domains(reader)
+    return TopologyReport(
+        gang=gang if gang.wish else None,
+        subgroups=tuple((own.text("name"), _domains(own)) for own in reader.children("subgroups")),
+    )
+
+
+def _domains(reader: Reader) -> DomainReport:
+    return DomainReport(
+        wish=gangs.decode_wish(reader), domains=reader.texts("domains"), preferred=reader.texts("preferredDomains")
+    )
 
 
 def queue(obj: Json) -> QueueReport:

@@ -9,7 +9,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from admission.api import names, quantities
-from admission.api.gangs import Evicted, GangReport, Phase, PlannedClaim, PlannedPod, TopologyReport, TopologyWish
+from admission.api.gangs import (
+    DomainReport,
+    DomainWish,
+    Evicted,
+    GangReport,
+    Phase,
+    PlannedClaim,
+    PlannedPod,
+    TopologyReport,
+)
 from admission.api.meta import Condition, ConditionStatus, Owner
 from admission.api.queues import Scope
 from admission.api.reading import Json
@@ -32,8 +41,8 @@ def gang(report: GangReport) -> dict[str, Any]:
         "labels": {names.MANAGED_BY: names.FIELD_MANAGER, names.QUEUE: report.queue},
     }
     spec: dict[str, Any] = {"queue": report.queue, "size": report.size, "priority": report.priority}
-    if report.topology is not None:
-        spec["topology"] = _wish(report.topology.wish)
+    if report.topology is not None and report.topology.gang is not None:
+        spec["topology"] = _wish(report.topology.gang.wish)
     if report.workload is not None:
         # No controller and no blocking: Muster must never keep a workload from being deleted.
         meta["ownerReferences"] = [_owner(report.workload) | {"controller": False, "blockOwnerDeletion": False}]
@@ -64,12 +73,20 @@ def gang_status(report: GangReport, before: Json, *, now: datetime) -> dict[str,
     return _given(status)
 
 
-def _wish(wish: TopologyWish) -> dict[str, Any]:
-    return {"required" if wish.required else "preferred": wish.label}
+def _wish(wish: DomainWish) -> dict[str, Any]:
+    return _given({"required": wish.required or None, "preferred": wish.preferred or None})
 
 
 def _topology(report: TopologyReport) -> dict[str, Any]:
-    return _given({**_wish(report.wish), "domains": list(report.domains) or None})
+    subgroups = [{"name": name, **_domains(own)} for name, own in report.subgroups]
+    return _given({**_domains(report.gang), "subgroups": subgroups or None})
+
+
+def _domains(report: DomainReport | None) -> dict[str, Any]:
+    if report is None:
+        return {}
+    where = {"domains": list(report.domains) or None, "preferredDomains": list(report.preferred) or None}
+    return {**_wish(report.wish), **_given(where)}
 
 
 def _evicted(evicted: Evicted | None) -> dict[str, Any] | None:

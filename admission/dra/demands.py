@@ -28,13 +28,20 @@ class Wanted:
 class PodKind:
     """Pods that are interchangeable.
 
-    wanted: of each member, in its order, the claims to allocate. nodes: those whose filters let the pods in.
+    wanted: of each member, in its order, the claims to allocate. nodes: those whose filters let the pods in. likeness:
+    what they ask for, equal for kinds that only their subgroup tells apart.
     """
 
     members: tuple[PodDemand, ...]
     wanted: tuple[tuple[Wanted, ...], ...]
     wants: Mapping[str, int]
     nodes: frozenset[NodeName]
+    likeness: Hashable
+
+    @property
+    def subgroup(self) -> str:
+        """Return the part of the gang that the pods are in."""
+        return self.members[0].subgroup
 
     @property
     def asks(self) -> tuple[ClaimAsk, ...]:
@@ -79,7 +86,7 @@ class Refused:
 def compiled(demands: Sequence[PodDemand], world: World) -> Gang | Refused:
     """Group pods into kinds; the first claim that cannot be searched for is the answer instead."""
     numbers, numbers_of_users = _shared(demands, world), _users(demands, world)
-    grouped: dict[Hashable, list[tuple[PodDemand, tuple[Wanted, ...]]]] = {}
+    grouped: dict[tuple[str, Hashable], list[tuple[PodDemand, tuple[Wanted, ...]]]] = {}
     asks: dict[Hashable, ClaimAsk | Refusal] = {}
     for demand in sorted(demands, key=lambda demand: natural(demand.pod.meta.name)):
         if refusal := _refusal(demand, numbers_of_users, world):
@@ -90,8 +97,9 @@ def compiled(demands: Sequence[PodDemand], world: World) -> Gang | Refused:
             if not isinstance(found, ClaimAsk):
                 return Refused(demand.pod.meta.name, found)
             wanted.append(Wanted(claim, found, numbers.get(key_of(claim))))
-        grouped.setdefault(_likeness(demand, wanted, world), []).append((demand, tuple(wanted)))
-    kinds = [_kind(members, world) for members in grouped.values()]
+        alike = demand.subgroup, _likeness(demand, wanted, world)
+        grouped.setdefault(alike, []).append((demand, tuple(wanted)))
+    kinds = [_kind(members, likeness, world) for (_, likeness), members in grouped.items()]
     kinds.sort(key=lambda kind: (len(kind.nodes), -kind.devices))
     return Gang(kinds=tuple(kinds), shared=len(numbers))
 
@@ -163,13 +171,14 @@ def _likeness(demand: PodDemand, wanted: Iterable[Wanted], world: World) -> Hash
     )
 
 
-def _kind(members: Sequence[tuple[PodDemand, tuple[Wanted, ...]]], world: World) -> PodKind:
+def _kind(members: Sequence[tuple[PodDemand, tuple[Wanted, ...]]], likeness: Hashable, world: World) -> PodKind:
     first = members[0][0]
     return PodKind(
         members=tuple(demand for demand, _ in members),
         wanted=tuple(wanted for _, wanted in members),
         wants=filters.wants(first),
         nodes=filters.passed(first, world),
+        likeness=likeness,
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from admission.api.entries import Holding, RequestDevice
 from admission.api.gangs import PlannedClaim, PlannedPod
 from admission.api.names import Uid
-from admission.dra import asking, demands, domains, explaining, holdings, metering, releases, thinning, traits, worlds
+from admission.dra import asking, demands, explaining, gathering, holdings, metering, releases, thinning, traits, worlds
 from admission.dra.asking import Fatal, Refusal, Unpriced
 from admission.dra.choosing import Chooser
 from admission.dra.demands import Gang, Wanted
@@ -25,6 +25,7 @@ from admission.dra.plans import Affordable, Choice, Kind, NoPlan, Plan, PodDeman
 from admission.dra.results import Given
 from admission.dra.selecting import Selectors
 from admission.dra.states import State
+from admission.dra.subgroups import Searches
 from admission.dra.takings import Taking
 from admission.dra.traits import Traits
 from admission.dra.worlds import World
@@ -94,10 +95,17 @@ def _plan(pods: Sequence[PodDemand], question: _Question) -> Plan | NoPlan:
         gang = thinning.thinned(gang, question.world, known) if question.mute else gang
         return _Planning(gang, question, known, question.steps).answer()
 
-    def search(gang: Gang, steps: int) -> Plan | NoPlan:
+    loose = replace(question, choice=Choice.FREE, affordable=anything, mute=True)
+    known_loosely = loose.traits(gang) if question.topology.subgroups else known
+
+    def own(gang: Gang, steps: int) -> Plan | NoPlan:
         return _Planning(gang, question, known, steps).answer()
 
-    return domains.together(question.topology, gang, question.world, known, steps=question.steps, search=search)
+    def quick(gang: Gang, steps: int) -> Plan | NoPlan:
+        return _Planning(gang, loose, known_loosely, steps).answer()
+
+    searches = Searches(own=own, quick=quick, by=(known, known_loosely))
+    return gathering.placed(question.topology, gang, question.world, known, steps=question.steps, searches=searches)
 
 
 def diagnose(  # noqa: PLR0913 - the same
@@ -124,8 +132,7 @@ def diagnose(  # noqa: PLR0913 - the same
         device.device for pod in pods for claim in pod.claims if claim.allocation for device in claim.allocation.devices
     }
     unused = worlds.emptied(world, keep=own)
-    # A wish for a topology keeps no gang waiting.
-    wanted = domains.nearest(topology, answer) if topology is not None and topology.required else None
+    wanted = gathering.needed(topology, answer)
     empty = plan(pods, unused, meters=meters, selectors=selectors, steps=steps, choice=choice, topology=wanted)
     if isinstance(empty, NoPlan):
         if empty.kind is Kind.STEPS_ENDED:
@@ -136,10 +143,9 @@ def diagnose(  # noqa: PLR0913 - the same
     question = _Question(world, meters, selectors, steps, anything, choice, wanted)
     if wanted is None:
         return _Planning(gang, question, question.traits(gang), steps).busy(answer)
-    value, nodes = domains.taken_by(empty, wanted, world)
-    gang = domains.within(gang, nodes)
+    places, gang = gathering.where(empty, wanted, gang, world)
     busy = _Planning(gang, question, question.traits(gang), steps).busy(answer)
-    return domains.awaited(busy, answer, wanted, value)
+    return gathering.awaited(busy, answer, wanted, places)
 
 
 class _Planning:

@@ -21,13 +21,14 @@ class PodDemand:
     Claims that are allocated already are among them: they bind the pod to the nodes where they may be used. Pods that
     share a claim name the same claim (same UID; same key where there is no UID). extended: resources of the pod that
     classes offer; the last claim is the one for them. plugged: whether device plugins shall serve them instead, and
-    that claim is not needed.
+    that claim is not needed. subgroup: which part of the gang it is in, where parts have to be together.
     """
 
     pod: Pod
     claims: tuple[Claim, ...] = ()
     extended: tuple[str, ...] = ()
     plugged: bool = False
+    subgroup: str = ""
 
     @property
     def by_devices(self) -> tuple[str, ...]:
@@ -64,17 +65,49 @@ class Choice(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Topology:
-    """Where all pods of a gang shall be together: on nodes that have one value of a label.
+class Together:
+    """Where some pods shall be together: in one domain, which are the nodes that have one value of a label.
 
-    required: whether there is no plan else; if not, such a place is only tried first. beside: nodes where others of
-    the gang are already. first: the domain to look at before the others.
+    required: the label without which there is no plan. preferred: one of which such a place is only tried first.
+    beside: nodes where others of them are already.
     """
 
-    label: str
-    required: bool = True
+    required: str = ""
+    preferred: str = ""
     beside: frozenset[NodeName] = frozenset()
+
+    def labels(self, *, preferring: bool) -> tuple[str, ...]:
+        """Return the labels of which they are in one domain each; preferring: also what is only preferred."""
+        wanted = (self.required, self.preferred if preferring else "")
+        return tuple(dict.fromkeys(label for label in wanted if label))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """Where the pods of a gang shall be together: all of them, and those of each subgroup.
+
+    subgroups: by name, as the pods' demands have it; whoever is in none of these may be anywhere among the gang. first:
+    the domain of the whole gang to look at before the others.
+    """
+
+    gang: Together = field(default_factory=Together)
+    subgroups: tuple[tuple[str, Together], ...] = ()
     first: str = ""
+
+    @property
+    def is_required(self) -> bool:
+        """Whether there are places where the gang may not be."""
+        return any(each.required for each in self.each)
+
+    @property
+    def beside(self) -> bool:
+        """Whether others of the gang have a node already."""
+        return any(each.beside for each in self.each)
+
+    @property
+    def each(self) -> tuple[Together, ...]:
+        """Return where all are to be together, and where each subgroup."""
+        return (self.gang, *(own for _, own in self.subgroups))
 
 
 class Kind(StrEnum):

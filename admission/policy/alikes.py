@@ -48,6 +48,7 @@ class Alike:
             PodDemand(
                 pod=replace(one.pod, meta=_meta(one.pod.meta, POD, at)),
                 claims=tuple(claims[claim.meta.uid] for claim in one.claims),
+                subgroup=one.subgroup,
             )
             for at, one in enumerate(self.pods)
         )
@@ -124,7 +125,9 @@ def of(
     specs: dict[str, int] = {}
     texts = [repr((claim.spec.requests, claim.spec.constraints, claim.spec)) for claim in named]
     asked = tuple(specs.setdefault(text, len(specs)) for text in texts)
-    pods = tuple((_asked(one.pod), tuple(numbers[claim.meta.uid] for claim in one.claims)) for one in ordered)
+    pods = tuple(
+        (_asked(one.pod), one.subgroup, tuple(numbers[claim.meta.uid] for claim in one.claims)) for one in ordered
+    )
     namespaces = tuple(sorted({one.pod.meta.namespace for one in demands}))
     return Alike(key=(wanted, topology, namespaces, asked, tuple(specs), pods), pods=ordered, claims=named)
 

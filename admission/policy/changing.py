@@ -19,6 +19,7 @@ FIXED = (
     names.GANG_SIZE,
     names.GANG_MIN,
     *topologies.KEYS,
+    names.SUBGROUP,
     names.CLAIMS,
     names.CONVERTED,
 )
@@ -52,7 +53,7 @@ def judge(old: Arrival, new: Arrival, *, username: str, rules: Rules) -> Denial 
 
 def _of_keys(old: Arrival, new: Arrival) -> Denial | None:
     """Refuse a change of what a pod says. In the words of other systems their controllers may say what nobody has."""
-    for key in (*FIXED, *table.FIXED):
+    for key in dict.fromkeys((*FIXED, *table.FIXED, *table.SUBGROUP_KEYS)):
         before, after = old.settings(key), new.settings(key)
         if before != after and (before or key in FIXED):
             return _changed(key, _said(before), _said(after))

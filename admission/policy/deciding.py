@@ -322,6 +322,7 @@ def _planned(inputs: Inputs) -> Finding:
     rules, group = inputs.rules, inputs.group
     wanted = placements.asked(group.record, inputs.queue)
     topology = topologies.question(group)
+    inputs = replace(inputs, demands=topologies.parted(inputs.demands, topology))
     alike = alikes.of(inputs.demands, wanted, inputs.world, topology)
     proof = rules.recall.proof(alike.key, inputs.world, rules.selectors) if alike is not None else None
     if alike is not None and proof is not None:

@@ -67,17 +67,30 @@ def _groups_of_others_have_sizes(arrival: Arrival) -> Denial | None:
 
 
 def _topology_is_a_label(arrival: Arrival) -> Denial | None:
-    said: dict[str, str] = {}
     for key in topologies.KEYS:
+        said = set[str]()
         for where, text in arrival.settings(key).items():
             wrong = formats.key(text)
             if wrong is not None:
                 return _malformed(key, f"{where} {key}: {wrong}; write the key of a label of nodes")
-            if said.setdefault(key, text) != text:
-                return _malformed(key, f"{key} is {said[key]} as a label and {text} as an annotation; keep one")
-    if len(said) > 1:
-        both = " and ".join(f"{key} {text}" for key, text in said.items())
-        return _malformed(names.TOPOLOGY, f"the pod asks for {both}; keep one of the two")
+            said.add(text)
+        if len(said) > 1:
+            label, annotation = arrival.settings(key).values()
+            return _malformed(key, f"{key} is {label} as a label and {annotation} as an annotation; keep one")
+    return None
+
+
+def _subgroup_is_a_name(arrival: Arrival) -> Denial | None:
+    said = arrival.settings(names.SUBGROUP)
+    for where, text in said.items():
+        wrong = formats.value(text)
+        if wrong is not None:
+            return _malformed(names.SUBGROUP, f"{where} {names.SUBGROUP}: {wrong}")
+    if len(set(said.values())) > 1:
+        label, annotation = said.values()
+        return _malformed(
+            names.SUBGROUP, f"{names.SUBGROUP} is {label} as a label and {annotation} as an annotation; keep one"
+        )
     return None
 
 
@@ -108,5 +121,6 @@ _CHECKS: tuple[Callable[[Arrival], Denial | None], ...] = (
     _sizes_are_numbers,
     _groups_of_others_have_sizes,
     _topology_is_a_label,
+    _subgroup_is_a_name,
     _runtime_is_a_duration,
 )

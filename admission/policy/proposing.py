@@ -68,7 +68,7 @@ class Planner:
         wanted: the placement that was asked for. topology: where its pods shall be together.
         """
         if wanted is PlacementMode.COUNT:
-            if topology is not None and topology.required:
+            if topology is not None and topology.is_required:
                 return topologies.uncounted(topology)
             return self._counted(demands, world, affordable, topology)
         if placements.may_allocate(wanted, self.protection):

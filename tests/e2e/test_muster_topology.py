@@ -5,11 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 from admission.api import names
-from tests.controlplane import ControlPlane
+from tests.controlplane import ControlPlane, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
 from tests.e2e.labs import Lab, plain
 from tests.e2e.musters import Muster
+from tests.e2e.teams import GROUP
 
 RACK = "topology.example.com/rack"
 FENCED, OPEN = "rack-fenced.test", "rack-open.test"
@@ -97,6 +98,38 @@ def test_a_rack_becomes_larger_while_a_gang_waits_for_it(lab: Lab) -> None:
     lab.wait_running("three", 3)
     assert racks_of(lab, "three") == ["r1", "r1", "r1"]
     lab.end("three")
+
+
+def test_each_subgroup_of_a_gang_is_in_one_rack(lab: Lab) -> None:
+    """Only r1 takes the two pods of the pair; the third one finds its place in r2."""
+    request = {"name": "gpu", "exactly": {"deviceClassName": lab.driver, "count": 2}}
+    lab.namespace.create(workloads.claim_template("two", request))
+    parts = {"pair-0": "pair", "pair-1": "pair", "one-0": "one"}
+    labels = {names.GANG: "parted", names.GANG_SIZE: "3"}
+    for name, part in parts.items():
+        said = {names.SUBGROUP: part, names.SUBGROUP_TOPOLOGY: RACK}
+        lab.namespace.create(workloads.pod(name, template="two", labels=labels, annotations=said))
+
+    def placed() -> dict[str, str] | None:
+        pods = [pod for pod in lab.client.items(lab.namespace.pods) if pod["metadata"]["name"] in parts]
+        running = [pod for pod in pods if pod["status"]["phase"] == "Running"]
+        return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in running} if len(running) == 3 else None
+
+    nodes = eventually(placed, what="the three pods run")
+    racks = {name: lab.client.get(f"/api/v1/nodes/{node}")["metadata"]["labels"][RACK] for name, node in nodes.items()}
+    assert racks == {"pair-0": "r1", "pair-1": "r1", "one-0": "r2"}
+
+    def told() -> list[tuple[str, object]]:
+        gang = lab.client.find(f"{GROUP}/namespaces/{lab.namespace.name}/gangs/parted") or {}
+        parts = gang.get("status", {}).get("topology", {}).get("subgroups", [])
+        return [(one["name"], one.get("domains")) for one in parts]
+
+    eventually(lambda: told() == [("one", ["r2"]), ("pair", ["r1"])], what="the status says where they are")
+    why = lab.muster.command("why", f"{lab.namespace.name}/parted")
+    assert f"Those of subgroup pair have to be in one domain of {RACK}; they are in r1." in why
+    for name in parts:
+        lab.client.delete(f"{lab.namespace.pods}/{name}?gracePeriodSeconds=0")
+    lab.end()
 
 
 def test_a_gang_that_would_rather_be_together_starts_apart_and_is_told_why(lab: Lab) -> None:

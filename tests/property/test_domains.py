@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from admission.api.names import NodeName
 from admission.dra import planning, worlds
-from admission.dra.plans import Choice, Kind, NoPlan, Plan, PodDemand, Topology
+from admission.dra.plans import Choice, Kind, NoPlan, Plan, PodDemand, Together, Topology
 from admission.dra.releases import Release
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
@@ -54,7 +54,7 @@ def test_a_gang_is_placed_together_where_some_rack_takes_all_of_it(
 ) -> None:
     known = built(world).world()
 
-    answer = planned(demanded(gang), known, Choice.FIRST_FIT, Topology(label=RACK))
+    answer = planned(demanded(gang), known, Choice.FIRST_FIT, Topology(gang=Together(required=RACK)))
 
     assert isinstance(answer, Plan) is any(feasible(_free(world, rack), gang) for rack in RACKS)
     event("together" if isinstance(answer, Plan) else answer.kind.value)
@@ -73,10 +73,10 @@ def test_whatever_devices_can_do_it_is_as_if_each_pod_selected_the_rack(
     release: Release, choice: Choice, data: st.DataObject
 ) -> None:
     gang = data.draw(gangs(release))
-    topology = Topology(label=RACK)
+    topology = Topology(gang=Together(required=RACK))
 
     required = planned(gang.pods, gang.world, choice, topology)
-    preferred = planned(gang.pods, gang.world, choice, replace(topology, required=False))
+    preferred = planned(gang.pods, gang.world, choice, Topology(gang=Together(preferred=RACK)))
 
     possible = {rack for rack in RACKS if isinstance(_in_rack(gang, gang.pods, rack, choice), Plan)}
     anywhere = planned(gang.pods, gang.world, choice)
@@ -100,7 +100,7 @@ def test_who_comes_later_is_placed_where_the_others_are_or_not_at_all(choice: Ch
     home = NodeName(data.draw(st.sampled_from(sorted(gang.world.nodes))))
     rack = gang.world.nodes[home].meta.labels[RACK]
 
-    answer = planned(gang.pods, gang.world, choice, Topology(label=RACK, beside=frozenset({home})))
+    answer = planned(gang.pods, gang.world, choice, Topology(gang=Together(required=RACK, beside=frozenset({home}))))
 
     assert isinstance(answer, Plan) is isinstance(_in_rack(gang, gang.pods, rack, choice), Plan)
     assert not isinstance(answer, Plan) or domains_of(answer, gang.world) == {rack}
@@ -112,7 +112,7 @@ def test_who_comes_later_is_placed_where_the_others_are_or_not_at_all(choice: Ch
 def test_a_gang_waits_for_a_rack_where_one_would_take_it_if_nothing_were_in_use(
     choice: Choice, data: st.DataObject
 ) -> None:
-    gang, topology = data.draw(gangs(Release.V1_37)), Topology(label=RACK)
+    gang, topology = data.draw(gangs(Release.V1_37)), Topology(gang=Together(required=RACK))
     answer = planned(gang.pods, gang.world, choice, topology)
     if not isinstance(answer, NoPlan) or answer.kind is not Kind.INFEASIBLE:
         return

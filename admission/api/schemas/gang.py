@@ -94,12 +94,45 @@ def _topology() -> Schema:
         domain. Absent: as the pods say by muster.dev/topology, or anywhere.""",
         {
             "required": fields.qualified_name(f"The gang does not start unless one domain takes all of it. {label}"),
-            "preferred": fields.qualified_name(f"One domain if one takes all of it, else anywhere. {label}"),
+            "preferred": fields.qualified_name(
+                f"One domain if one takes all of it, else anywhere, or anywhere in the one that is required. {label}"
+            ),
+            "subgroups": fields.record(
+                """Keeps the pods of each subgroup together. A pod says by muster.dev/subgroup in which it is; else it
+                is the Job of a JobSet, the replica type of a training job, and the like.""",
+                {
+                    "required": fields.qualified_name(
+                        f"The gang does not start unless each subgroup finds a domain that takes all of it. {label}"
+                    ),
+                    "preferred": fields.qualified_name(f"The same, as far as all of them find one. {label}"),
+                },
+                rules=(fields.rule("has(self.required) || has(self.preferred)", "name a label"),),
+            ),
         },
         rules=(
-            fields.rule("has(self.required) != has(self.preferred)", "name the label in one of required and preferred"),
+            fields.rule(
+                "has(self.required) || has(self.preferred) || has(self.subgroups)",
+                "name a label in required or preferred, or say what keeps subgroups together",
+            ),
         ),
     )
+
+
+def _domains() -> dict[str, Schema]:
+    value = fields.text("A value of the label.", maxLength=63)
+    return {
+        "required": fields.text("The label of nodes, where being together is required.", maxLength=317),
+        "preferred": fields.text("The label of nodes, where it is preferred.", maxLength=317),
+        "domains": fields.sequence(
+            """The values of the label where the pods are: one, unless being together was only preferred, or nodes were
+            labelled anew. Of the label that is required, if there is one. Absent while the gang waits.""",
+            value,
+            most=LARGEST,
+        ),
+        "preferredDomains": fields.sequence(
+            "The values of the label that is preferred, where another one is required.", value, most=LARGEST
+        ),
+    }
 
 
 def _workload() -> Schema:
@@ -149,12 +182,14 @@ def _status() -> Schema:
             "topology": fields.record(
                 "Where its pods are together. Absent where they may go anywhere.",
                 {
-                    "required": fields.text("The label of nodes, where being together is required.", maxLength=317),
-                    "preferred": fields.text("The label of nodes, where it is preferred.", maxLength=317),
-                    "domains": fields.sequence(
-                        """The values of the label where the pods are: one, unless being together was only preferred, or
-                        nodes were labelled anew. Absent while the gang waits.""",
-                        fields.text("A value of the label.", maxLength=63),
+                    **_domains(),
+                    "subgroups": fields.sequence(
+                        "The same of the subgroups that are to be in one domain each.",
+                        fields.record(
+                            "A subgroup.",
+                            {"name": fields.text("The subgroup's name.", maxLength=253), **_domains()},
+                            required=("name",),
+                        ),
                         most=LARGEST,
                     ),
                 },

@@ -16,6 +16,7 @@ from admission.api.workloads import Job
 from admission.policy.families.kinship import Family, Link, Member, Shape, at_a_time, wave, waves
 
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
+JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 RESTARTS = "jobset.sigs.k8s.io/restart-attempt"
 
 
@@ -49,6 +50,12 @@ def join(_pod: Pod, links: Sequence[Link], parent: Parent) -> Member:
         role=labels.get(REPLICATED_JOB, ""),
         attempt="" if attempt == "0" else attempt,
     )
+
+
+def job(pod: Pod) -> str:
+    """Return which Job of a JobSet a pod says it is of: its ReplicatedJob, and its number in that."""
+    labels = pod.meta.labels
+    return "-".join(labels[key] for key in (REPLICATED_JOB, JOB_INDEX) if labels.get(key))
 
 
 FAMILIES = (

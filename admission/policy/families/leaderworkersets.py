@@ -20,6 +20,7 @@ from admission.policy.families import sayings
 from admission.policy.families.kinship import Family, Link, Member, Shape, wave
 
 SIZE = "leaderworkerset.sigs.k8s.io/size"
+SUBGROUP_INDEX = "leaderworkerset.sigs.k8s.io/subgroup-index"
 EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 LEADER, WORKER = "leader", "workers"
 

@@ -57,6 +57,7 @@ FAMILIES = (GANGS, VOLCANO, COSCHEDULING, KAI)
 VOLCANO_KEYS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 COSCHEDULING_KEY = "scheduling.x-k8s.io/pod-group"
 KAI_KEY = "pod-group-name"
+KAI_SUBGROUP = "kai.scheduler/subgroup-name"
 
 NAMED: tuple[tuple[Family, Said], ...] = (
     (VOLCANO, sayings.annotation(*VOLCANO_KEYS)),

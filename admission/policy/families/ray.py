@@ -10,6 +10,9 @@ from admission.api.reading import Reader
 from admission.policy.families.kinship import Family, Shape, one_wave
 
 NODE_TYPE = "ray.io/node-type"
+GROUP = "ray.io/group"
+REPLICA = "ray.io/worker-group-replica-name"
+"""Of a group whose replicas have several hosts: the hosts of one of them."""
 
 
 def read(reader: Reader, _meta: Meta) -> Shape:

@@ -2,9 +2,21 @@
 
 from collections.abc import Mapping
 
+from admission.api.names import SUBGROUP
 from admission.api.pods import Pod
-from admission.policy.families import jobsets, kubeflow, labelled, leaderworkersets, podgroups, ray, spark, volcano
+from admission.policy.families import (
+    jobsets,
+    kubeflow,
+    labelled,
+    leaderworkersets,
+    podgroups,
+    ray,
+    sayings,
+    spark,
+    volcano,
+)
 from admission.policy.families.kinship import Family
+from admission.policy.families.sayings import Said
 
 ALL: tuple[Family, ...] = (
     *jobsets.FAMILIES,
@@ -34,6 +46,33 @@ FIXED: tuple[str, ...] = (
     spark.ROLE,
 )
 """Labels and annotations of pods by which a gang or its size is found; whoever has said one keeps to it."""
+
+SUBGROUP_KEYS: tuple[str, ...] = (
+    SUBGROUP,
+    podgroups.KAI_SUBGROUP,
+    jobsets.REPLICATED_JOB,
+    jobsets.JOB_INDEX,
+    leaderworkersets.SUBGROUP_INDEX,
+    ray.REPLICA,
+    ray.GROUP,
+    kubeflow.REPLICA_TYPE,
+    volcano.TASK,
+    labelled.TASK_GROUP,
+)
+"""Labels and annotations of pods that name a part of a gang."""
+
+SUBGROUPS: tuple[Said, ...] = (
+    sayings.either(SUBGROUP),
+    sayings.label(podgroups.KAI_SUBGROUP),
+    jobsets.job,
+    sayings.label(leaderworkersets.SUBGROUP_INDEX),
+    sayings.label(ray.REPLICA),
+    sayings.label(ray.GROUP),
+    sayings.label(kubeflow.REPLICA_TYPE),
+    sayings.annotation(volcano.TASK),
+    sayings.annotation(labelled.TASK_GROUP),
+)
+"""Which part of its gang a pod is in; the first that says something is heard."""
 
 LEADERS: Mapping[str, frozenset[str]] = {
     ray.NODE_TYPE: frozenset({"head"}),

@@ -114,6 +114,18 @@ def test_a_gang_that_waits_is_shown_with_its_numbers_and_what_would_help(capsys:
             {"preferred": "rack", "domains": ["r1", "r2"]},
             "Its pods would rather be in one domain of rack; they are in r1, r2.",
         ),
+        (
+            {"required": "zone", "preferred": "rack", "domains": ["z"], "preferredDomains": ["r1", "r2"]},
+            "Its pods have to be in one domain of zone, and would rather be in one of rack; they are in z (r1, r2).",
+        ),
+        (
+            {"subgroups": [{"name": "w-0", "required": "rack", "domains": ["r2"]}]},
+            "Those of subgroup w-0 have to be in one domain of rack; they are in r2.",
+        ),
+        (
+            {"subgroups": [{"name": f"w-{at}", "required": "rack"} for at in range(40)]},
+            "So with 24 more subgroups; see status.topology of the Gang.",
+        ),
     ],
 )
 def test_a_gang_that_stays_together_is_shown_with_its_domain(

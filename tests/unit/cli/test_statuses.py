@@ -7,7 +7,7 @@ import pytest
 
 from admission.api.devices import DeviceId
 from admission.api.entries import RequestDevice
-from admission.api.gangs import GangReport, Phase, PlannedClaim, PlannedPod, TopologyReport, TopologyWish
+from admission.api.gangs import DomainReport, DomainWish, GangReport, Phase, PlannedClaim, PlannedPod, TopologyReport
 from admission.api.meta import Condition, ConditionStatus, Owner
 from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.api.reasons import Denial, DenyReason, Hold, HoldReason
@@ -40,7 +40,7 @@ RUNS = GangReport(
     ),
     charges={MeterName("gpus"): 2, MeterName("memory"): 80 * 1024**3},
     placement="Pin",
-    topology=TopologyReport(wish=TopologyWish(label="example.com/rack"), domains=("r1",)),
+    topology=TopologyReport(gang=DomainReport(wish=DomainWish(required="example.com/rack"), domains=("r1",))),
 )
 WAITS = replace(
     RUNS,
@@ -48,7 +48,7 @@ WAITS = replace(
     plan=(),
     charges={},
     placement="",
-    topology=TopologyReport(wish=TopologyWish(label="rack", required=False)),
+    topology=TopologyReport(gang=DomainReport(wish=DomainWish(preferred="rack"))),
     hold=Hold(HoldReason.QUOTA_EXCEEDED, "too much", {"left": "1", "needed": "2", "names": ["a", "b"]}),
     position=2,
     evictions=1,

@@ -7,7 +7,7 @@ import pytest
 from admission.api.devices import DeviceId
 from admission.api.names import MeterName
 from admission.dra import metering, planning
-from admission.dra.plans import Choice, Kind, NoPlan, Plan, PodDemand, Topology
+from admission.dra.plans import Choice, Kind, NoPlan, Plan, PodDemand, Together, Topology
 from admission.dra.selecting import Selectors
 from tests.unit.dra.clusters import (
     DRIVER,
@@ -182,7 +182,9 @@ def test_a_gang_is_kept_in_the_tightest_domain_that_takes_it(choice: Choice) -> 
         builder.node(name, gpus=gpus, labels={RACK: rack})
     pods = [a_pod(f"p-{at}", 3) for at in range(2)]
 
-    assert set(places(plan(builder, *pods, choice=choice, topology=Topology(label=RACK))).values()) == {"c", "d"}
+    assert set(
+        places(plan(builder, *pods, choice=choice, topology=Topology(gang=Together(required=RACK)))).values()
+    ) == {"c", "d"}
 
 
 @pytest.mark.parametrize("choice", list(Choice))
@@ -192,8 +194,8 @@ def test_a_gang_that_no_domain_takes_is_refused_or_spread_as_it_asks(choice: Cho
         builder.node(name, gpus=2, labels={RACK: rack})
     pods = [a_pod(f"p-{at}", 2) for at in range(2)]
 
-    required = refused(plan(builder, *pods, choice=choice, topology=Topology(label=RACK)))
-    preferred = plan(builder, *pods, choice=choice, topology=Topology(label=RACK, required=False))
+    required = refused(plan(builder, *pods, choice=choice, topology=Topology(gang=Together(required=RACK))))
+    preferred = plan(builder, *pods, choice=choice, topology=Topology(gang=Together(preferred=RACK)))
 
     assert required.kind is Kind.INFEASIBLE
     start = f"none of 2 domains of {RACK} takes all 2 pods together; r1 comes nearest, with places for 1: pod p-1 needs"
@@ -207,7 +209,7 @@ def test_a_gang_that_no_domain_takes_is_refused_or_spread_as_it_asks(choice: Cho
 def test_a_gang_waits_for_the_domain_that_would_take_it_were_nothing_in_use() -> None:
     builder = a_world().node("a", gpus=4, labels={RACK: "r1"}).node("b", gpus=2, labels={RACK: "r2"}).node("c", gpus=8)
     builder.taken("a", 0, claim="others/c", gang="others/g")
-    pods, topology = [a_pod(f"p-{at}", 2) for at in range(2)], Topology(label=RACK)
+    pods, topology = [a_pod(f"p-{at}", 2) for at in range(2)], Topology(gang=Together(required=RACK))
     world, selectors = builder.world(), Selectors()
 
     answer = refused(plan(builder, *pods, topology=topology))

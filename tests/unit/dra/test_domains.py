@@ -7,11 +7,12 @@ import pytest
 
 from admission.api.names import NodeName
 from admission.dra import planning
-from admission.dra.plans import Choice, Kind, NoPlan, Plan, PodDemand, Topology
+from admission.dra.plans import Choice, Kind, NoPlan, Plan, PodDemand, Together, Topology
 from admission.dra.selecting import Selectors
 from tests.unit.dra.clusters import STEPS, WorldBuilder, a_pod, a_world, places, refused
 
 RACK = "example.com/rack"
+PREFERRED: dict[str, Any] = {"required": "", "preferred": RACK}
 
 
 def racks(**gpus: Sequence[int]) -> WorldBuilder:
@@ -25,7 +26,11 @@ def racks(**gpus: Sequence[int]) -> WorldBuilder:
 
 def plan(builder: WorldBuilder, *pods: PodDemand, steps: int = STEPS, **topology: Any) -> Plan | NoPlan:
     return planning.plan(
-        pods, builder.world(), selectors=Selectors(), steps=steps, topology=Topology(**{"label": RACK, **topology})
+        pods,
+        builder.world(),
+        selectors=Selectors(),
+        steps=steps,
+        topology=Topology(gang=Together(**{"required": RACK, **topology})),
     )
 
 
@@ -72,11 +77,11 @@ def test_the_domain_is_named_that_takes_the_most_pods() -> None:
     assert (answer.details["domain"], answer.details["placed"], answer.details["pods"]) == ("r2", 3, 4)
 
 
-@pytest.mark.parametrize("required", [True, False])
-def test_who_comes_later_goes_where_the_others_are(required: bool) -> None:
+@pytest.mark.parametrize("asked", [{"required": RACK}, PREFERRED], ids=["required", "preferred"])
+def test_who_comes_later_goes_where_the_others_are(asked: dict[str, Any]) -> None:
     builder = racks(r1=[1], r2=[8, 8])
 
-    answer = plan(builder, *gang(1), required=required, beside=beside("r2-0"))
+    answer = plan(builder, *gang(1), **asked, beside=beside("r2-0"))
 
     assert places(answer) == {"p-0": "r2-0"}
     assert isinstance(answer, Plan)
@@ -87,7 +92,7 @@ def test_who_comes_later_waits_where_the_others_domain_is_full_unless_being_toge
     builder = racks(r1=[4], r2=[1]).taken("r2-0", 0)
 
     required = refused(plan(builder, *gang(1), beside=beside("r2-0")))
-    preferred = plan(builder, *gang(1), required=False, beside=beside("r2-0"))
+    preferred = plan(builder, *gang(1), **PREFERRED, beside=beside("r2-0"))
 
     start = f"{RACK} r2, where other pods of the gang are already, does not take one more pod: pod p-0 needs 1 device"
     assert required.message.startswith(start)
@@ -124,7 +129,7 @@ LOST = {
 @pytest.mark.parametrize(("builder", "others", "message"), LOST.values(), ids=LOST)
 def test_where_no_domain_can_be_looked_at(builder: WorldBuilder, others: frozenset[NodeName], message: str) -> None:
     answer = refused(plan(builder, *gang(1), beside=others))
-    preferred = plan(builder, *gang(1), required=False, beside=others)
+    preferred = plan(builder, *gang(1), **PREFERRED, beside=others)
 
     assert (answer.kind, answer.message) == (Kind.NO_DOMAIN, message)
     assert isinstance(preferred, Plan)
@@ -147,7 +152,7 @@ def test_the_domain_is_awaited_that_could_take_the_gang_and_has_most_room_for_it
         selectors=Selectors(),
         steps=STEPS,
         choice=Choice.FREE,
-        topology=Topology(label=RACK),
+        topology=Topology(gang=Together(required=RACK)),
     )
 
     assert answer.kind is Kind.BUSY

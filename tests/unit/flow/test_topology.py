@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from admission.api import gangs, names
-from admission.api.gangs import GangReport, Phase, TopologyReport, TopologyWish
+from admission.api.gangs import DomainReport, DomainWish, GangReport, Phase, TopologyReport
 from admission.api.names import NodeName
 from admission.api.reasons import DenyReason, HoldReason
 from admission.flow import cycle, memory
@@ -64,7 +64,7 @@ async def test_a_gang_starts_in_the_rack_that_takes_all_of_it_and_its_status_say
     report = await decided(builder.job("j", queue="q", pods=2, gpus=2, annotations=REQUIRED))
 
     assert nodes_of(report) == ["c", "d"]
-    assert report.topology == TopologyReport(wish=TopologyWish(label=RACK), domains=("r2",))
+    assert report.topology == TopologyReport(gang=DomainReport(wish=DomainWish(required=RACK), domains=("r2",)))
 
 
 async def test_a_gang_waits_for_its_rack_and_starts_when_a_node_is_labelled_anew() -> None:
@@ -80,7 +80,7 @@ async def test_a_gang_waits_for_its_rack_and_starts_when_a_node_is_labelled_anew
     assert before.hold is not None
     assert before.hold.reason is HoldReason.NO_FEASIBLE_PLACEMENT
     assert before.hold.message.startswith(f"none of 2 domains of {RACK} takes all 2 pods together; r1 comes nearest")
-    assert before.topology == TopologyReport(wish=TopologyWish(label=RACK))
+    assert before.topology == TopologyReport(gang=DomainReport(wish=DomainWish(required=RACK)))
     assert again.hold == before.hold
     assert nodes_of(after) == ["a", "b"]
 
@@ -114,7 +114,7 @@ async def test_who_comes_later_goes_where_the_gang_is_also_under_the_next_leader
     (report,) = (await cycle.run(a_desk(cluster, ledger, epoch=2), NOON)).gangs
 
     assert {planned.pod: planned.node for planned in report.plan} == {"team/g-1": "b", "team/g-2": "c"}
-    assert report.topology == TopologyReport(wish=TopologyWish(label=RACK), domains=("r2",))
+    assert report.topology == TopologyReport(gang=DomainReport(wish=DomainWish(required=RACK), domains=("r2",)))
 
 
 async def test_who_comes_later_waits_where_the_gangs_rack_is_full() -> None:
@@ -139,7 +139,7 @@ async def test_a_gang_that_would_rather_be_together_starts_apart_and_says_why() 
     (report,) = (await cycle.run(a_desk(cluster, memory.Ledger()), NOON)).gangs
 
     assert nodes_of(report) == ["a", "b"]
-    assert report.topology == TopologyReport(wish=TopologyWish(label=RACK, required=False), domains=("r1", "r2"))
+    assert report.topology == TopologyReport(gang=DomainReport(wish=DomainWish(preferred=RACK), domains=("r1", "r2")))
     (notice,) = [notice for notice in cluster.notices if notice.reason == "NotTogether"]
     assert f"its pods need not be in one domain: none of 2 domains of {RACK} takes all 2 pods" in notice.message
 
@@ -177,7 +177,7 @@ async def test_a_label_that_no_node_has_is_named(label: str, message: str) -> No
     assert (report.hold.reason, report.hold.message) == (HoldReason.NO_FEASIBLE_PLACEMENT, message)
 
 
-def written(**topology: str) -> gangs.Gang:
+def written(**topology: object) -> gangs.Gang:
     spec: dict[str, Any] = {"queue": "q", "size": 2, "topology": topology}
     return gangs.decode({"metadata": {"name": "g", "namespace": "team", "uid": "g"}, "spec": spec})
 
@@ -189,12 +189,74 @@ def named(*annotations: dict[str, str]) -> ClusterBuilder:
     return builder
 
 
+PARTED = [{names.SUBGROUP: part, names.SUBGROUP_TOPOLOGY: RACK} for part in ("a", "a", "b", "b")]
+
+
+def parted(*annotations: dict[str, str], **nodes: tuple[str, int]) -> ClusterBuilder:
+    builder = racks(**nodes)
+    for at, own in enumerate(annotations):
+        labels = {names.GANG: "g", names.GANG_SIZE: str(len(annotations))}
+        builder.pod(f"g-{at}", gpus=2, labels=labels, annotations=own)
+    return builder
+
+
+async def test_each_subgroup_is_in_one_rack_and_the_status_says_in_which() -> None:
+    report = await decided(parted(*PARTED, a=("r1", 2), b=("r2", 4), c=("r3", 2), d=("r1", 2), e=("r3", 1)))
+
+    homes = {planned.pod: planned.node for planned in report.plan}
+    assert [homes[f"team/g-{at}"] for at in range(4)] in (["b", "b", "a", "d"], ["a", "d", "b", "b"])
+    assert report.topology is not None
+    assert report.topology.gang is None
+    assert {(name, own.domains) for name, own in report.topology.subgroups} in (
+        {("a", ("r1",)), ("b", ("r2",))},
+        {("a", ("r2",)), ("b", ("r1",))},
+    )
+
+
+async def test_a_gang_whose_subgroups_do_not_all_find_a_rack_waits_and_is_told_how_many_do() -> None:
+    report = await decided(parted(*PARTED, a=("r1", 2), b=("r2", 4), d=("r3", 2)))
+
+    assert report.hold is not None
+    assert report.hold.reason is HoldReason.NO_FEASIBLE_PLACEMENT
+    assert report.hold.message == (
+        f"the domains of {RACK} have places for 1 of 2 subgroups like a (2 pods), each of which has to be in one, even"
+        " if nothing else were in use"
+    )
+
+
+async def test_who_replaces_a_pod_goes_where_its_subgroup_is() -> None:
+    builder = parted(*PARTED[:3], a=("r1", 4), b=("r2", 4), c=("r3", 8))
+    cluster = Cluster(builder.snapshot())
+    for pod, node in (("g-0", "a"), ("g-1", "b")):
+        cluster.run(pod, node)
+    cluster._pods = {
+        uid: replace(pod, meta=replace(pod.meta, annotations={**pod.meta.annotations, names.SUBGROUP: "b"}))
+        if pod.meta.name == "g-1"
+        else pod
+        for uid, pod in cluster._pods.items()
+    }
+
+    (report,) = (await cycle.run(a_desk(cluster, memory.Ledger()), NOON)).gangs
+
+    assert {planned.pod: planned.node for planned in report.plan} == {"team/g-2": "b"}
+
+
+async def test_the_gang_is_in_one_zone_and_rather_in_one_rack() -> None:
+    both = {names.TOPOLOGY: names.HOSTNAME, names.TOPOLOGY_PREFERRED: RACK}
+    report = await decided(parted(both, both, a=("r1", 2), b=("r1", 2), c=("r2", 4)))
+
+    assert nodes_of(report) == ["c", "c"]
+    assert report.topology is not None
+    assert report.topology.gang is not None
+    assert (report.topology.gang.domains, report.topology.gang.preferred) == (("c",), ("r2",))
+
+
 async def test_a_gang_that_a_user_wrote_says_it_for_all_of_its_pods() -> None:
     report = await decided(named({}, {}), written(required=RACK))
 
     assert len({planned.node for planned in report.plan}) == 1
     assert report.topology is not None
-    assert report.topology.wish == TopologyWish(label=RACK)
+    assert report.topology.gang == DomainReport(wish=DomainWish(required=RACK), domains=("r1",))
 
 
 AT_ODDS = {
@@ -211,10 +273,29 @@ AT_ODDS = {
             f" pods of the gang the same {KEY}, or none"
         ),
     ),
-    "both keys, from before the webhook was there": (
-        [{**REQUIRED, **PREFERRED}] * 2,
+    "a subgroup is not said": (
+        [{names.SUBGROUP_TOPOLOGY: RACK}, {names.SUBGROUP_TOPOLOGY: RACK, names.SUBGROUP: "a"}],
         [],
-        f"pod g-0 asks for {KEY} {RACK} and {KEY}-preferred {RACK}; keep one of the two",
+        (
+            f"pod g-0 is to be where its subgroup is (muster.dev/subgroup-topology {RACK}), and nothing says which"
+            " subgroup of the gang it is in; annotate it with muster.dev/subgroup"
+        ),
+    ),
+    "nor one that the Gang asks for": (
+        [{names.SUBGROUP: "a"}, {}],
+        [written(subgroups={"preferred": RACK})],
+        (
+            f"pod g-1 is to be where its subgroup is (muster.dev/subgroup-topology-preferred {RACK}), and nothing says"
+            " which subgroup of the gang it is in; annotate it with muster.dev/subgroup"
+        ),
+    ),
+    "pods of a subgroup ask for different things": (
+        [{names.SUBGROUP: "a", names.SUBGROUP_TOPOLOGY: RACK}, {names.SUBGROUP: "a"}],
+        [],
+        (
+            f"pod g-1 asks for no muster.dev/subgroup-topology, and pod g-0 for muster.dev/subgroup-topology {RACK};"
+            " give all pods of subgroup a the same muster.dev/subgroup-topology, or none"
+        ),
     ),
     "the Gang says another": (
         [{}, REQUIRED],

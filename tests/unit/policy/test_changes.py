@@ -9,6 +9,7 @@ from admission.api.reasons import DenyReason
 from tests.unit.policy import asking
 from tests.unit.webhook.cases import CONTROLLER, GATES, RULES, a_pod, held
 
+JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 KUEUE = "kueue.x-k8s.io/pod-group-name"
 ROLE = "training.kubeflow.org/replica-type"
 
@@ -19,6 +20,13 @@ FIXED = {
     "gang": ({names.QUEUE: "q", names.GANG: "one"}, {names.QUEUE: "q", names.GANG: "two"}),
     "size": ({names.QUEUE: "q"}, {names.QUEUE: "q", names.GANG_SIZE: "2"}),
     "topology": ({names.QUEUE: "q", names.TOPOLOGY: "rack"}, {names.QUEUE: "q", names.TOPOLOGY: "zone"}),
+    "topology of its subgroup": (
+        {names.QUEUE: "q", names.SUBGROUP_TOPOLOGY: "rack"},
+        {names.QUEUE: "q", names.SUBGROUP_TOPOLOGY: "zone"},
+    ),
+    "subgroup": ({names.QUEUE: "q", names.SUBGROUP: "a"}, {names.QUEUE: "q", names.SUBGROUP: "b"}),
+    "subgroup, given to a pod that had none": ({names.QUEUE: "q"}, {names.QUEUE: "q", names.SUBGROUP: "b"}),
+    "number of its Job in a JobSet": ({names.QUEUE: "q", JOB_INDEX: "0"}, {names.QUEUE: "q", JOB_INDEX: "1"}),
     "preferred topology": ({names.QUEUE: "q", names.TOPOLOGY_PREFERRED: "rack"}, {names.QUEUE: "q"}),
     "group of Kueue": ({names.QUEUE: "q", KUEUE: "one"}, {names.QUEUE: "q", KUEUE: "two"}),
     "group of Kueue, taken away": ({names.QUEUE: "q", KUEUE: "one"}, {names.QUEUE: "q"}),

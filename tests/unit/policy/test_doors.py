@@ -183,11 +183,23 @@ DENIED: dict[str, tuple[World, dict[str, Any], DenyReason, tuple[str, ...]]] = {
         DenyReason.MALFORMED_REQUEST,
         ("muster.dev/topology is rack as a label and example.com/rack as an annotation",),
     ),
-    "a topology is required or preferred": (
+    "that of subgroups is one, too": (
         a_world(),
-        held(annotations=asking.gangs(topology="example.com/zone", topology_preferred="example.com/rack")),
+        held(annotations=asking.gangs(subgroup_topology="one rack")),
         DenyReason.MALFORMED_REQUEST,
-        ("muster.dev/topology example.com/zone and muster.dev/topology-preferred example.com/rack; keep one",),
+        ("annotation muster.dev/subgroup-topology: 'one rack' is not a label's key",),
+    ),
+    "a subgroup is called what a label can hold": (
+        a_world(),
+        held(annotations=asking.gangs(subgroup="workers of june")),
+        DenyReason.MALFORMED_REQUEST,
+        ("annotation muster.dev/subgroup: 'workers of june' is not a label's value",),
+    ),
+    "a pod is in one subgroup": (
+        a_world(),
+        held(labels=asking.gangs(subgroup="a"), annotations=asking.gangs(subgroup="b")),
+        DenyReason.MALFORMED_REQUEST,
+        ("muster.dev/subgroup is a as a label and b as an annotation; keep one",),
     ),
     "the size of a group of another system is a number, too": (
         a_world(),

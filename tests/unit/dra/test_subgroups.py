@@ -1,0 +1,223 @@
+"""Parts of a gang that are in one domain each: which go where, and what is said of those that find none."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from admission.api.names import NodeName
+from admission.dra import planning
+from admission.dra.plans import Choice, Kind, NoPlan, Plan, PodDemand, Together, Topology
+from admission.dra.selecting import Selectors
+from tests.unit.dra.clusters import STEPS, WorldBuilder, a_claim, a_pod, a_request, a_world, places, refused
+from tests.unit.dra.test_domains import RACK, racks
+
+ZONE = "example.com/zone"
+BOTH = pytest.mark.parametrize("choice", list(Choice))
+
+
+def gang(**parts: Sequence[int]) -> list[PodDemand]:
+    """Return pods by subgroup: how many GPUs each of them takes."""
+    return [
+        replace(a_pod(f"{part}-{at}", count), subgroup=part)
+        for part, pods in parts.items()
+        for at, count in enumerate(pods)
+    ]
+
+
+def each(*names: str, label: str = RACK, whole: str = "", **more: str) -> Topology:
+    return Topology(
+        gang=Together(required=whole, preferred=more.get("rather", "")),
+        subgroups=tuple((name, Together(required=label)) for name in names),
+    )
+
+
+def plan(
+    builder: WorldBuilder,
+    pods: Sequence[PodDemand],
+    topology: Topology,
+    *,
+    steps: int = STEPS,
+    choice: Choice = Choice.FREE,
+) -> Plan | NoPlan:
+    return planning.plan(pods, builder.world(), selectors=Selectors(), steps=steps, choice=choice, topology=topology)
+
+
+def parts_of(answer: Plan | NoPlan) -> dict[str, set[str]]:
+    """Return by subgroup the racks where its pods are."""
+    found: dict[str, set[str]] = {}
+    for pod, node in places(answer).items():
+        found.setdefault(pod.rpartition("-")[0], set()).add(node.rpartition("-")[0])
+    return found
+
+
+@BOTH
+def test_a_choice_that_leaves_no_place_for_others_is_taken_back(choice: Choice) -> None:
+    """The small rack takes either of them; only one of them fits into the large one."""
+    builder = racks(r1=[2, 2], r2=[4, 1])
+
+    answer = plan(builder, gang(wide=[2, 2], tall=[4]), each("wide", "tall"), choice=choice)
+
+    assert parts_of(answer) == {"wide": {"r1"}, "tall": {"r2"}}
+
+
+@BOTH
+def test_several_subgroups_share_a_domain_that_takes_them(choice: Choice) -> None:
+    answer = plan(racks(r1=[1], r2=[4, 4]), gang(a=[2, 2], b=[2, 2]), each("a", "b"), choice=choice)
+
+    assert parts_of(answer) == {"a": {"r2"}, "b": {"r2"}}
+
+
+def test_who_is_in_no_subgroup_goes_anywhere() -> None:
+    answer = plan(racks(r1=[2], r2=[2]), [*gang(a=[1, 1]), a_pod("head-0", 2)], each("a"))
+
+    assert parts_of(answer)["a"] != parts_of(answer)["head"]
+
+
+@BOTH
+def test_subgroups_are_in_racks_of_one_zone_where_the_whole_gang_has_to_be_in_one(choice: Choice) -> None:
+    builder = a_world()
+    for rack, zone, gpus in (("r1", "x", 2), ("r2", "y", 2), ("r3", "y", 2), ("r4", "x", 1)):
+        builder.node(f"{rack}-0", gpus=gpus, labels={RACK: rack, ZONE: zone})
+
+    answer = plan(builder, gang(a=[1, 1], b=[1, 1]), each("a", "b", whole=ZONE), choice=choice)
+
+    assert set(places(answer).values()) == {"r2-0", "r3-0"}
+
+
+def test_zones_whose_racks_are_cut_otherwise_are_not_alike() -> None:
+    """Both zones have two nodes of two devices; only in the second one these are in one rack."""
+    builder = a_world()
+    for name, rack, zone in (("a", "r1", "x"), ("b", "r2", "x"), ("c", "r3", "y"), ("d", "r3", "y")):
+        builder.node(f"{name}-0", gpus=2, labels={RACK: rack, ZONE: zone})
+
+    answer = plan(builder, gang(a=[2, 2]), each("a", whole=ZONE))
+
+    assert set(places(answer).values()) == {"c-0", "d-0"}
+
+
+def test_a_preferred_rack_is_given_up_before_the_required_zone() -> None:
+    builder = a_world()
+    for rack, zone, gpus in (("r1", "x", 2), ("r2", "x", 2), ("r3", "y", 3), ("r4", "z", 1)):
+        builder.node(f"{rack}-0", gpus=gpus, labels={RACK: rack, ZONE: zone})
+    topology = Topology(gang=Together(required=ZONE, preferred=RACK))
+
+    together, apart = plan(builder, gang(p=[2, 1]), topology), plan(builder, gang(p=[2, 2]), topology)
+
+    assert parts_of(together) == {"p": {"r3"}}
+    assert parts_of(apart) == {"p": {"r1", "r2"}}
+    assert isinstance(apart, Plan)
+    assert (
+        apart.apart.startswith(
+            f"none of 4 domains of {ZONE} and {RACK} takes all 2 pods together; x/r1 comes nearest, with places for 1"
+        )
+        or "y/r3 comes nearest" in apart.apart
+    )
+
+
+def test_a_gang_gives_up_being_in_one_rack_before_its_subgroups_do() -> None:
+    builder = racks(r1=[2, 2], r2=[2, 2])
+    topology = Topology(
+        gang=Together(preferred=RACK), subgroups=tuple((name, Together(preferred=RACK)) for name in "ab")
+    )
+
+    answer = plan(builder, gang(a=[2, 2], b=[2, 2]), topology)
+
+    assert sorted(map(sorted, parts_of(answer).values())) == [["r1"], ["r2"]]
+    assert isinstance(answer, Plan)
+    assert answer.apart.startswith(f"none of 2 domains of {RACK} takes all 4 pods together")
+
+
+@BOTH
+def test_a_subgroup_that_no_domain_takes_is_named(choice: Choice) -> None:
+    answer = refused(plan(racks(r1=[2], r2=[4]), gang(a=[1], b=[3, 2]), each("a", "b"), choice=choice))
+
+    assert answer.kind is Kind.INFEASIBLE
+    assert answer.message.startswith(
+        f"none of 2 domains of {RACK} takes subgroup b as a whole, 2 pods; r2 comes nearest, with places for 1: pod b-"
+    )
+    assert (answer.details["subgroup"], answer.details["domain"]) == ("b", "r2")
+
+
+def test_what_no_choice_of_nodes_gives_is_told_without_a_word_of_domains() -> None:
+    answer = refused(plan(racks(r1=[2], r2=[2]), gang(a=[1], b=[2, 2]), each("a", "b")))
+
+    assert answer.kind is Kind.INFEASIBLE
+    assert "domain" not in answer.message
+
+
+@BOTH
+def test_the_domains_are_counted_of_many_that_are_alike(choice: Choice) -> None:
+    """Each of thirty racks has a size of its own, and takes one of 31 subgroups."""
+    builder = racks(**{f"r{at}": [2, 2, *[1] * at] for at in range(30)})
+    parts = {f"s{at}": [2, 2] for at in range(31)}
+
+    answer = refused(plan(builder.node("spare", gpus=8), gang(**parts), each(*parts), choice=choice, steps=200_000))
+
+    assert answer.kind is Kind.INFEASIBLE
+    assert answer.message == (
+        f"the domains of {RACK} have places for 30 of 31 subgroups like s0 (2 pods), each of which has to be in one"
+    )
+
+
+@BOTH
+def test_many_subgroups_find_their_racks_in_few_steps(choice: Choice) -> None:
+    """Sixteen Jobs of eight pods in sixty racks of twenty nodes, as full as racks are."""
+    builder = racks(**{f"r{at}": [8] * (at % 7) + [3] * 13 for at in range(60)})
+    parts = {f"job-{at}": [4] * 8 for at in range(16)}
+
+    answer = plan(builder, gang(**parts), each(*parts), choice=choice, steps=50_000)
+
+    assert all(len(found) == 1 for found in parts_of(answer).values())
+
+
+def test_who_comes_later_goes_where_his_subgroup_is() -> None:
+    builder, beside = racks(r1=[1], r2=[8], r3=[8]), frozenset({NodeName("r3-0")})
+    topology = Topology(subgroups=(("a", Together(required=RACK, beside=beside)), ("b", Together(required=RACK))))
+
+    there = plan(builder, gang(a=[1], b=[1]), topology)
+    too_many = refused(plan(builder, gang(a=[8, 1], b=[1]), topology))
+
+    assert places(there) == {"a-0": "r3-0", "b-0": "r1-0"}
+    assert too_many.message.startswith(
+        f"{RACK} r3, where other pods of subgroup a are already, does not take 2 more pods: pod a-"
+    )
+
+
+def test_pods_of_two_subgroups_that_share_a_claim_are_where_it_is() -> None:
+    shared = a_claim("both", a_request("gpu", 1))
+    pods = [replace(a_pod(f"{part}-0", shared), subgroup=part) for part in "ab"]
+
+    answer = plan(racks(r1=[1], r2=[1]), pods, each("a", "b"))
+
+    assert len(set(places(answer).values())) == 1
+
+
+def test_a_gang_waits_for_racks_that_would_take_all_of_its_subgroups() -> None:
+    builder = racks(r1=[2, 2], r2=[2, 2], r3=[3]).taken("r2-1", 0, claim="others/c")
+    pods, topology = gang(a=[2, 2], b=[2, 2]), each("a", "b")
+
+    answer = planning.diagnose(
+        refused(plan(builder, pods, topology)),
+        pods,
+        builder.world(),
+        selectors=Selectors(),
+        steps=STEPS,
+        choice=Choice.FREE,
+        topology=topology,
+    )
+
+    assert answer.kind is Kind.BUSY
+    assert answer.message.startswith(
+        "its subgroups do not all find a domain now; they could, a in r1, b in r2: pod b-1 needs 2 devices"
+    )
+    assert "others/c" in answer.message
+
+
+def test_a_search_that_ends_without_an_answer_proves_nothing() -> None:
+    parts = {f"s{at}": [2, 2, 1] for at in range(6)}
+    builder = racks(**{f"r{at}": [2, 2, 1, *[1] * at] for at in range(6)})
+
+    answer = refused(plan(builder, gang(**parts), each(*parts), steps=100))
+
+    assert answer.kind is Kind.STEPS_ENDED
