@@ -144,14 +144,16 @@ class Requeue:
 class Queue:
     """A Queue object.
 
-    namespaces: None for a queue that nobody enters directly (a parent). fair_sharing: None where the queue does not
-    take part in fair sharing. max_runtime and default_runtime: None where none is known.
+    namespaces: None for a queue that nobody enters directly (a parent). aliases: what other systems call it.
+    fair_sharing: None where the queue does not take part in fair sharing. max_runtime and default_runtime: None where
+    none is known.
     """
 
     meta: Meta
     parent: QueueName | None = None
     namespaces: LabelSelector | None = None
     default: bool = False
+    aliases: frozenset[str] = frozenset()
     quotas: tuple[Quota, ...] = ()
     budgets: tuple[Budget, ...] = ()
     strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
@@ -185,6 +187,7 @@ def decode(obj: Json) -> Queue:
         parent=QueueName(spec.text("parent")) if "parent" in spec else None,
         namespaces=selectors.decode_labels(spec.child("namespaceSelector")) if "namespaceSelector" in spec else None,
         default=spec.flag("default"),
+        aliases=frozenset(spec.texts("aliases")),
         quotas=_quotas(spec),
         budgets=_budgets(spec),
         strategy=_choice(spec, "queueingStrategy", QueueingStrategy.BEST_EFFORT_FIFO),

@@ -138,10 +138,14 @@ class SpecHead(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobArrival:
-    """A Job at the door: whether its pod template has metadata, and the annotations there; None when it has none."""
+    """A Job at the door: whether its pod template has metadata, and the annotations there; None when it has none.
+
+    labels: its own, not those of its pods.
+    """
 
     has_meta: bool
     annotations: Mapping[str, str] | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 class TemplateHead(TypedDict, total=False):
@@ -159,6 +163,7 @@ class JobSpecHead(TypedDict, total=False):
 class JobHead(TypedDict):
     """The fields of a Job that `decode_job` reads."""
 
+    metadata: MetaHead
     spec: JobSpecHead
 
 
@@ -200,11 +205,15 @@ def read(head: PodHead, namespace: str) -> Arrival:
 def decode_job(obj: Json | None) -> JobArrival:
     """Read a Job. Raises MalformedObjectError."""
     try:
-        template = msgspec.convert(obj, JobHead)["spec"].get("template") or {}
+        job = msgspec.convert(obj, JobHead)
     except msgspec.ValidationError as error:
         raise MalformedObjectError("Job", meta.name_in(obj), (_flaw(error),)) from error
-    known = template.get("metadata")
-    return JobArrival(has_meta=known is not None, annotations=known.get("annotations") if known else None)
+    known = (job["spec"].get("template") or {}).get("metadata")
+    return JobArrival(
+        has_meta=known is not None,
+        annotations=known.get("annotations") if known else None,
+        labels=job["metadata"].get("labels") or {},
+    )
 
 
 def _asks_for_devices(spec: SpecHead) -> bool:

@@ -29,6 +29,7 @@ from admission.dra import extended, holdings
 from admission.policy import declaring, entering
 from admission.policy.arrivals import Arrival, JobArrival
 from admission.policy.entering import Defaults
+from admission.policy.families import foreign_queues
 
 JOB_CONTROLLERS = frozenset({"system:serviceaccount:kube-system:job-controller", "system:kube-controller-manager"})
 """Who makes the pods of Jobs: the Job controller, with an account of its own or with that of its program."""
@@ -130,10 +131,20 @@ def maker(arrival: Arrival, username: str) -> str:
 
 
 def job_additions(job: JobArrival, username: str) -> Patch:
-    """Return what makes the template of a new Job name its maker, whatever its author wrote there."""
+    """Return what makes the template of a new Job name its maker, whatever its author wrote there.
+
+    Some systems are told the queue by a label of the Job alone. Its pods say it in an annotation, which counts only
+    where a queue is called so.
+    """
+    alias = foreign_queues.of_job(job.labels)
+    said = {names.USER: username} | ({names.QUEUE_ALIAS: alias} if alias else {})
+    return _annotated(job, said)
+
+
+def _annotated(job: JobArrival, said: dict[str, str]) -> Patch:
     if not job.has_meta:
-        return (patches.add("/spec/template/metadata", {"annotations": {names.USER: username}}),)
-    return tuple(patches.set_pairs("/spec/template/metadata/annotations", job.annotations, {names.USER: username}))
+        return (patches.add("/spec/template/metadata", {"annotations": said}),)
+    return tuple(patches.set_pairs("/spec/template/metadata/annotations", job.annotations, said))
 
 
 def job_restorations(old: JobArrival, new: JobArrival) -> Patch:
@@ -143,7 +154,7 @@ def job_restorations(old: JobArrival, new: JobArrival) -> Patch:
         return ()
     if before is None:
         return (patches.remove(patches.pointer("spec", "template", "metadata", "annotations", names.USER)),)
-    return job_additions(new, before)
+    return _annotated(new, {names.USER: before})
 
 
 def judge_creation(  # noqa: PLR0913 - all that an answer depends on, by name

@@ -16,6 +16,11 @@ from admission.api.selectors import LabelSelector, Requirement
 from admission.api.snapshot import Snapshot
 from admission.errors import RetryError
 from admission.policy.arrivals import Arrival
+from admission.policy.families import foreign_queues, sayings
+from admission.policy.families.foreign_queues import Said
+
+MOST_NAMED = 10
+"""Aliases that a message names."""
 
 HOW_TO_LIST = "`kubectl get queues.muster.dev` lists them"
 
@@ -30,7 +35,9 @@ class Entrance:
 
 
 class Defaults:
-    """The default queues of every namespace that was asked for, as long as queues and namespaces stay the same.
+    """The default queues of every namespace that was asked for, and those that other systems call something.
+
+    They are kept as long as queues and namespaces stay the same.
 
     One that is being deleted makes room for another, which may be there already; alone, it is better than none.
 
@@ -39,8 +46,10 @@ class Defaults:
 
     def __init__(self, queues: Iterable[Queue], namespaces: Mapping[str, Namespace]) -> None:
         self._candidates = [(q, q.namespaces) for q in queues if q.default and q.namespaces is not None]
+        self._aliased = [(q, q.namespaces) for q in queues if q.aliases and q.namespaces is not None]
         self._namespaces = namespaces
         self._found: dict[str, tuple[Queue, ...]] = {}
+        self._called: dict[str, dict[str, tuple[Queue, ...]]] = {}
 
     def of(self, namespace: str) -> tuple[Queue, ...]:
         """Return the queues marked default that are open to a namespace; one is right, more are a mistake."""
@@ -54,12 +63,50 @@ class Defaults:
             self._found[namespace] = found
         return found
 
+    def called(self, namespace: str) -> Mapping[str, tuple[Queue, ...]]:
+        """Return the queues that are open to a namespace by each of their aliases; more than one is a mistake."""
+        if not self._aliased:
+            return {}
+        found = self._called.get(namespace)
+        if found is None:
+            labels = _labels(namespace, self._namespaces)
+            found = {}
+            for queue, selector in self._aliased:
+                if selector.matches(labels) and queue.meta.deleted is None:
+                    found |= {alias: (*found.get(alias, ()), queue) for alias in queue.aliases}
+            self._called[namespace] = found
+        return found
+
 
 def entrance(arrival: Arrival, snapshot: Snapshot, defaults: Defaults) -> Entrance:
     """Find the pod's queue. Raises RetryError when that depends on a namespace which has not been seen yet."""
     if arrival.queue:
         return _named(QueueName(arrival.queue), arrival.namespace, snapshot)
-    return _default(arrival.namespace, defaults)
+    called = defaults.called(arrival.namespace)
+    said = foreign_queues.said(arrival.labels or {}, arrival.annotations) if called else None
+    return _default(arrival.namespace, defaults) if said is None else _aliased(said, called, arrival.namespace)
+
+
+def _aliased(said: Said, called: Mapping[str, tuple[Queue, ...]], namespace: str) -> Entrance:
+    """Return the queue that another system calls so; nobody enters one by chance, so all other names are refused."""
+    found = called.get(said.name, ())
+    if len(found) == 1:
+        return Entrance(queue=found[0])
+    shown = sayings.shown(said.name)
+    if found:
+        names_ = sorted(queue.name for queue in found)
+        message = (
+            f"{said.where} names queue {shown}, and so {' and '.join(names_)} are called in namespace {namespace}; take"
+            f" it out of spec.aliases of all but one, or name the queue in label {names.QUEUE}"
+        )
+        return Entrance(denial=Denial(DenyReason.UNKNOWN_QUEUE, message, {"queue": shown, "queues": names_}))
+    near = difflib.get_close_matches(said.name, called, n=3)
+    known = f"nearest: {', '.join(near)}" if near else f"known are {', '.join(sorted(called)[:MOST_NAMED])}"
+    message = (
+        f"{said.where} names queue {shown}, and no queue that is open to namespace {namespace} is called so in its"
+        f" spec.aliases ({known}); add it there, or name the queue in label {names.QUEUE}"
+    )
+    return Entrance(denial=Denial(DenyReason.UNKNOWN_QUEUE, message, {"queue": shown, "nearest": near}))
 
 
 def _named(name: QueueName, namespace: str, snapshot: Snapshot) -> Entrance:

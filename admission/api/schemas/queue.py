@@ -68,6 +68,11 @@ def _spec() -> Schema:
                 fieldPath=".namespaceSelector",
             ),
             fields.rule(
+                "!has(self.aliases) || has(self.namespaceSelector)",
+                "aliases need a namespaceSelector that says for which namespaces; {} selects every namespace",
+                fieldPath=".aliases",
+            ),
+            fields.rule(
                 """!has(self.maxRuntime) || !has(self.defaultRuntime) ||
                 duration(self.defaultRuntime) <= duration(self.maxRuntime)""",
                 "defaultRuntime must not be longer than maxRuntime: shorten the one or raise the other",
@@ -91,6 +96,14 @@ def _entry() -> dict[str, Schema]:
             """Whether pods of the selected namespaces that name no queue enter this one. If several queues say so for
             the same namespace, such pods have to name theirs. Default: false.""",
             default=False,
+        ),
+        "aliases": fields.sequence(
+            """What the labels of Kueue, Volcano, YuniKorn and KAI call this queue: pods of the selected namespaces that
+            name it so enter it without being relabelled. As soon as a queue that is open to a namespace has aliases,
+            its pods that name another queue so are refused. Example: [user-queue, root.team-a].""",
+            fields.text("A queue's name there.", minLength=1, maxLength=253),
+            most=64,
+            unique=True,
         ),
     }
 

@@ -28,6 +28,7 @@ def written(queue: Queue, snapshot: Snapshot, before: Queue | None = None) -> It
     yield from _meters(queue, snapshot)
     yield from _limits(queue, new)
     yield from _rivals(queue, snapshot)
+    yield from _namesakes(queue, snapshot)
     if before is not None:
         yield from _overdrawn(queue, old, new, snapshot)
         yield from _shut_out(queue, before, snapshot)
@@ -132,6 +133,26 @@ def _rivals(queue: Queue, snapshot: Snapshot) -> Iterator[Concern]:
             places = f"{'namespace' if len(shared) == 1 else 'namespaces'} {concerns.listed(shared)}"
             message = f"queue {other.name} is the default of {places} as well; pods there that name no queue enter none"
             yield _warning("spec.default", message)
+
+
+def _namesakes(queue: Queue, snapshot: Snapshot) -> Iterator[Concern]:
+    """Yield other queues that are called the same in the same namespaces."""
+    if not queue.aliases or queue.namespaces is None:
+        return
+    labels = {
+        name: known.labels for name, known in snapshot.namespaces.items() if queue.namespaces.matches(known.labels)
+    }
+    for other in sorted(snapshot.queues.values(), key=lambda other: other.name):
+        same = sorted(queue.aliases & other.aliases)
+        if other.name == queue.name or not same or other.namespaces is None or other.meta.deleted is not None:
+            continue
+        shared = sorted(name for name, own in labels.items() if other.namespaces.matches(own))
+        if shared:
+            places = f"{'namespace' if len(shared) == 1 else 'namespaces'} {concerns.listed(shared)}"
+            message = (
+                f"queue {other.name} is called {concerns.listed(same)} in {places} as well; pods there that name it"
+            )
+            yield _warning("spec.aliases", f"{message} are refused")
 
 
 def _overdrawn(queue: Queue, old: Tree, new: Tree, snapshot: Snapshot) -> Iterator[Concern]:

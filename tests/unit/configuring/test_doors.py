@@ -172,6 +172,14 @@ def test_all_that_is_lent_may_be_said_in_full_and_by_a_parent_of_more() -> None:
     assert created("queues", an_object("q", parent="root", **eight(lendingLimit="9"))) is ALLOWED
 
 
+def test_a_second_queue_of_a_name_in_a_namespace_is_told() -> None:
+    world = World().queue("one", aliases=["user-queue", "batch"]).namespace("nlp", team="a")
+
+    said = warned(created("queues", an_object("two", aliases=["user-queue", "more"], **SELECTED), known(world)))
+
+    assert "queue one is called user-queue in namespaces ml, nlp as well; pods there that name it are refused" in said
+
+
 def test_a_second_default_queue_of_a_namespace_is_told() -> None:
     world = World().queue("one", default=True).namespace("nlp", team="a")
 

@@ -4,8 +4,12 @@ from typing import Any
 
 import pytest
 
-from admission.policy import entering
-from tests.unit.webhook.cases import World
+from admission.api import names
+from admission.api.reasons import DenyReason
+from admission.policy import arrivals, entering
+from admission.policy.entering import Entrance
+from admission.policy.remembering import Memory
+from tests.unit.webhook.cases import World, a_pod
 
 SELECTORS = {
     "": {},
@@ -23,3 +27,103 @@ def test_selectors_are_written_as_kubectl_takes_them(text: str, selector: dict[s
 
     assert found.namespaces is not None
     assert entering.describe(found.namespaces) == (text or "any labels")
+
+
+def entrance(world: World, pod: dict[str, Any]) -> Entrance:
+    snapshot = world.build()
+    return entering.entrance(arrivals.decode(pod, "ml"), snapshot, Memory().defaults(snapshot))
+
+
+def aliased() -> World:
+    """Return a world where `user-queue` and `root.team-a` mean team-a, and other names are team-b's, elsewhere."""
+    world = World().queue("team-a", aliases=["user-queue", "root.team-a"]).queue("fallback", default=True)
+    return world.queue("team-b", team="b", aliases=["user-queue", "theirs"])
+
+
+KUEUE = "kueue.x-k8s.io/queue-name"
+YUNIKORN = {"labels": {"queue": "root.team-a", "applicationId": "app-1"}}
+
+CALLED: dict[str, dict[str, Any]] = {
+    "by Kueue": {"labels": {KUEUE: "user-queue"}},
+    "by Volcano": {"annotations": {"scheduling.volcano.sh/queue-name": "user-queue"}},
+    "by Volcano on the pods of its Jobs": {"labels": {"volcano.sh/queue-name": "user-queue"}},
+    "by YuniKorn": {"labels": {"yunikorn.apache.org/queue": "root.team-a"}},
+    "by YuniKorn in an annotation": {"annotations": {"yunikorn.apache.org/queue": "root.team-a"}},
+    "by YuniKorn as it was": YUNIKORN,
+    "by KAI": {"labels": {"kai.scheduler/queue": "user-queue"}},
+    "by its Job": {"annotations": {names.QUEUE_ALIAS: "user-queue"}},
+    "by itself before its Job": {"labels": {KUEUE: "user-queue"}, "annotations": {names.QUEUE_ALIAS: "unknown"}},
+}
+
+
+@pytest.mark.parametrize("metadata", CALLED.values(), ids=CALLED)
+def test_a_pod_enters_the_queue_that_is_called_so_in_its_namespace(metadata: dict[str, Any]) -> None:
+    found = entrance(aliased(), a_pod(**metadata))
+
+    assert found.queue is not None
+    assert found.queue.name == "team-a"
+
+
+@pytest.mark.parametrize(
+    ("metadata", "queue"),
+    [
+        ({"labels": {names.QUEUE: "fallback", KUEUE: "user-queue"}}, "fallback"),
+        ({}, "fallback"),
+        ({"labels": {"queue": "root.team-a"}}, "fallback"),
+    ],
+    ids=["its own word goes first", "who says nothing", "`queue` alone is nobody's word"],
+)
+def test_a_pod_that_names_no_queue_so_enters_as_ever(metadata: dict[str, Any], queue: str) -> None:
+    found = entrance(aliased(), a_pod(**metadata))
+
+    assert found.queue is not None
+    assert found.queue.name == queue
+
+
+NOWHERE = "no queue that is open to namespace ml is called so in its spec.aliases"
+MEND = "or name the queue in label muster.dev/queue"
+
+REFUSED = {
+    "a name of no queue": (
+        aliased(),
+        "user-queu",
+        f"label {KUEUE} names queue user-queu, and {NOWHERE} (nearest: user-queue); add it there, {MEND}",
+    ),
+    "a name of a queue elsewhere": (
+        aliased(),
+        "theirs",
+        f"label {KUEUE} names queue theirs, and {NOWHERE} (known are root.team-a, user-queue); add it there, {MEND}",
+    ),
+    "a name of two": (
+        aliased().queue("team-c", aliases=["user-queue"]),
+        "user-queue",
+        (
+            f"label {KUEUE} names queue user-queue, and so team-a and team-c are called in namespace ml; take it out of"
+            f" spec.aliases of all but one, {MEND}"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("world", "name", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_maps_to_no_queue_is_refused(world: World, name: str, message: str) -> None:
+    denial = entrance(world, a_pod(labels={KUEUE: name})).denial
+
+    assert denial is not None
+    assert (denial.reason, denial.message) == (DenyReason.UNKNOWN_QUEUE, message)
+
+
+def test_where_no_queue_has_aliases_the_words_of_others_are_not_read() -> None:
+    found = entrance(World().queue("team-a", default=True), a_pod(labels={KUEUE: "user-queue"}))
+
+    assert found.queue is not None
+    assert found.queue.name == "team-a"
+
+
+def test_a_queue_that_is_being_deleted_is_called_nothing() -> None:
+    found = entrance(
+        aliased().queue("new", aliases=["user-queue"]).deleted("team-a"), a_pod(labels={KUEUE: "user-queue"})
+    )
+
+    assert found.queue is not None
+    assert found.queue.name == "new"

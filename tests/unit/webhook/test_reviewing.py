@@ -186,6 +186,19 @@ def test_the_template_of_a_new_job_names_who_made_it(job: Any, step: dict[str, A
     assert mutate(of_job("CREATE", job)).patch == (step,)
 
 
+@pytest.mark.parametrize("key", ["kueue.x-k8s.io/queue-name", "kai.scheduler/queue"])
+def test_the_template_of_a_new_job_says_what_the_job_calls_its_queue(key: str) -> None:
+    job = a_job(annotations={"app": "x"})
+    job["metadata"]["labels"] = {key: "user-queue"}
+
+    steps = mutate(of_job("CREATE", job)).patch
+
+    assert {(step["path"].rpartition("/")[2], step["value"]) for step in steps} == {
+        ("muster.dev~1user", "alice"),
+        ("muster.dev~1queue-alias", "user-queue"),
+    }
+
+
 def test_a_job_is_stamped_before_anything_else_is_known() -> None:
     view = MemoryView(a_world().build(), synced=False)
 
