@@ -178,6 +178,8 @@ class Desk:
     fresh: dict[GangUid, datetime] = field(default_factory=dict)
     """Until when the numbers need not be told anew of gangs that a budget cannot pay for."""
     backoffs: dict[GangUid, Backoff] = field(default_factory=dict)
+    lines: dict[str, Backoff] = field(default_factory=dict)
+    """The back-offs of gangs that their controller makes anew as other gangs, by what these have in common."""
     evicted: dict[GangUid, Evicted] = field(default_factory=dict)
     """Gangs that were let in and taken back, by this leader or an earlier one, until they run again."""
     ending: set[GangUid] = field(default_factory=set)

@@ -98,7 +98,10 @@ def _note(desk: Desk, facts: Facts, eviction: Eviction) -> bool:
     backs_off = eviction.timed_out and queue is not None and not _is_under_way(desk, eviction)
     if backs_off and queue is not None:
         before, overran = desk.backoffs.get(group.uid), eviction.cause is EvictionReason.RUNTIME_EXCEEDED
-        desk.backoffs[group.uid] = backoffs.following(before, queue, facts.now, eviction.failure, overran=overran)
+        backoff = backoffs.following(before, queue, facts.now, eviction.failure, overran=overran)
+        desk.backoffs[group.uid] = backoff
+        if group.identity.line:
+            desk.lines[group.identity.line] = backoff
     if eviction.cause is None or group.uid in desk.ending:
         return backs_off
     desk.evicted[group.uid] = Evicted(
@@ -246,7 +249,10 @@ def _is_left(pod: Pod) -> bool:
 
 
 def remember_backoffs(desk: Desk, facts: Facts) -> None:
-    """Take over what an earlier leader wrote into Gangs' status; forget gangs that run, or are gone for long."""
+    """Take over what an earlier leader wrote into Gangs' status; forget gangs that run, or are gone for long.
+
+    A gang that its controller makes anew after an eviction, under another UID, goes on where the one before was.
+    """
     if facts.groups is not desk.recalled:
         _look_at_records(desk, facts)
         desk.recalled = facts.groups
@@ -257,6 +263,7 @@ def remember_backoffs(desk: Desk, facts: Facts) -> None:
     for uid in [uid for uid in desk.backoffs if uid not in desk.census]:
         if uid not in desk.book.placements and facts.now - desk.backoffs[uid].next_try > FORGET_AFTER:
             del desk.backoffs[uid]
+    desk.lines = {line: known for line, known in desk.lines.items() if facts.now - known.next_try <= FORGET_AFTER}
 
 
 def _look_at_records(desk: Desk, facts: Facts) -> None:
@@ -265,7 +272,10 @@ def _look_at_records(desk: Desk, facts: Facts) -> None:
         let_in = len(group.pods) - len(group.waiting)
         if let_in and sum(pod.phase == "Running" for pod in group.pods) == let_in:
             desk.backoffs.pop(group.uid, None)
+            desk.lines.pop(group.identity.line, None)
             desk.returned.pop(group.uid, None)
+        elif group.uid not in desk.backoffs and group.identity.line in desk.lines:
+            desk.backoffs[group.uid] = desk.lines[group.identity.line]
         elif group.uid not in desk.backoffs and group.record is not None and group.record.evictions:
             at, evicted = group.record.next_try or EPOCH, desk.evicted.get(group.uid)
             overran = evicted is not None and evicted.reason is EvictionReason.RUNTIME_EXCEEDED

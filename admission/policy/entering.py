@@ -94,7 +94,7 @@ def _aliased(said: Said, called: Mapping[str, tuple[Queue, ...]], namespace: str
         return Entrance(queue=found[0])
     shown = sayings.shown(said.name)
     if found:
-        names_ = sorted(queue.name for queue in found)
+        names_: list[str] = sorted(queue.name for queue in found)
         message = (
             f"{said.where} names queue {shown}, and so {' and '.join(names_)} are called in namespace {namespace}; take"
             f" it out of spec.aliases of all but one, or name the queue in label {names.QUEUE}"

@@ -45,7 +45,8 @@ class Identity:
     fewer towards a Job's end, and where it is elastic: somebody says that it starts with fewer than it has. said:
     which field of which object says so. unknown: why nobody knows. counts_ended: whether pods that have succeeded
     count among those that are needed. grouping: of what other system it is a group. grounds: the keys of all objects
-    that this depends on, beside the pod.
+    that this depends on, beside the pod. line: what it has in common with the gangs that its controller made before in
+    the same place, and will make after it; empty where no two gangs are of one line.
     """
 
     uid: GangUid
@@ -60,6 +61,7 @@ class Identity:
     grouping: Grouping | None = None
     elastic: bool = False
     grounds: tuple[str, ...] = ()
+    line: str = ""
 
     @property
     def key(self) -> str:
@@ -235,7 +237,13 @@ def _of_lineage(pod: Pod, lineage: Lineage, snapshot: Snapshot) -> Identity | No
 def _of_itself(pod: Pod, lineage: Lineage) -> Identity:
     """Return the gang of a pod that nothing gathers: its batch Job's, or one of its own."""
     job = lineage.links[0].found if lineage.links else None
-    return _of_job(pod, job, lineage) if isinstance(job, Job) else _alone(pod, lineage.grounds)
+    if isinstance(job, Job):
+        return _of_job(pod, job, lineage)
+    owner = pod.meta.controller
+    # The next pod of a StatefulSet has the name of the one before; what others make has a name of its own.
+    in_line = owner is not None and kind_of(owner) == lineages.STATEFUL_SET
+    line = gang_uid(owner.uid, pod.meta.name) if owner is not None and in_line else ""
+    return replace(_alone(pod, lineage.grounds), line=line)
 
 
 def _of_parent(pod: Pod, parent: Parent, family: Family, lineage: Lineage) -> Identity:
@@ -262,6 +270,7 @@ def _of_parent(pod: Pod, parent: Parent, family: Family, lineage: Lineage) -> Id
         counts_ended=True,
         elastic=needed < size,
         grounds=lineage.grounds,
+        line=gang_uid(parent.meta.uid, member.name, wave_name),
     )
 
 

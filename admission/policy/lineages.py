@@ -20,6 +20,7 @@ LONGEST = 8
 
 BATCH_JOB = "Job.batch"
 POD = "Pod."
+STATEFUL_SET = "StatefulSet.apps"
 NONE: Mapping[str, Parent] = {}
 
 

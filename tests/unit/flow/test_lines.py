@@ -1,0 +1,104 @@
+"""Gangs that their controller makes anew after an eviction: other gangs, which go on waiting where the last one did."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from admission.api.gangs import GangReport
+from admission.api.meta import Owner
+from admission.api.names import GangUid, Uid
+from admission.api.pods import Pod
+from admission.api.reasons import HoldReason
+from admission.flow import cycle, memory
+from admission.flow.desks import Desk, Ports
+from tests.builders import NOON, a_cluster, pod_of, running
+from tests.unit.flow.fences import MINUTE, SECOND
+
+WEB = Owner(api_version="apps/v1", kind="StatefulSet", name="web", uid=Uid("web"), controller=True)
+JOB = Owner(api_version="argoproj.io/v1alpha1", kind="Workflow", name="web", uid=Uid("web"), controller=True)
+
+
+class Cluster(memory.Cluster):
+    """A cluster where a controller makes a pod anew."""
+
+    def own(self, owner: Owner) -> None:
+        self._pods = {uid: _owned(pod, owner) for uid, pod in self._pods.items()}
+
+    def anew(self, name: str, uid: str, owner: Owner) -> None:
+        found = a_cluster().pod(name, gpus=1, created=(NOON + 2 * MINUTE).isoformat()).snapshot()
+        pod = _owned(pod_of(found, name), owner)
+        self._pods = {Uid(uid): replace(pod, meta=replace(pod.meta, uid=Uid(uid)))}
+        self._claims = {
+            key: replace(
+                claim, meta=replace(claim.meta, owners=tuple(replace(o, uid=Uid(uid)) for o in claim.meta.owners))
+            )
+            for key, claim in found.claims.items()
+        }
+
+    def run(self) -> None:
+        self._pods = {uid: running(pod, "a") for uid, pod in self._pods.items()}
+
+
+def _owned(pod: Pod, owner: Owner) -> Pod:
+    return replace(pod, meta=replace(pod.meta, owners=(owner,)))
+
+
+def a_pod(owner: Owner) -> Cluster:
+    builder = a_cluster().node("a", gpus=4).queue("q", gpus=8, startTimeout="1m", requeue={"base": "10m"})
+    cluster = Cluster(builder.pod("web-0", gpus=1).snapshot())
+    cluster.own(owner)
+    return cluster
+
+
+async def report_at(desk: Desk, moment: datetime) -> GangReport:
+    (report,) = [one for one in (await cycle.run(desk, moment)).gangs if one.pods]
+    return report
+
+
+async def late(cluster: Cluster, owner: Owner, *, name: str = "web-0") -> tuple[Desk, GangReport]:
+    """Let the pod be late and be taken back, and its controller make another one; return what is said of that."""
+    ledger = memory.Ledger()
+    ports = Ports(view=cluster, pods=cluster, claims=cluster, workloads=cluster, reports=cluster, ledger=ledger)
+    desk = Desk(ports=ports, actor="test", epoch=1)
+    for wait in (timedelta(0), MINUTE, MINUTE + SECOND):
+        await cycle.run(desk, NOON + wait)
+    cluster.anew(name, "another", owner)
+    await cycle.run(desk, NOON + 2 * MINUTE)
+    return desk, await report_at(desk, NOON + 2 * MINUTE + SECOND)
+
+
+async def test_the_next_pod_of_a_stateful_set_waits_until_the_last_one_would_have_been_tried_again() -> None:
+    _, report = await late(a_pod(WEB), WEB)
+
+    assert report.hold is not None
+    assert report.hold.reason is HoldReason.START_TIMED_OUT
+    assert report.hold.message == "did not start in time (1 so far); it is tried again at 2026-11-21T12:11:00Z"
+    assert report.evictions == 1
+
+
+async def test_the_back_off_of_a_line_doubles_and_ends_when_one_of_it_runs() -> None:
+    cluster = a_pod(WEB)
+    desk, _ = await late(cluster, WEB)
+    again = NOON + 11 * MINUTE
+    for wait in (timedelta(0), MINUTE + SECOND, MINUTE + 2 * SECOND):
+        await cycle.run(desk, again + wait)
+    cluster.anew("web-0", "third", WEB)
+    await cycle.run(desk, again + 2 * MINUTE)
+    third = await report_at(desk, again + 2 * MINUTE + SECOND)
+    assert third.evictions == 2
+
+    await cycle.run(desk, again + 30 * MINUTE)
+    cluster.run()
+    await cycle.run(desk, again + 30 * MINUTE + SECOND)
+
+    assert desk.lines == {}
+    assert GangUid("third") not in desk.backoffs
+
+
+@pytest.mark.parametrize(("owner", "name"), [(WEB, "web-1"), (JOB, "web-0")], ids=["another pod", "another maker"])
+async def test_who_takes_nobodys_place_starts_at_once(owner: Owner, name: str) -> None:
+    _, report = await late(a_pod(owner), owner, name=name)
+
+    assert report.hold is None
+    assert report.evictions == 0
