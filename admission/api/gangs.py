@@ -170,6 +170,8 @@ class GangReport:
     """That it was taken back, until it runs again."""
     queued_since: datetime | None = None
     next_try: datetime | None = None
+    over: bool = False
+    """Nothing of it is left that could want its object, which Muster has made and takes away."""
 
     @property
     def key(self) -> str:

@@ -72,10 +72,15 @@ class Reporter:
     async def gang(self, report: GangReport) -> None:
         """Create or update a Gang object and its status. A Gang that a user wrote keeps its spec.
 
-        None is created for a gang without pods: whoever deleted the object wants it gone.
+        None is created for a gang without pods: whoever deleted the object wants it gone. One of which nothing is left
+        is removed, if nothing owns it that would take it along.
         """
         path = paths.within(f"/apis/{names.API_VERSION}", report.namespace, "gangs", report.name)
         seen = await self._look(kinds.GANGS, report.key, path)
+        if report.over:
+            if seen is not None and seen.ours and not seen.owners:
+                await self._remove(path, seen)
+            return
         if seen is not None and seen.ours and not seen.is_of(report.workload):
             await self._remove(path, seen)
             seen = None
@@ -173,13 +178,13 @@ class Reporter:
         return table is not None and table.listed and not table.knows(key)
 
     async def _remove(self, path: str, seen: Seen) -> None:
-        """Delete a Gang whose workload is no more; the garbage collector may have come first."""
+        """Delete a Gang whose workload or pods are no more; the garbage collector may have come first."""
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": seen.uid}}
         self._seen.pop(path, None)
         try:
             await self._connection.delete(path, options)
         except (GoneError, ConflictError):
-            log.debug("the gang of an earlier workload was gone already", path=path)
+            log.debug("the gang was gone already", path=path)
 
     async def _write(self, path: str, seen: Seen, body: dict[str, Any]) -> None:
         """Apply a status unless it is there; forget an object that vanished, so that the next report starts afresh."""

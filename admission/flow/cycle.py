@@ -280,6 +280,7 @@ def _statuses(
         policies=desk.remembered.policies(facts.snapshot),
         estimates=desk.reserve.estimates,
         templates=desk.ports.templates.troubles(),
+        now=facts.now,
     )
     gangs = desk.retelling.look(facts.groups, decided, basis, desk.defects)
     return gangs, _entitled(desk, basis), reporting.conditions(basis)

@@ -254,6 +254,10 @@ class Cluster:
     # Reports
 
     async def gang(self, report: GangReport) -> None:
+        if report.over:
+            self.gangs.pop(report.key, None)
+            self._gangs.pop(report.key, None)
+            return
         before = self.gangs.get(report.key)
         if (before is report or before == report) and report.key in self._gangs:
             return

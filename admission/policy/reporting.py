@@ -5,12 +5,13 @@ That of queues is made in `entitlements`, from the same facts.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import NamedTuple
 
 from admission.api.entries import Placement
 from admission.api.gangs import Charge, Evicted, Gang, GangReport, Phase, PlannedClaim, PlannedPod
-from admission.api.meta import Condition, ConditionStatus
+from admission.api.meta import EPOCH, Condition, ConditionStatus
 from admission.api.names import GangUid, MeterName, QueueName
 from admission.api.queues import PlacementMode
 from admission.api.reasons import Denial, Hold, HoldReason
@@ -44,6 +45,9 @@ NOT_PLACED = Placed("", "")
 PINNED = Placed(PlacementMode.PIN, "")
 """How a gang was placed of which nothing is known but that it was."""
 
+KEPT = timedelta(hours=1)
+"""How long the object of a gang that was evicted for others outlives its pods, where only these name it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
@@ -73,6 +77,7 @@ class Facts:
     """When gangs that wait are to start, as far as that was reckoned."""
     stuck: Mapping[GangUid, Hold] = field(default_factory=dict)
     """What keeps gangs from being placed that have their reservation."""
+    now: datetime = EPOCH
 
 
 def gang(group: Group, facts: Facts) -> GangReport:
@@ -188,6 +193,19 @@ def idle(
         queued_since=record.queued_since,
         next_try=backoff.next_try if backoff else record.next_try,
     )
+
+
+def kept_until(record: Gang, report: GangReport) -> datetime | None:
+    """Return until when the object of a gang without pods stays; None for as long as somebody wants it.
+
+    One of a workload goes with that. What Muster made for pods that name their gang themselves goes with these, but one
+    that was taken back stays until it may be tried again, for whoever makes its pods anew.
+    """
+    if record.written_by_user or record.workload is not None:
+        return None
+    if report.phase is not Phase.EVICTED:
+        return EPOCH
+    return report.next_try or ((report.evicted.at if report.evicted is not None else EPOCH) + KEPT)
 
 
 def _placed(group: Group, facts: Facts) -> Placed:

@@ -6,7 +6,8 @@ up, phases and what is pending, is kept in step with every gang whose status is 
 """
 
 from collections.abc import Collection, Iterator, Mapping, MutableSequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 from admission.api.gangs import Charge, Evicted, Gang, GangReport
 from admission.api.names import GangUid, NodeName
@@ -19,6 +20,8 @@ from admission.policy.defects import Defect, During
 from admission.policy.entitlements import Tally
 from admission.policy.recognition import Group
 from admission.policy.reporting import Facts
+
+NEVER = datetime.max.replace(tzinfo=UTC)
 
 Made = tuple[Mapping[GangUid, object], ...]
 """What is known of gangs by their UIDs, in some respects."""
@@ -45,6 +48,8 @@ class Retelling:
     _failed: set[GangUid] = field(default_factory=set)
     """Gangs whose status could not be made."""
     _idle: dict[str, GangReport] = field(default_factory=dict)
+    _over_at: datetime = NEVER
+    """When the next of these is over."""
 
     def look(
         self,
@@ -58,7 +63,7 @@ class Retelling:
         readjusted = bool(resting.changed(self._backoffs, facts.backoffs) or self._evicted != facts.evicted)
         touched = {*decided, *self._failed, *self._stirred(groups, facts)}
         anew = [report for uid in touched if (report := self._make(uid, facts, found)) is not None]
-        if recounted or readjusted:
+        if recounted or readjusted or facts.now >= self._over_at:
             anew += self._look_at_idle(facts)
             self._records, self._backoffs = facts.snapshot.gangs, dict(facts.backoffs)
             self._evicted = dict(facts.evicted)
@@ -109,14 +114,25 @@ class Retelling:
         """Return the statuses made anew of Gang objects whose pods are gone or have not come yet."""
         known = {group.key for group in self.groups.values()}
         before, self._idle, anew = self._idle, {}, []
+        self._over_at = NEVER
         for report in before.values():
             self.tally.add(report, {}, times=-1)
         for key, gang in facts.snapshot.gangs.items():
             if key in known:
                 continue
-            report, old = reporting.idle(gang, facts.backoffs, facts.evicted), before.get(key)
+            report, old = self._idle_report(gang, facts), before.get(key)
             self.tally.add(report, {})
             self._idle[key] = old if old is not None and old == report else report
             if self._idle[key] is report:
                 anew.append(report)
         return anew
+
+    def _idle_report(self, gang: Gang, facts: Facts) -> GangReport:
+        report = reporting.idle(gang, facts.backoffs, facts.evicted)
+        until = reporting.kept_until(gang, report)
+        if until is None:
+            return report
+        if facts.now >= until:
+            return replace(report, over=True)
+        self._over_at = min(self._over_at, until)
+        return report

@@ -131,6 +131,27 @@ async def test_the_gang_of_an_earlier_workload_is_replaced(api: FakeApi, connect
     assert second["metadata"]["ownerReferences"][0]["uid"] == "job-2"
 
 
+async def test_a_gang_of_which_nothing_is_left_is_removed(api: FakeApi, reporter: Reporter) -> None:
+    await reporter.gang(a_report(workload=None))
+    uid = api.objects[GANGS]["team/train"]["metadata"]["uid"]
+
+    await reporter.gang(a_report(workload=None, pods=0, phase=Phase.FINISHED, over=True))
+
+    assert api.last("DELETE", GANG).body["preconditions"] == {"uid": uid}
+    assert "team/train" not in api.objects[GANGS]
+
+
+async def test_a_gang_that_is_another_s_to_remove_is_left_alone(api: FakeApi, connection: Connection) -> None:
+    """A user's own, and one that the garbage collector takes along."""
+    api.put(GANGS, {"metadata": {"name": "train", "namespace": "team"}, "spec": {"queue": "q", "size": 9}})
+    await Reporter(connection).gang(a_report(workload=None, pods=0, over=True))
+    api.delete(GANGS, "team/train")
+    await Reporter(connection).gang(a_report())
+    await Reporter(connection).gang(a_report(workload=None, pods=0, over=True))
+
+    assert api.count("DELETE", GANG) == 0
+
+
 @pytest.fixture
 def store() -> Store:
     """A store that has listed the Gangs: there are none."""

@@ -1,11 +1,13 @@
-"""Gangs that their controller makes anew after an eviction: other gangs, which go on waiting where the last one did."""
+"""Gangs whose pods go: what the next ones of a controller inherit, and when the object of a gang goes as well."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
-from admission.api.gangs import GangReport
+from admission.api import names
+from admission.api.gangs import GangReport, Phase
 from admission.api.meta import Owner
 from admission.api.names import GangUid, Uid
 from admission.api.pods import Pod
@@ -36,6 +38,9 @@ class Cluster(memory.Cluster):
             for key, claim in found.claims.items()
         }
 
+    def empty(self) -> None:
+        self._pods, self._claims = {}, {}
+
     def run(self) -> None:
         self._pods = {uid: running(pod, "a") for uid, pod in self._pods.items()}
 
@@ -51,6 +56,12 @@ def a_pod(owner: Owner) -> Cluster:
     return cluster
 
 
+def a_desk(cluster: Cluster) -> Desk:
+    ledger = memory.Ledger()
+    ports = Ports(view=cluster, pods=cluster, claims=cluster, workloads=cluster, reports=cluster, ledger=ledger)
+    return Desk(ports=ports, actor="test", epoch=1)
+
+
 async def report_at(desk: Desk, moment: datetime) -> GangReport:
     (report,) = [one for one in (await cycle.run(desk, moment)).gangs if one.pods]
     return report
@@ -58,14 +69,45 @@ async def report_at(desk: Desk, moment: datetime) -> GangReport:
 
 async def late(cluster: Cluster, owner: Owner, *, name: str = "web-0") -> tuple[Desk, GangReport]:
     """Let the pod be late and be taken back, and its controller make another one; return what is said of that."""
-    ledger = memory.Ledger()
-    ports = Ports(view=cluster, pods=cluster, claims=cluster, workloads=cluster, reports=cluster, ledger=ledger)
-    desk = Desk(ports=ports, actor="test", epoch=1)
+    desk = a_desk(cluster)
     for wait in (timedelta(0), MINUTE, MINUTE + SECOND):
         await cycle.run(desk, NOON + wait)
     cluster.anew(name, "another", owner)
     await cycle.run(desk, NOON + 2 * MINUTE)
     return desk, await report_at(desk, NOON + 2 * MINUTE + SECOND)
+
+
+def named(**spec: Any) -> Cluster:
+    builder = a_cluster().node("a", gpus=4).queue("q", gpus=8, startTimeout="1m", **spec)
+    labels = {names.GANG: "pair", names.GANG_SIZE: "1"}
+    return Cluster(builder.pod("one", gpus=1, labels=labels).snapshot())
+
+
+async def test_the_gang_of_pods_that_name_it_goes_with_them() -> None:
+    cluster = named()
+    desk = a_desk(cluster)
+    await cycle.run(desk, NOON)
+    assert [*cluster.gangs] == ["team/pair"]
+
+    cluster.empty()
+    for wait in range(1, 4):
+        await cycle.run(desk, NOON + wait * SECOND)
+
+    assert [*cluster.gangs] == []
+
+
+async def test_one_that_was_taken_back_stays_until_it_may_be_tried_again() -> None:
+    cluster = named(requeue={"base": "10m"})
+    desk = a_desk(cluster)
+    for wait in (timedelta(0), MINUTE, MINUTE + SECOND, 2 * MINUTE):
+        await cycle.run(desk, NOON + wait)
+    cluster.empty()
+    await cycle.run(desk, NOON + 3 * MINUTE)
+    assert cluster.gangs["team/pair"].phase is Phase.EVICTED
+
+    await cycle.run(desk, NOON + 12 * MINUTE)
+
+    assert [*cluster.gangs] == []
 
 
 async def test_the_next_pod_of_a_stateful_set_waits_until_the_last_one_would_have_been_tried_again() -> None:
