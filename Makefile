@@ -35,6 +35,7 @@ coverage: deps ## which lines the tests reach that need no Kubernetes; to trace 
 soak: deps controlplane ## long random runs, hours: GANGS=200 gangs in each placement on a real control plane; laws by the thousand
 	FAULTS=all $(RUN) pytest -m e2e -q -s tests/e2e/test_reliability.py
 	GANGS=$(or $(GANGS),200) $(RUN) pytest -m e2e -q -s tests/e2e/test_muster_under_fire.py
+	CHURN=$(or $(CHURN),3600) $(RUN) pytest -m e2e -q -s tests/e2e/test_muster_churn.py
 	HYPOTHESIS_PROFILE=soak $(RUN) pytest -q -n auto --maxprocesses 4 --timeout 7200 $(SOAKED)
 
 .PHONY: check

@@ -1,41 +1,26 @@
 """Carries a script of `medleys` out on a real control plane: gangs, outsiders, and everything that may go wrong."""
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from http.client import HTTPException
-from typing import Any, TypeVar
+from typing import Any
 
 from tests.controlplane import ApiError, fleet, workloads
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.namespaces import Namespace
 from tests.e2e import teams
-from tests.e2e.labs import Lab
+from tests.e2e.deaths import AWAY, Deaths
 from tests.e2e.medleys import Act, Shape, Step
 from tests.e2e.teams import GROUP
 from tests.e2e.witnesses import Witness
-
-T = TypeVar("T")
-
-AWAY = (ApiError, OSError, HTTPException)
-"""What a request raises while the API server is dead, or the webhook, without which no pod is created."""
-
-SECONDS_AWAY = 90.0
-SECONDS_TO_LEAD = 180.0
-"""On a busy machine, and where the API server dies at the same time."""
 
 MOST_ALIVE = 16
 """Gangs that may run or wait at a time, beside those that wait for ever."""
 
 SECONDS_FOR_PLACE = 60.0
 """How long a gang is waited for before the next one is submitted though there are many."""
-
-MOMENTS = ("claim:1", "claim:3", "protected:2", "protected:5", "gate:1", "gate:2", "gate:4")
-"""Writes at which Muster kills itself, as `killing` knows them."""
 
 OUTSIDE = "outside"
 TOLERANT_CLAIM = "tolerant"
@@ -46,10 +31,9 @@ WEBHOOKS = [
 
 
 @dataclass(slots=True, kw_only=True)
-class Fire:
-    """One run. settings: those that protect the devices; kinds: how the gangs came out; counts: of what happened."""
+class Fire(Deaths):
+    """One run. settings: those that protect the devices."""
 
-    lab: Lab
     others: Namespace
     witness: Witness
     settings: Mapping[str, Any]
@@ -60,10 +44,6 @@ class Fire:
     disturbed: set[str] = field(default_factory=set)
     """Gangs of which single pods were deleted: a Job makes those anew, and the others go on."""
     deleted: set[str] = field(default_factory=set)
-    counts: Counter[str] = field(default_factory=Counter)
-    _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
-    _starting: "Future[Any] | None" = None
-    _moments: list[str] = field(default_factory=list)
 
     def run(self, steps: list[Step]) -> None:
         """Carry the steps out, and leave Muster running and the devices protected."""
@@ -73,10 +53,10 @@ class Fire:
             Act.DELETE_GANG: self._delete_gang,
             Act.DELETE_POD: self._delete_pod,
             Act.ROB: lambda _: self._rob(),
-            Act.KILL: lambda _: self._kill(),
-            Act.KILL_WRITING: self._kill_writing,
-            Act.FREEZE: lambda _: self._freeze(),
-            Act.KILL_API_SERVER: lambda _: self._kill_api_server(),
+            Act.KILL: lambda _: self.kill(),
+            Act.KILL_WRITING: lambda step: self.kill_writing(step.which),
+            Act.FREEZE: lambda _: self.freeze(),
+            Act.KILL_API_SERVER: lambda _: self.kill_api_server(),
             Act.LOSE_NODE: self._lose_node,
             Act.NODE_BACK: self._node_back,
             Act.LOSE_DEVICE: lambda step: self._devices(step, without=1),
@@ -85,24 +65,11 @@ class Fire:
             Act.PROTECT: lambda _: self._protect(),
         }
         for step in steps:
-            self._keep_muster_up()
+            self.keep_muster_up()
             acts[step.act](step)
             self.counts[step.act.name] += 1
             time.sleep(step.pause)
         self.settle()
-
-    def settle(self) -> None:
-        """Wait until Muster leads, and will not kill itself any more."""
-        self._moments.clear()
-        self._keep_muster_up()
-        if self._starting is not None:
-            self._starting.result()
-            self._starting = None
-        if self.lab.muster.deadly:
-            self._kill()
-            self.settle()
-        elif self.lab.muster.program.ended:
-            self.settle()
 
     # Gangs.
 
@@ -116,19 +83,19 @@ class Fire:
         more = {"constraints": list(shape.constraints)} if shape.constraints else {}
         if shape.shared:
             spec["resourceClaims"] = [{"name": "gpu", "resourceClaimName": name}]
-            self._create(space.claims, workloads.claim(name, *shape.requests, **more))
+            self.create(space.claims, workloads.claim(name, *shape.requests, **more))
         else:
-            self._create(space.templates, workloads.claim_template(name, *shape.requests, **more))
+            self.create(space.templates, workloads.claim_template(name, *shape.requests, **more))
         if shape.cpu:
             spec["containers"][0]["resources"] |= {"requests": {"cpu": shape.cpu}}
-        self._create(self.lab.team.jobs, body)
+        self.create(self.lab.team.jobs, body)
         self.counts[shape.kind] += 1
         (self.held if shape.held else self.alive)[name] = shape
 
     def _wait_for_place(self) -> None:
         deadline = time.monotonic() + SECONDS_FOR_PLACE
         while len(self.alive) >= MOST_ALIVE and time.monotonic() < deadline:
-            self._keep_muster_up()
+            self.keep_muster_up()
             self.forget_ended()
             time.sleep(0.5)
 
@@ -147,67 +114,30 @@ class Fire:
 
     def delete(self, name: str) -> None:
         space = self.lab.namespace
-        self._insist(lambda: self.lab.client.delete(f"{self.lab.team.jobs}/{name}?propagationPolicy=Background"))
-        self._insist(lambda: self.lab.client.delete(f"{space.claims}/{name}"))
+        self.insist(lambda: self.lab.client.delete(f"{self.lab.team.jobs}/{name}?propagationPolicy=Background"))
+        self.insist(lambda: self.lab.client.delete(f"{space.claims}/{name}"))
         self.alive.pop(name, None)
         self.held.pop(name, None)
         self.deleted.add(name)
 
     def _delete_pod(self, step: Step) -> None:
         name = f"gang-{step.gang}"
-        pods = self._insist(lambda: self.lab.team.pods(name))
+        pods = self.insist(lambda: self.lab.team.pods(name))
         if name not in self.alive or not pods:
             return
         self.disturbed.add(name)
         pod = pods[step.which % len(pods)]["metadata"]["name"]
-        self._insist(lambda: self.lab.client.delete(f"{self.lab.namespace.pods}/{pod}?gracePeriodSeconds=0"))
+        self.insist(lambda: self.lab.client.delete(f"{self.lab.namespace.pods}/{pod}?gracePeriodSeconds=0"))
 
     def _outsider(self, step: Step) -> None:
         name = f"outside-{self.counts[Act.OUTSIDER.name]}"
         pod = workloads.pod(
             name, template=OUTSIDE, labels={OUTSIDE: "true"}, annotations={workloads.RUNTIME: f"{1 + step.which % 3}s"}
         )
-        self._create(self.others.pods, pod)
+        self.create(self.others.pods, pod)
 
     def _rob(self) -> None:
         self.witness.robbing = 1
-
-    # Deaths.
-
-    def _keep_muster_up(self) -> None:
-        """Have Muster started whenever it is dead; the start is not waited for."""
-        if self._starting is not None:
-            if not self._starting.done():
-                return
-            self._starting.result()
-            self._starting = None
-        if self.lab.muster.program.ended:
-            moment = self._moments.pop(0) if self._moments else ""
-            self.counts["deaths of Muster"] += 1
-            self._starting = self._threads.submit(self.lab.muster.start, killed_at=moment, within=SECONDS_TO_LEAD)
-
-    def _await_start(self) -> None:
-        if self._starting is not None:
-            self._starting.result()
-
-    def _kill(self) -> None:
-        self._await_start()
-        self.lab.muster.end(hard=True)
-
-    def _kill_writing(self, step: Step) -> None:
-        self._moments += [MOMENTS[(step.which + at) % len(MOMENTS)] for at in range(2)]
-        self._kill()
-
-    def _freeze(self) -> None:
-        self._await_start()
-        if not self.lab.muster.program.ended:
-            self._starting = self._threads.submit(self.lab.muster.overtake, within=SECONDS_TO_LEAD)
-
-    def _kill_api_server(self) -> None:
-        self.lab.control_plane.restart_apiserver(hard=True)
-        # KWOK may be silent for a minute now, for reasons of its own; a kubelet would not be.
-        self.lab.control_plane.stop_program("kwok")
-        self.lab.control_plane.start_program("kwok")
 
     # Hardware.
 
@@ -225,22 +155,22 @@ class Fire:
 
     def _lose_node(self, step: Step) -> None:
         for one in reversed(self._parts(self._node(step))):
-            self._insist(partial(self.lab.client.delete, _path(one)))
+            self.insist(partial(self.lab.client.delete, _path(one)))
 
     def _node_back(self, step: Step) -> None:
         for one in self._parts(self._node(step)):
-            self._create(fleet.COLLECTIONS[one["kind"]], one)
+            self.create(fleet.COLLECTIONS[one["kind"]], one)
 
     def _devices(self, step: Step, *, without: int) -> None:
         """Publish a pool anew, without some of its devices."""
         for one in self._parts(self._node(step)):
-            found = self._insist(partial(self.lab.client.find, _path(one)))
+            found = self.insist(partial(self.lab.client.find, _path(one)))
             if one["kind"] != "ResourceSlice" or found is None:
                 continue
             spec: Manifest = {"pool": {"generation": found["spec"]["pool"]["generation"] + 1}}
             if one["spec"].get("devices"):
                 spec["devices"] = one["spec"]["devices"][without:]
-            self._insist(partial(self.lab.client.merge_patch, _path(one), {"spec": spec}))
+            self.insist(partial(self.lab.client.merge_patch, _path(one), {"spec": spec}))
 
     # Protection.
 
@@ -249,28 +179,28 @@ class Fire:
             self._narrow()
             body = {"apiVersion": "muster.dev/v1alpha1", "kind": "Queue", "metadata": {"name": SECOND_QUEUE}}
             spec = {"default": True, "namespaceSelector": {"matchLabels": {"a": "b"}}}
-            self._insist(lambda: self.lab.client.apply(f"{GROUP}/queues/{SECOND_QUEUE}", {**body, "spec": spec}))
+            self.insist(lambda: self.lab.client.apply(f"{GROUP}/queues/{SECOND_QUEUE}", {**body, "spec": spec}))
         elif self.settings:
-            self._await_start()
+            self.await_start()
             self.lab.muster.configure()
-            self._kill()
+            self.kill()
 
     def _protect(self) -> None:
         if self.settings.get("coverage"):
-            self._insist(lambda: self.lab.client.delete(f"{GROUP}/queues/{SECOND_QUEUE}"))
+            self.insist(lambda: self.lab.client.delete(f"{GROUP}/queues/{SECOND_QUEUE}"))
         elif self.settings:
-            self._await_start()
+            self.await_start()
             self.lab.muster.configure(**self.settings)
-            self._kill()
+            self.kill()
 
     def _narrow(self) -> None:
         """Have the webhooks overlook a namespace while a pod comes; Muster mends it, but the pod may be quicker."""
         elsewhere = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [self.others.name]}
         for path in WEBHOOKS:
-            webhooks = self._insist(partial(self.lab.client.get, path))["webhooks"]
+            webhooks = self.insist(partial(self.lab.client.get, path))["webhooks"]
             for webhook in webhooks:
                 webhook["namespaceSelector"] = {"matchExpressions": [elsewhere]}
-            self._insist(partial(self.lab.client.merge_patch, path, {"webhooks": webhooks}))
+            self.insist(partial(self.lab.client.merge_patch, path, {"webhooks": webhooks}))
         try:
             self._outsider(Step(act=Act.OUTSIDER))
         except ApiError as error:
@@ -279,32 +209,6 @@ class Fire:
                 raise
             self.counts["outsiders refused"] += 1
         self.counts[Act.OUTSIDER.name] += 1
-
-    # Requests.
-
-    def _create(self, path: str, body: Manifest) -> None:
-        def create() -> None:
-            try:
-                self.lab.client.create(path, body)
-            except ApiError as error:
-                if error.code != HTTPStatus.CONFLICT:  # created before, though the answer was lost
-                    raise
-
-        self._insist(create)
-
-    def _insist(self, ask: Callable[[], T]) -> T:
-        """Ask until the API server answers, and the webhook behind it."""
-        deadline = time.monotonic() + SECONDS_AWAY
-        while True:
-            try:
-                return ask()
-            except AWAY as error:
-                if time.monotonic() > deadline or (
-                    isinstance(error, ApiError) and error.code < HTTPStatus.TOO_MANY_REQUESTS
-                ):
-                    raise
-            self._keep_muster_up()
-            time.sleep(0.2)
 
 
 def _path(one: Manifest) -> str:

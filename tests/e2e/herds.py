@@ -11,15 +11,20 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from tests.controlplane import ApiError, workloads
+from tests.controlplane import ApiError, ControlPlane, workloads
 from tests.controlplane.clients import Client
 from tests.controlplane.fleet import Manifest
+from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
-from tests.e2e.labs import Lab
+from tests.e2e.labs import Lab, plain
+from tests.e2e.musters import Muster
 from tests.e2e.teams import GROUP
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NATIVE = {"Pod": "/api/v1", "Job": "/apis/batch/v1", "StatefulSet": "/apis/apps/v1", "Deployment": "/apis/apps/v1"}
+
+MAKERS = (("batch/v1", "Job"), ("apps/v1", "StatefulSet"), ("apps/v1", "Deployment"))
+"""What controllers of Kubernetes make pods of."""
 
 OWN_TRACEBACK = re.compile(r'Traceback [^\n]*\n(?:  [^\n]*\n)*?  File "[^"]*/admission/')
 """Of Muster's own code. Where the machine is starved, libraries tell of connections that were cut off."""
@@ -150,8 +155,12 @@ class Herd:
         return {"apiVersion": "v1", "kind": "Pod", **found}
 
     @property
+    def gangs_path(self) -> str:
+        return f"{GROUP}/namespaces/{self.lab.namespace.name}/gangs"
+
+    @property
     def gangs(self) -> list[Any]:
-        return self.lab.client.items(f"{GROUP}/namespaces/{self.lab.namespace.name}/gangs")
+        return self.lab.client.items(self.gangs_path)
 
     def told(self, message: str) -> int:
         """Return of how many gangs this is said."""
@@ -227,3 +236,24 @@ class Herd:
         except ApiError as error:
             return str(error)
         return ""
+
+
+@contextmanager
+def of(
+    control_plane: ControlPlane, muster: Muster, name: str, *, nodes: int, devices: int, quota: int = 0, **spec: Any
+) -> Iterator[Herd]:
+    """Set up a team in a namespace of its own, with nodes of so many devices each. quota: of all; 0 for plenty."""
+    client = control_plane.client()
+    namespace = Namespace(name=name, client=client)
+    client.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    lab = Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=f"{name}.test")
+    for number in range(nodes):
+        lab.node(f"node-{number}", plain(devices))
+    lab.device_class()
+    meter = lab.meter("gpus", count={})
+    lab.found({meter: str(quota)} if quota else None, unmeteredClasses="Allow", **spec)
+    request = {"name": "gpu", "exactly": {"deviceClassName": lab.driver, "count": 1}}
+    namespace.create(workloads.claim_template("one", request))
+    yield Herd(lab)
+    lab.clear()
+    client.delete(f"/api/v1/namespaces/{name}")

@@ -7,12 +7,10 @@ import pytest
 
 from tests.controlplane import ControlPlane, workloads
 from tests.controlplane.fleet import Manifest
-from tests.controlplane.namespaces import Namespace
+from tests.e2e import herds
 from tests.e2e.herds import OWN_TRACEBACK, Herd
-from tests.e2e.labs import Lab, plain
 from tests.e2e.musters import Muster
 
-DRIVER = "group1.test"
 VERSIONS = {"1.36": "v1alpha2", "1.37": "v1beta1"}
 GATES: dict[str, dict[str, bool]] = {
     "1.36": {"GenericWorkload": True, "GangScheduling": True, "DRAWorkloadResourceClaims": True},
@@ -27,19 +25,9 @@ def herd(kubernetes: str) -> Iterator[Herd]:
     """A control plane of its own, since what it serves is not served by default."""
     served = {f"scheduling.k8s.io/{VERSIONS[kubernetes]}": True}
     with ControlPlane(kubernetes, feature_gates=GATES[kubernetes], runtime_config=served) as control_plane:
-        client = control_plane.client()
-        client.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
         muster = Muster(control_plane).start()
-        namespace = Namespace(name="team", client=client)
-        lab = Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=DRIVER)
-        for number in range(2):
-            lab.node(f"group-{number}", plain(4))
-        lab.device_class()
-        lab.meter("gpus", count={})
-        lab.found(unmeteredClasses="Allow")
-        request = {"name": "gpu", "exactly": {"deviceClassName": DRIVER, "count": 1}}
-        namespace.create(workloads.claim_template("one", request))
-        yield Herd(lab)
+        with herds.of(control_plane, muster, "groups", nodes=2, devices=4) as herd:
+            yield herd
         assert not OWN_TRACEBACK.search(muster.logs)
         muster.clean()
 

@@ -10,14 +10,11 @@ from admission.api import names
 from tests import standins
 from tests.controlplane import ControlPlane, workloads
 from tests.controlplane.fleet import Manifest
-from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually, holds_for
 from tests.e2e import herds
 from tests.e2e.herds import Herd, an_object, named
-from tests.e2e.labs import Lab, plain
 from tests.e2e.musters import Muster
 
-DRIVER = "herd.test"
 RAY = ("ray.io/v1", "RayCluster")
 EARLY = (
     ("jobset.x-k8s.io/v1alpha2", "JobSet"),
@@ -53,20 +50,8 @@ def muster(control_plane: ControlPlane) -> Iterator[Muster]:
 
 @pytest.fixture(scope="module")
 def herd(control_plane: ControlPlane, muster: Muster) -> Iterator[Herd]:
-    client = control_plane.client()
-    namespace = Namespace(name="herd", client=client)
-    client.create("/api/v1/namespaces", {"metadata": {"name": namespace.name}})
-    lab = Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=DRIVER)
-    for number in range(4):
-        lab.node(f"herd-{number}", plain(16))
-    lab.device_class()
-    lab.meter("gpus", count={})
-    lab.found(unmeteredClasses="Allow")
-    request = {"name": "gpu", "exactly": {"deviceClassName": DRIVER, "count": 1}}
-    namespace.create(workloads.claim_template("one", request))
-    yield Herd(lab)
-    lab.clear()
-    client.delete(f"/api/v1/namespaces/{namespace.name}")
+    with herds.of(control_plane, muster, "herd", nodes=4, devices=16) as herd:
+        yield herd
 
 
 Part = Callable[[], list[str]]
@@ -170,8 +155,7 @@ def test_every_workload_is_held_until_all_of_its_pods_exist_and_starts_whole(her
 
 def jobs_and_sets(herd: Herd) -> list[Manifest]:
     """All that controllers of Kubernetes make pods of."""
-    kinds = (("batch/v1", "Job"), ("apps/v1", "StatefulSet"), ("apps/v1", "Deployment"))
-    empty = [{"apiVersion": version, "kind": kind} for version, kind in kinds]
+    empty = [{"apiVersion": version, "kind": kind} for version, kind in herds.MAKERS]
     return [{**obj, "metadata": one["metadata"]} for obj in empty for one in herd.lab.client.items(herd.path(obj))]
 
 
