@@ -106,7 +106,7 @@ def _runtime_is_a_duration(arrival: Arrival) -> Denial | None:
 def _flaw_of_duration(text: str) -> str:
     """Return what is wrong with a duration. The pods of a cluster say a few of them again and again."""
     try:
-        durations.parse(text)
+        durations.parse_positive(text)
     except ValueError as error:
         return str(error)
     return ""

@@ -188,6 +188,23 @@ def test_where_nobody_says_how_long_it_runs_gangs_pass_as_they_fit() -> None:
     assert report.start_reason == "nobody says how long trace/a, trace/long run"
 
 
+@pytest.mark.parametrize(
+    ("runtime", "seconds"), [("876000h", 876_000 * 3600.0), ("99999999h", None)], ids=["a century", "for ever"]
+)
+def test_however_long_a_gang_says_that_it_runs_the_head_is_reckoned_with(runtime: str, seconds: float | None) -> None:
+    told = Told(A, LARGE, row("long", 2, 9))
+    told.controlled.create(told.jobs["a"])
+    pods = told.controlled.cluster._pods
+    for uid, pod in pods.items():
+        meta = replace(pod.meta, annotations={**pod.meta.annotations, names.RUNTIME: runtime})
+        pods[uid] = replace(pod, meta=meta)
+    told.at(0)
+    told.at(1, created="large")
+
+    assert told.estimate("large") == seconds
+    assert told.at(2, created="long") == ["long"]
+
+
 def test_nobody_runs_longer_than_its_queue_allows() -> None:
     told = Told(A, LARGE, maxRuntime="20s")
     told.controlled.create(told.jobs["a"])

@@ -213,6 +213,18 @@ DENIED: dict[str, tuple[World, dict[str, Any], DenyReason, tuple[str, ...]]] = {
         DenyReason.MALFORMED_REQUEST,
         ("muster.dev/runtime", "90s, 5m or 1h30m"),
     ),
+    "a runtime is longer than nothing": (
+        a_world(),
+        held(annotations=asking.gangs(runtime="0s")),
+        DenyReason.MALFORMED_REQUEST,
+        ("annotation muster.dev/runtime: '0s' must be longer than 0s",),
+    ),
+    "a runtime can be counted": (
+        a_world(),
+        held(annotations=asking.gangs(runtime=f"{'9' * 40}h")),
+        DenyReason.MALFORMED_REQUEST,
+        ("annotation muster.dev/runtime: ", "is longer than can be counted"),
+    ),
     "a claim of 33 devices is too large": (
         a_world().template("big", exactly("gpu", GPU, 33)),
         held(templates=("big",)),
