@@ -170,7 +170,8 @@ def made(control_plane: ControlPlane, network: Network, books: str, folder: Path
     controllers = []
     for _ in range(CONTROLLERS):
         cluster, ledger, plain = network.line(server), network.line(int(books_port)), free.pop()
-        own = {"kubeconfig": _kubeconfig(control_plane, cluster), "metrics": {"port": plain}, "roles": ["controller"]}
+        own: dict[str, Any] = {"kubeconfig": _kubeconfig(control_plane, cluster), "metrics": {"port": plain}}
+        own["roles"] = ["controller"]
         muster = Muster(control_plane, database=f"{before}127.0.0.1:{ledger.port}/{database}", **own)
         controllers.append(Replica(muster=muster, cluster=cluster, plain=plain, settings=own, books=ledger))
 
