@@ -5,29 +5,35 @@ the same at length.
 """
 
 from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
 from typing import assert_never
 
+from admission.api import quantities
 from admission.api.reasons import Detail, Hold, HoldReason
+from admission.errors import AmountError
+
+MOST_NAMED = 4
+"""Gangs that are named."""
 
 
 def advice(hold: Hold, queue: str) -> str:  # noqa: C901, PLR0911, PLR0912 - one short answer for each reason
     """Return what would let the gang start."""
     match hold.reason:
         case HoldReason.GANG_INCOMPLETE:
-            return "its missing pods have to be created; look at the Job's events if that does not happen"
+            return _incomplete(hold.details)
         case HoldReason.QUEUE_STOPPED:
-            return "someone has to set spec.stopPolicy of the queue that is named back to None"
+            stopped = hold.details.get("queue", queue)
+            return f"`muster queue resume {stopped}`, or its spec.stopPolicy set to None in another way"
         case HoldReason.QUEUE_INACTIVE:
             return f"queue {queue} has to be mended as the sentence above says"
         case HoldReason.QUOTA_EXCEEDED:
             return _quota(hold.details, queue)
         case HoldReason.BUDGET_EXHAUSTED:
-            payer = hold.details.get("queue", queue)
-            return f"the budget of queue {payer} has to be raised, its next period has to begin, or the gang be shorter"
+            return _budget(hold.details, queue)
         case HoldReason.DEVICES_BUSY:
-            return "other gangs have to end; it is within its quota and fits the cluster, only not beside what runs now"
+            return _busy(hold.details)
         case HoldReason.NO_FEASIBLE_PLACEMENT:
-            return "waiting does not help: ask for less or for something else, or add nodes that have it"
+            return _infeasible(hold.details)
         case HoldReason.WAITING_FOR_CLAIMS:
             return "the claim or template that is named has to exist; Kubernetes makes claims from templates by itself"
         case HoldReason.BEHIND_IN_ORDER:
@@ -52,6 +58,75 @@ def advice(hold: Hold, queue: str) -> str:  # noqa: C901, PLR0911, PLR0912 - one
             assert_never(hold.reason)
 
 
+def _incomplete(details: Mapping[str, Detail]) -> str:
+    if "missing" not in details:
+        return "whoever makes its pods has to exist and to say how many there are, as the sentence above tells"
+    missing = details["missing"]
+    return (
+        f"{missing} more {'pod has' if str(missing) == '1' else 'pods have'} to be created;"
+        " look at the events of what makes them if that does not happen"
+    )
+
+
+def _budget(details: Mapping[str, Detail], queue: str) -> str:
+    payer = details.get("queue", queue)
+    begins = details.get("reset", details.get("end"))
+    waits = f"its next period begins ({begins})" if begins else "its next period begins"
+    try:
+        hours, left, needed = (Decimal(str(details.get(name))) for name in ("hours", "left", "needed"))
+    except InvalidOperation:
+        return f"the budget of queue {payer} is raised, {waits}, or the gang is shorter"
+    shorter = f", or the gang makes do with {left:f}" if left > 0 else ""
+    short = needed - left
+    return (
+        f"{short:f} more {details.get('meter')}-hours: the budget of queue {payer} is raised from {hours:f} to at least"
+        f" {hours + short:f}, gangs give back what they were promised, {waits}{shorter}"
+    )
+
+
+def _busy(details: Mapping[str, Detail]) -> str:
+    more, holders = _more(details), details.get("holders")
+    whose = f"; such are held by {', '.join(holders[:MOST_NAMED])}" if isinstance(holders, list) and holders else ""
+    if more is None:
+        return f"other gangs have to end; it is within its quota, and fits the cluster when less is in use{whose}"
+    where = f"on node {details.get('node')}, or as many on another"
+    return f"{more} more {_devices(details)} have to become free {where}{whose}"
+
+
+def _infeasible(details: Mapping[str, Detail]) -> str:
+    helps = "waiting does not help: "
+    if str(details.get("matching")) == "0":
+        return f"{helps}another class or selector for {_request(details)}, or nodes with {_devices(details)} that match"
+    if details.get("constraints"):
+        rules = details["constraints"]
+        named = ", ".join(rules) if isinstance(rules, list) else str(rules)
+        return f"{helps}fewer devices on one node, or without {named}; or nodes that have them so"
+    if "matching" in details and _more(details) is not None:
+        most = details["matching"]
+        return (
+            f"{helps}at most {most} in {_request(details)}, which is the most that a node has;"
+            f" or a node with {details['needed']} {_devices(details)}"
+        )
+    return f"{helps}ask for less or for something else, or add nodes that have it"
+
+
+def _more(details: Mapping[str, Detail]) -> int | None:
+    """Return how many devices are missing on the node that comes nearest; None where that is not what is missing."""
+    try:
+        short = int(str(details.get("needed"))) - int(str(details.get("mostFree")))
+    except ValueError:
+        return None
+    return short if short > 0 else None
+
+
+def _devices(details: Mapping[str, Detail]) -> str:
+    return f"devices of class {details['deviceClass']}" if "deviceClass" in details else "devices"
+
+
+def _request(details: Mapping[str, Detail]) -> str:
+    return f"request {details.get('request')} of claim {details.get('claim')}"
+
+
 def _order(details: Mapping[str, Detail], queue: str) -> str:
     if "until" in details:
         return f"{details['behind']} has to start first, or the gang to end by {details['until']} (muster.dev/runtime)"
@@ -61,9 +136,10 @@ def _order(details: Mapping[str, Detail], queue: str) -> str:
 def _quota(details: Mapping[str, Detail], queue: str) -> str:
     meter, left, needed = (details.get(name) for name in ("meter", "left", "needed"))
     try:
-        short = int(str(needed)) - int(str(left))
-    except ValueError:
+        short = quantities.parse_ceiling(str(needed)) - quantities.parse_ceiling(str(left))
+    except AmountError:
         return f"other gangs of queue {queue} have to end, or its quota be raised"
     return (
-        f"{short} more {meter} have to become free in queue {queue}: gangs end, its quota or borrowingLimit is raised"
+        f"{quantities.render(short)} more {meter} have to become free in queue {queue}: gangs end, its quota or"
+        " borrowingLimit is raised"
     )

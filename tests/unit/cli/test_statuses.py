@@ -12,7 +12,7 @@ from admission.api.meta import Condition, ConditionStatus, Owner
 from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.api.reasons import Denial, DenyReason, Hold, HoldReason
 from admission.api.reports import BudgetUse, MeterUse, QueueReport
-from admission.cli import advising, statuses
+from admission.cli import statuses
 from admission.cluster import statuses as written
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -89,14 +89,3 @@ def test_a_reason_of_a_newer_muster_is_still_told() -> None:
 
     assert hold is not None
     assert hold.message == "MoonTooFull: wait for the wane"
-
-
-@pytest.mark.parametrize("reason", list(HoldReason))
-def test_every_reason_has_advice(reason: HoldReason) -> None:
-    assert len(advising.advice(Hold(reason, ""), "team")) > 20
-
-
-def test_advice_on_quota_counts_what_is_missing() -> None:
-    hold = Hold(HoldReason.QUOTA_EXCEEDED, "", {"meter": "gpus", "left": "1", "needed": "6"})
-
-    assert advising.advice(hold, "team").startswith("5 more gpus have to become free in queue team")

@@ -1,0 +1,74 @@
+"""What would have to change for each reason, with the numbers."""
+
+from typing import Any
+
+import pytest
+
+from admission.api.reasons import Hold, HoldReason
+from admission.cli import advising
+
+
+@pytest.mark.parametrize("reason", list(HoldReason))
+def test_every_reason_has_advice(reason: HoldReason) -> None:
+    assert len(advising.advice(Hold(reason, ""), "team")) > 20
+
+
+ADVICE: dict[str, tuple[HoldReason, dict[str, Any], str]] = {
+    "quota that is missing": (
+        *(HoldReason.QUOTA_EXCEEDED, {"meter": "gpus", "left": "1", "needed": "6"}),
+        "5 more gpus have to become free in queue team: gangs end, its quota or borrowingLimit is raised",
+    ),
+    "quota that was overdrawn, in another unit": (
+        *(HoldReason.QUOTA_EXCEEDED, {"meter": "memory", "left": "-1Gi", "needed": "3Gi"}),
+        "4Gi more memory have to become free in queue team: gangs end, its quota or borrowingLimit is raised",
+    ),
+    "one pod that is missing": (
+        *(HoldReason.GANG_INCOMPLETE, {"missing": 1, "pods": 3, "size": 4}),
+        "1 more pod has to be created; look at the events of what makes them if that does not happen",
+    ),
+    "a queue above that is stopped": (
+        *(HoldReason.QUEUE_STOPPED, {"queue": "lab"}),
+        "`muster queue resume lab`, or its spec.stopPolicy set to None in another way",
+    ),
+    "a budget": (
+        HoldReason.BUDGET_EXHAUSTED,
+        {"queue": "lab", "meter": "gpus", "hours": "100", "left": "7.5", "needed": "16", "reset": "2026-12-01"},
+        (
+            "8.5 more gpus-hours: the budget of queue lab is raised from 100 to at least 108.5, gangs give back what"
+            " they were promised, its next period begins (2026-12-01), or the gang makes do with 7.5"
+        ),
+    ),
+    "devices that are in use": (
+        HoldReason.DEVICES_BUSY,
+        {"deviceClass": "gpu", "needed": 4, "mostFree": 1, "node": "a", "holders": ["ml/x", "ml/y"]},
+        "3 more devices of class gpu have to become free on node a, or as many on another; such are held by ml/x, ml/y",
+    ),
+    "more devices than a node has": (
+        HoldReason.NO_FEASIBLE_PLACEMENT,
+        {"deviceClass": "gpu", "needed": 9, "mostFree": 8, "matching": 8, "request": "r", "claim": "c"},
+        (
+            "waiting does not help: at most 8 in request r of claim c, which is the most that a node has; or a node"
+            " with 9 devices of class gpu"
+        ),
+    ),
+    "devices that no node has": (
+        HoldReason.NO_FEASIBLE_PLACEMENT,
+        {"deviceClass": "gpu", "needed": 1, "mostFree": 0, "matching": 0, "request": "r", "claim": "c"},
+        (
+            "waiting does not help: another class or selector for request r of claim c, or nodes with devices of class"
+            " gpu that match"
+        ),
+    ),
+    "a constraint": (
+        *(HoldReason.NO_FEASIBLE_PLACEMENT, {"constraints": ["matchAttribute pcieRoot"], "claims": ["c"]}),
+        (
+            "waiting does not help: fewer devices on one node, or without matchAttribute pcieRoot; or nodes that have"
+            " them so"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("reason", "details", "said"), ADVICE.values(), ids=ADVICE)
+def test_advice_counts(reason: HoldReason, details: dict[str, Any], said: str) -> None:
+    assert advising.advice(Hold(reason, "", details), "team") == said
