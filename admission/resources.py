@@ -1,4 +1,4 @@
-"""Where the files are that Muster reads at run time: migrations and config.
+"""Where the files are that Muster reads at run time: migrations, config and the manifests that install it.
 
 In a checkout they stand beside the package; a wheel carries them inside it, under `_shipped` (pyproject.toml,
 force-include). The shipped ones come first: what stands beside an installed package is another project's.
@@ -19,9 +19,13 @@ def config() -> Path:
     return _folder("config")
 
 
-def _folder(name: str) -> Path:
-    for place in (_PACKAGE / "_shipped", _PACKAGE.parent):
-        folder = place / name
+def manifests() -> Path:
+    """Return the folder of the manifests that are rendered from the Helm chart."""
+    return _folder("manifests", "deploy/manifests")
+
+
+def _folder(name: str, beside: str = "") -> Path:
+    for folder in (_PACKAGE / "_shipped" / name, _PACKAGE.parent / (beside or name)):
         if folder.is_dir():
             return folder
     raise FileNotFoundError(f"the folder {name!r} is neither in {_PACKAGE / '_shipped'} nor in {_PACKAGE.parent}")

@@ -31,6 +31,8 @@ COMMANDS = {
     "gang": "admission.cli.gangs",
     "queue": "admission.cli.queues",
     "fence": "admission.cli.fences",
+    "install": "admission.cli.installing",
+    "doctor": "admission.cli.doctoring",
     "ledger": "admission.cli.ledgers",
 }
 """Name of a command → the module whose `app` it is."""
@@ -53,7 +55,6 @@ app = typer.Typer(
     cls=_OnDemand,
     name="muster",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings=applications.CONTEXT,

@@ -11,7 +11,7 @@ from admission.api.gangs import DomainReport, GangReport, Phase, TopologyReport
 from admission.api.meta import Owner
 from admission.api.pods import Pod
 from admission.api.reasons import Denial, Detail
-from admission.cli import advising, applications, clusters, gangs, rendering
+from admission.cli import advising, applications, clusters, completing, gangs, rendering
 from admission.cli.clusters import Cluster, ContextOption, KubeconfigOption
 from admission.cli.rendering import Format
 from admission.cluster import kinds
@@ -37,7 +37,15 @@ EPILOG = applications.epilog(
 
 @app.command(epilog=EPILOG)
 def why(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A pod, gang or Job: name, or namespace/name.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="A pod, gang or Job: name, or namespace/name.",
+            autocompletion=completing.gangs,
+            show_default=False,
+        ),
+    ],
     *,
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Where NAME names none.")] = "default",
     output: Annotated[Format, typer.Option("--format", "-o", help="Sentences, or one JSON object.")] = Format.TEXT,

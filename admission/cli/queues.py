@@ -1,15 +1,19 @@
 """`muster queue`: what the queues use, from the status that the controller keeps."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from admission.api.gangs import Phase
+from admission.api import queues as api_queues
+from admission.api.gangs import GangReport, Phase
 from admission.api.meta import ConditionStatus
+from admission.api.queues import Queue, StopPolicy
 from admission.api.reports import QueueReport
-from admission.cli import applications, clusters, rendering, statuses
+from admission.cli import applications, clusters, gangs, refreshing, rendering, statuses, stopping
 from admission.cli.clusters import Cluster, ContextOption, KubeconfigOption
+from admission.cli.refreshing import WatchOption
 from admission.cli.rendering import Format, Number
+from admission.cli.stopping import QueueArgument
 from admission.cluster import kinds
 
 app = applications.group()
@@ -17,9 +21,15 @@ app = applications.group()
 EPILOG = applications.epilog(
     (
         "muster queue list",
+        "muster queue list --watch",
         "muster queue list --format json | jq '.queues[] | {name, gpus: .meters.gpus}'",
     ),
     "Exit codes: 0 done, 1 the cluster does not answer, 2 it cannot be reached as told.",
+)
+
+SHOWING = applications.epilog(
+    ("muster queue show research", "muster queue show research --watch", "muster queue show research -o json"),
+    "Exit codes: 0 done, 1 the cluster does not answer, 2 it cannot be reached as told, or has no such queue.",
 )
 
 _COUNTED = (Phase.PENDING, Phase.RESERVED, Phase.ADMITTED, Phase.RUNNING)
@@ -27,22 +37,92 @@ _COUNTED = (Phase.PENDING, Phase.RESERVED, Phase.ADMITTED, Phase.RUNNING)
 
 @app.callback()
 def _group() -> None:
-    """Queues: use against quota."""
+    """Queues: use against quota, and whether they let gangs in."""
 
 
 @app.command("list", epilog=EPILOG)
 def listed(
     *,
+    again: WatchOption = False,
     output: Annotated[Format, typer.Option("--format", "-o", help="A table, or one JSON object.")] = Format.TEXT,
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = None,
 ) -> None:
     """Show what every queue is entitled to, uses, borrows and lends, and what waits in it."""
-    reports = clusters.ask(_reports, kubeconfig=kubeconfig, context=context)
-    if output is Format.JSON:
-        rendering.as_json({"queues": [_json(report) for report in reports]})
-    else:
-        show(reports)
+
+    def write(reports: list[QueueReport]) -> None:
+        if output is Format.JSON:
+            rendering.as_json({"queues": [_json(report) for report in reports]})
+        else:
+            show(reports)
+
+    refreshing.shown(lambda: clusters.ask(_reports, kubeconfig=kubeconfig, context=context), write, again=again)
+
+
+@app.command("show", epilog=SHOWING)
+def one(
+    name: QueueArgument,
+    *,
+    again: WatchOption = False,
+    output: Annotated[Format, typer.Option("--format", "-o", help="Tables, or one JSON object.")] = Format.TEXT,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+) -> None:
+    """Show one queue: its place in the tree, use and budgets, what is wrong with it, and its gangs in their order."""
+
+    async def question(cluster: Cluster) -> Sight:
+        return await _sight(cluster, name)
+
+    def write(seen: Sight) -> None:
+        if output is Format.JSON:
+            rendering.as_json(_sight_json(seen))
+        else:
+            _show_sight(seen)
+
+    refreshing.shown(lambda: clusters.ask(question, kubeconfig=kubeconfig, context=context), write, again=again)
+
+
+app.command("stop", epilog=stopping.STOPPING)(stopping.stop)
+app.command("resume", epilog=stopping.RESUMING)(stopping.resume)
+
+
+class Sight(NamedTuple):
+    """What is seen of one queue: as it was written, what it reports, its gangs, and the names of those below it."""
+
+    queue: Queue
+    report: QueueReport
+    gangs: list[GangReport]
+    below: list[str]
+
+
+async def _sight(cluster: Cluster, name: str) -> Sight:
+    found = {obj["metadata"]["name"]: obj for obj in await cluster.every(kinds.QUEUES)}
+    known = {called: api_queues.decode(obj) for called, obj in found.items()}
+    if name not in known:
+        raise stopping.absent(name, known.values())
+    members = [gang for gang in await gangs.reports(cluster) if gang.queue == name and gang.phase is not Phase.FINISHED]
+    below = sorted(queue.name for queue in known.values() if queue.parent == name)
+    return Sight(known[name], statuses.queue(found[name]), members, list(below))
+
+
+def _show_sight(seen: Sight) -> None:
+    queue = seen.queue
+    place = f"below {queue.parent}" if queue.parent else "a root"
+    below = f"; below it: {', '.join(seen.below)}" if seen.below else ""
+    stopped = f"; stopped: {queue.stop_policy}" if queue.stop_policy is not StopPolicy.NONE else ""
+    rendering.say(f"Queue {queue.name} ({place}{below}); {queue.strategy}{stopped}")
+    show([seen.report])
+    gangs.show(seen.gangs)
+
+
+def _sight_json(seen: Sight) -> dict[str, Any]:
+    return {
+        **_json(seen.report),
+        "parent": seen.queue.parent,
+        "children": seen.below,
+        "stopPolicy": str(seen.queue.stop_policy),
+        "members": [gangs.as_json(gang) for gang in seen.gangs],
+    }
 
 
 def show(reports: list[QueueReport]) -> None:

@@ -1,5 +1,6 @@
 """Muster as a process of its own against the control plane, with the rights that `deploy` gives it and no more."""
 
+import json
 import os
 import shutil
 import signal
@@ -156,6 +157,19 @@ class Muster:
         environment = {"KUBECONFIG": str(self._control_plane.kubeconfig), "PATH": "/usr/bin:/bin", "HOME": "/root"}
         result = subprocess.run([COMMAND, *words], capture_output=True, text=True, env=environment, check=False)
         return result.stdout + result.stderr
+
+    def doctor(self, *words: str) -> tuple[int, dict[str, list[tuple[str, str]]]]:
+        """Run `muster doctor` as the admin with this Muster's settings; return its exit code, and what it finds."""
+        environment = {"PATH": "/usr/bin:/bin", "HOME": "/root"}
+        asked = ["doctor", "--config", str(self._config), "--kubeconfig", str(self._control_plane.kubeconfig), *words]
+        done = subprocess.run(
+            [COMMAND, *asked, "--format", "json"], capture_output=True, text=True, env=environment, check=False
+        )
+        found: dict[str, list[tuple[str, str]]] = {}
+        for one in json.loads(done.stdout or "{}").get("findings", ()):
+            found.setdefault(one["check"], []).append((one["verdict"], one["message"]))
+        assert found, done.stdout + done.stderr
+        return done.returncode, found
 
     def ledger(self, command: str, *words: str) -> str:
         return self.command("ledger", command, "--database", self.database, *words)

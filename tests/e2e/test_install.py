@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from admission.cli import examining
 from tests.controlplane import ApiError, ControlPlane, fleet, users
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
@@ -131,3 +132,34 @@ def test_the_roles_apart_admit_a_gang_under_their_account(
     closed = {hook["name"]: hook["failurePolicy"] for hook in control_plane.client().get(CONFIGURATION)["webhooks"]}
     assert closed["named.jobs.muster.dev"] == "Fail", "the webhook has proved itself"
     assert "are right" in controller.ledger("verify")
+
+
+def test_the_doctor_finds_nothing_to_mend_until_something_is_wrong(
+    control_plane: ControlPlane, webhook: Muster, controller: Muster, team: Team
+) -> None:
+    code, found = controller.doctor()
+    assert code == 0, found
+    assert {name: [verdict for verdict, _ in ones] for name, ones in found.items()} == {
+        name: ["ok"] for name in ("settings", *examining.CHECKS, "ledger")
+    }
+
+    webhook.end(hard=True)
+    code, found = controller.doctor("--account", "system:serviceaccount:muster-system:other")
+
+    assert code == 3, found
+    failed = {name: ones[0][1] for name, ones in found.items() if ones[0][0] == "failed"}
+    assert failed.keys() == {"webhook", "rights"}, found
+    assert "muster-system:other may not" in failed["rights"]
+
+
+def test_a_queue_is_stopped_and_resumed_by_commands(webhook: Muster, controller: Muster, team: Team) -> None:
+    assert "lets no gang in" in controller.command("queue", "stop", team.queue)
+    team.submit("train", pods=1)
+    waits = f"What would have to change: `muster queue resume {team.queue}`"
+    eventually(lambda: waits in controller.command("why", f"{team.namespace.name}/train"), what="it waits")
+    assert "stopped: Hold" in controller.command("queue", "show", team.queue)
+    assert f"{team.namespace.name}/train" in controller.command("queue", "show", team.queue)
+
+    assert "lets gangs in" in controller.command("queue", "resume", team.queue)
+
+    team.wait_running("train", 1)

@@ -6,6 +6,7 @@
 import json
 import os
 import subprocess
+import sys
 import tarfile
 import tempfile
 from collections.abc import Callable
@@ -323,3 +324,24 @@ def test_selectors_tell_the_roles_apart(helm: Helm) -> None:
         assert objects["Service", f"muster-{role}"]["spec"]["selector"] == labels
         assert objects["PodDisruptionBudget", f"muster-{role}"]["spec"]["selector"]["matchLabels"] == labels
         assert labels["app.kubernetes.io/component"] == role
+
+
+def test_what_install_prints_is_what_the_chart_says_with_the_same_options(helm: Helm) -> None:
+    image = ("image.repository=registry.example.org/muster", "image.tag=v1")
+    options = [word for value in (*image, "namespace.create=true", "ledger.secret=books") for word in _option(value)]
+    chart = helm("template", "muster", str(CHART), "--namespace", "batch", *options)
+    assert chart.returncode == 0, chart.stderr
+    words = ["--image", "registry.example.org/muster:v1", "--namespace", "batch", "--ledger-secret", "books"]
+    command = Path(sys.executable).with_name("muster")
+    printed = subprocess.run([command, "install", "--print", *words], capture_output=True, text=True, check=True)
+
+    assert _by_name(printed.stdout) == _by_name(chart.stdout)
+
+
+def _by_name(text: str) -> dict[tuple[str, str], Any]:
+    """Return objects by kind and name. Nobody compares the checksum of settings with that of another rendering."""
+    objects = {(found["kind"], found["metadata"]["name"]): found for found in yaml.safe_load_all(text) if found}
+    for (kind, _), found in objects.items():
+        if kind == "Deployment":
+            del found["spec"]["template"]["metadata"]["annotations"]["checksum/settings"]
+    return objects

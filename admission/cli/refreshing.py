@@ -1,0 +1,38 @@
+"""`--watch`: shows something again whenever it has changed, until interrupted."""
+
+import time
+from collections.abc import Callable
+from typing import Annotated, TypeVar
+
+import typer
+from rich.console import Console
+
+from admission.cli import rendering
+from admission.errors import RetryError
+
+T = TypeVar("T")
+
+LOOK_SECONDS = 2.0
+"""Between two looks. The controller writes statuses as often as they change; a person reads slower than that."""
+
+WatchOption = Annotated[
+    bool, typer.Option("--watch", "-w", help="Show it again whenever it has changed, until interrupted.")
+]
+
+
+def shown(look: Callable[[], T], show: Callable[[T], None], *, again: bool) -> None:
+    """Show what is seen; again: and go on, until the process is interrupted. A terminal is cleared each time."""
+    seen = look()
+    show(seen)
+    console = Console()
+    while again:
+        time.sleep(LOOK_SECONDS)
+        try:
+            found = look()
+        except RetryError as error:
+            rendering.note(f"{error}; it is tried again")
+            continue
+        if found != seen:
+            console.clear()
+            show(found)
+            seen = found

@@ -1,0 +1,99 @@
+"""`muster queue stop` and `resume`: whether a queue lets gangs in, by its `spec.stopPolicy`."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated
+
+import typer
+
+from admission.api import queues
+from admission.api.names import QueueName
+from admission.api.queues import Queue, StopPolicy
+from admission.cli import applications, clusters, completing, rendering
+from admission.cli.clusters import Cluster, ContextOption, KubeconfigOption
+from admission.cluster import kinds, paths
+from admission.cluster.connecting import PatchKind
+from admission.errors import GoneError, MendError
+
+QueueArgument = Annotated[
+    str, typer.Argument(metavar="QUEUE", help="Its name.", autocompletion=completing.queues, show_default=False)
+]
+
+EXITS = "Exit codes: 0 it is as was asked for, 1 the cluster does not answer, 2 there is no such queue, or it refuses."
+
+STOPPING = applications.epilog(
+    ("muster queue stop research", "muster queue stop research --drain"),
+    "Neither the queue nor any below it lets a gang in until `muster queue resume`. What runs goes on, unless it is "
+    "drained: then gangs are evicted whole and wait in the queue. It takes the right to patch queues.",
+    EXITS,
+)
+
+RESUMING = applications.epilog(("muster queue resume research",), EXITS)
+
+_SAID = {
+    StopPolicy.NONE: "lets gangs in",
+    StopPolicy.HOLD: "lets no gang in; what runs goes on",
+    StopPolicy.HOLD_AND_DRAIN: "lets no gang in, and evicts what it has let in",
+}
+
+
+def stop(
+    name: QueueArgument,
+    *,
+    drain: Annotated[bool, typer.Option("--drain", help="Evict what runs, too (HoldAndDrain).")] = False,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+) -> None:
+    """Stop a queue: no gang of it, or of a queue below it, starts any more."""
+    wanted = StopPolicy.HOLD_AND_DRAIN if drain else StopPolicy.HOLD
+    clusters.ask(lambda cluster: _change(cluster, name, wanted), kubeconfig=kubeconfig, context=context)
+
+
+def resume(name: QueueArgument, *, kubeconfig: KubeconfigOption = None, context: ContextOption = None) -> None:
+    """Let a stopped queue let gangs in again."""
+    clusters.ask(lambda cluster: _change(cluster, name, StopPolicy.NONE), kubeconfig=kubeconfig, context=context)
+
+
+async def _change(cluster: Cluster, name: str, wanted: StopPolicy) -> None:
+    """Set the policy of a queue, and say what holds then. Raises MendError where there is no such queue."""
+    known = {queue.name: queue for queue in map(queues.decode, await cluster.every(kinds.QUEUES))}
+    queue = known.get(QueueName(name))
+    if queue is None:
+        raise absent(name, known.values())
+    already = "" if queue.stop_policy is not wanted else " as before"
+    if not already:
+        body = {"spec": {"stopPolicy": str(wanted)}}
+        try:
+            await cluster.connection.patch(paths.of(kinds.QUEUES.path, name), body, PatchKind.MERGE)
+        except GoneError as error:
+            raise absent(name, known.values()) from error
+    rendering.say(f"queue {name} {_SAID[wanted]}{already}")
+    for line in _remarks(queue, wanted, known.values()):
+        rendering.note(line)
+
+
+def absent(name: str, known: Iterable[Queue]) -> MendError:
+    """Return the error of a queue that there is not."""
+    names = ", ".join(sorted(queue.name for queue in known)) or "none"
+    return MendError(f"there is no queue {name}; there are: {names}")
+
+
+def _remarks(queue: Queue, wanted: StopPolicy, known: Iterable[Queue]) -> Iterator[str]:
+    """Yield what follows for others: queues below are stopped with it, and those above may stop it still."""
+    by_name = {other.name: other for other in known}
+    below = sorted(other.name for other in by_name.values() if queue.name in _above(other, by_name))
+    if wanted is not StopPolicy.NONE and below:
+        yield f"so do the queues below it: {', '.join(below)}"
+    if wanted is StopPolicy.NONE:
+        for name in _above(queue, by_name):
+            if by_name[name].stop_policy is not StopPolicy.NONE:
+                yield f"queue {name} above it is stopped still: `muster queue resume {name}`"
+
+
+def _above(queue: Queue, known: Mapping[QueueName, Queue]) -> list[QueueName]:
+    """Return the names of the queues above one, the nearest first; parents may go in a circle."""
+    found: list[QueueName] = []
+    parent = queue.parent
+    while parent is not None and parent in known and parent not in found:
+        found.append(parent)
+        parent = known[parent].parent
+    return found
