@@ -18,7 +18,7 @@ from tests.e2e.churns import KINDS, Churn
 from tests.e2e.herds import Herd
 from tests.e2e.musters import Muster
 
-SECONDS = int(os.environ.get("CHURN", "30"))
+SECONDS = int(os.environ.get("CHURN", "20"))
 SEED = int(os.environ.get("SEED", str(secrets.randbelow(10**6))))
 QUOTA = 14
 """Devices, of 24: so that many wait."""
