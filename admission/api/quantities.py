@@ -6,6 +6,7 @@ The grammar is that of `k8s.io/apimachinery/pkg/api/resource` (Quantity): a deci
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 
 from admission.errors import AmountError
 
@@ -25,12 +26,24 @@ LONGEST = 4096
 
 
 _SHOWN = 60
+_USUAL = 32
+"""Characters; longer ones are not remembered, so that nobody fills the memory with them."""
 
 _QUANTITY = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:([eE][+-]?\d{1,3})|([KMGTPE]i|[numkMGTPE]?))", re.ASCII)
 
 
 def parse(text: str) -> Fraction:
     """Return the exact value of a quantity, in units. Raises AmountError when the text is not a quantity."""
+    return _known(text) if len(text) <= _USUAL else _parsed(text)
+
+
+@lru_cache(maxsize=4096)
+def _known(text: str) -> Fraction:
+    """Parse what is written again and again: thousands of pods ask for the same."""
+    return _parsed(text)
+
+
+def _parsed(text: str) -> Fraction:
     match = _QUANTITY.fullmatch(text) if len(text) <= LONGEST else None
     if match is None:
         raise AmountError(f"{shown(text)} is not a Kubernetes quantity such as 8, 500m, 80Gi or 1e3")

@@ -1,6 +1,6 @@
 """What makes pods: batch Jobs for now. Sizes of gangs come from here, never from a pod's label alone."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from admission.api import meta
 from admission.api.meta import Meta
@@ -9,7 +9,7 @@ from admission.api.reading import Json, Reader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A batch/v1 Job. template: the pod template as JSON, to expand the Job into its pods offline."""
+    """A batch/v1 Job. template: the pod template as JSON, to expand it into its pods offline; empty in a cluster."""
 
     meta: Meta
     parallelism: int = 1
@@ -24,6 +24,11 @@ class Job:
     def together(self) -> int:
         """Return how many pods run at the same time while nothing has succeeded."""
         return self.parallelism if self.completions is None else min(self.parallelism, self.completions)
+
+
+def decode_live(obj: Json) -> Job:
+    """Read a Job of a cluster, where its pods are made by others: without the template, most of what it says."""
+    return replace(decode(obj), template={})
 
 
 def decode(obj: Json) -> Job:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypedDict
 from urllib.parse import urlencode
 
 import aiohttp
@@ -78,9 +78,34 @@ class ServerVersions(NamedTuple):
         return f"{self.own[0]}.{self.own[1]}"
 
 
+BRIEF_LIST = BRIEF.replace("PartialObjectMetadata", "PartialObjectMetadataList")
+"""Accept: the same of a collection."""
+
+
+class _MetaHead(TypedDict, total=False):
+    name: str
+    namespace: str
+    uid: str
+    resourceVersion: str
+
+
+class _Head(TypedDict, total=False):
+    metadata: _MetaHead
+
+
+class _Heads(TypedDict, total=False):
+    """A page of a collection, of which the parser keeps no more than which versions of which objects there are."""
+
+    metadata: dict[str, Any]
+    items: list[_Head] | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request. An urgent one does not wait for others. brief: nobody reads more of the answer than metadata."""
+    """One request. An urgent one does not wait for others. brief: nobody reads more of the answer than metadata.
+
+    heads: nor more of that, of the objects of a collection, than name, namespace, UID and version.
+    """
 
     method: str
     path: str
@@ -90,6 +115,7 @@ class Request:
     urgent: bool = False
     watch: bool = False
     brief: bool = False
+    heads: bool = False
 
     @property
     def url(self) -> str:
@@ -168,11 +194,14 @@ class Connection:
         """Delete an object. `body`: DeleteOptions."""
         return await self.send(Request(method="DELETE", path=path, body=body))
 
-    async def pages(self, path: str, *, limit: int) -> AsyncGenerator[Json]:
-        """Yield a collection page by page, all of one moment. Raises ExpiredError when that moment is too long ago."""
+    async def pages(self, path: str, *, limit: int, heads: bool = False) -> AsyncGenerator[Json]:
+        """Yield a collection page by page, all of one moment. Raises ExpiredError when that moment is too long ago.
+
+        heads: of each object no more than name, namespace, UID and version, parsed in an eighth of the time.
+        """
         params: dict[str, str | int | bool] = {"limit": limit} if limit else {}
         while True:
-            page = await self.get(path, params)
+            page = await self.send(Request(method="GET", path=path, params=params, heads=heads))
             yield page
             token = (page.get("metadata") or {}).get("continue")
             if not token:
@@ -248,7 +277,7 @@ class Connection:
         async with self._answer(request, aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)) as answer:
             text = await answer.read()
         try:
-            parsed = msgspec.json.decode(text)
+            parsed: Any = msgspec.json.decode(text, type=_Heads) if request.heads else msgspec.json.decode(text)
         except ValueError as error:
             raise ClusterAwayError(f"{request.call}: the answer is not JSON: {failures.cut(text)}") from error
         if not isinstance(parsed, dict):
@@ -282,7 +311,7 @@ class Connection:
 
     async def _sent(self, request: Request, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:  # noqa: ASYNC109 - as above
         headers = {
-            "Accept": BRIEF if request.brief else "application/json",
+            "Accept": BRIEF if request.brief else BRIEF_LIST if request.heads else "application/json",
             "Content-Type": request.content,
             "User-Agent": f"muster/{admission.__version__}",
         }

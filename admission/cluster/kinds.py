@@ -92,7 +92,9 @@ TAINT_RULES = Kind(
     optional=True,
 )
 """In v1 since Kubernetes 1.37; before, only where a beta or alpha version is switched on."""
-JOBS = Kind(name="Job", group="batch", version="v1", plural="jobs", field="jobs", decode=workloads.decode, by_uid=True)
+JOBS = Kind(
+    name="Job", group="batch", version="v1", plural="jobs", field="jobs", decode=workloads.decode_live, by_uid=True
+)
 PARENTS = tuple(map(_parent, table.ALL))
 """What pods belong to or name, beside batch Jobs; most clusters know few of these."""
 QUEUES = _own("Queue", "queues", "queues", queues.decode)

@@ -60,10 +60,11 @@ class Term:
 
 @dataclass(slots=True)
 class _Observed:
-    """A record of another holder, and when we first saw it like this."""
+    """A record of another holder, as we last saw it."""
 
     version: str = ""
-    since: float = 0.0
+    until: float = 0.0
+    """When it is taken for dead unless it changes."""
 
 
 class Lease:
@@ -121,7 +122,13 @@ class Lease:
             if term is not None:
                 log.info("the lease is ours", lease=self._name, identity=self.identity, epoch=term.epoch)
                 return term
-            await asyncio.sleep(pauses.spread(self._durations.retry, self._durations.retry * 1.2))
+            await asyncio.sleep(self._pause())
+
+    def _pause(self) -> float:
+        """Return the seconds until the next try: no more than until the holder is dead unless it renews."""
+        usual = pauses.spread(self._durations.retry, self._durations.retry * 1.2)
+        left = self._observed.until - self._now()
+        return min(usual, left + pauses.spread(0.0, self._durations.retry / 20)) if left > 0 else usual
 
     async def _try_to_acquire(self) -> Term | None:
         """Take the lease if it is free, given back, or dead."""
@@ -164,11 +171,11 @@ class Lease:
         spec = found.get("spec") or {}
         version = str(found["metadata"]["resourceVersion"])
         if version != self._observed.version:
-            self._observed = _Observed(version, self._now())
+            promised = float(spec.get("leaseDurationSeconds") or self._durations.lease)
+            self._observed = _Observed(version, self._now() + promised)
         if spec.get("holderIdentity") in (None, "", self.identity):
             return True
-        promised = float(spec.get("leaseDurationSeconds") or self._durations.lease)
-        return self._now() >= self._observed.since + promised
+        return self._now() >= self._observed.until
 
     def _term(self, written: Json, began: float) -> Term:
         self._last_epoch = _transitions(written) + 1

@@ -22,6 +22,8 @@ from tests.bench import (
     quota,
     recognition,
     rules,
+    scale,
+    scale_town,
     simulate,
     starting,
     webhook,
@@ -72,6 +74,18 @@ def _cluster(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
     return result, Group(*cluster_speed.tables(result))
 
 
+def _scale(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
+    whole, part = scale_town.Size(), given.part
+    size = scale_town.Size(
+        nodes=round(whole.nodes * part),
+        gangs=round(whole.gangs * part),
+        running=round(whole.running * part),
+        queues=round(whole.queues * part),
+    )
+    result = scale.measure(size=size, seconds=given.steady, rate=20.0, rounds=given.passes)
+    return result, scale.table(result)
+
+
 def _admission(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
     result = admission.measure(nodes=given.nodes, gangs=given.gangs, rounds=given.passes)
     return result, _admission_table(result)
@@ -93,6 +107,7 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], tuple[dict[str, Any], Shown
     "ledger": _ledger,
     "simulate": _simulate,
     "cluster": _cluster,
+    "scale": _scale,
 }
 
 
@@ -129,7 +144,7 @@ def _parser() -> argparse.ArgumentParser:
         "--passes",
         type=int,
         default=3,
-        help="admission, creating, cycle, ledger: rounds that count; start: starts",
+        help="admission, creating, cycle, ledger: rounds that count; start: starts; scale: failovers",
     )
     parser.add_argument("--postings", type=int, default=5_000_000, help="ledger: in the books that are verified")
     parser.add_argument("--fit", type=int, default=200, help="cluster: Jobs of four one-GPU pods that fill the fleet")
@@ -141,6 +156,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--ways", type=_words, default=cluster_speed.WAYS, help="cluster: of " + ",".join(cluster_speed.WAYS)
     )
+    parser.add_argument("--part", type=float, default=1.0, help="scale: of 5,000 nodes and 10,000 gangs")
+    parser.add_argument("--steady", type=float, default=60, help="scale: seconds of 20 changes each")
     parser.add_argument("--jobs", type=int, default=10_000, help="simulate: jobs of the trace")
     parser.add_argument("--towns", type=int, default=1_200, help="simulate: nodes with eight GPUs")
     parser.add_argument(

@@ -109,6 +109,16 @@ async def test_the_lease_of_a_leader_that_was_killed_passes_after_its_time(
         assert term.epoch == epoch + 1
 
 
+async def test_who_stands_by_tries_when_the_holders_time_is_over_and_not_only_when_it_would_look_again(
+    api: FakeApi, connection: Connection
+) -> None:
+    epoch = killed(api)
+    patient = Lease(connection, namespace="muster", durations=Durations(lease=300, renew=200, retry=120))
+
+    async with asyncio.timeout(60), patient.lead() as term:
+        assert term.epoch == epoch + 1
+
+
 async def test_a_lease_that_somebody_deleted_is_lost_and_begins_again_with_a_larger_epoch(
     api: FakeApi, candidate: Callable[[], Lease]
 ) -> None:

@@ -393,6 +393,18 @@ async def test_a_new_leader_waits_until_its_watches_show_what_there_is(api: Fake
         await watching.caught_up(connection, store, (kinds.PODS,), within=0.3)
 
 
+async def test_to_see_whether_the_watches_have_caught_up_only_versions_are_read(
+    api: FakeApi, connection: Connection
+) -> None:
+    api.put(PODS, a_pod("a"))
+    page = [page async for page in connection.pages(PODS, limit=10, heads=True)]
+
+    ((head,),) = [one["items"] for one in page]
+    assert head.keys() == {"metadata"}
+    assert head["metadata"].keys() <= {"name", "namespace", "uid", "resourceVersion"}
+    assert "as=PartialObjectMetadataList;" in api.last("GET", PODS).accept
+
+
 async def test_an_object_in_an_older_version_is_behind_too(api: FakeApi, connection: Connection) -> None:
     api.put(PODS, a_pod("a"))
     async with watched(connection, kinds.PODS) as store:
