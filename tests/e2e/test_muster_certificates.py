@@ -31,18 +31,20 @@ pytestmark = pytest.mark.e2e
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 CONFIGURATION = f"{REGISTRATION}/mutatingwebhookconfigurations/muster"
 AUTHORITY_SECONDS, LEAF_SECONDS = 60.0, 8.0
+FLEET = fleet.demo_fleet([4])
 QUICK = {"authority_days": AUTHORITY_SECONDS / 86_400, "leaf_hours": LEAF_SECONDS / 3_600}
 
 
 @pytest.fixture
 def muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    fleet.install(control_plane.client(), fleet.demo_fleet([4]))
+    fleet.install(control_plane.client(), FLEET)
     muster = Muster(control_plane, webhook=QUICK)
     control_plane.client().delete(SECRET)
     try:
         yield muster
     finally:
         muster.clean()
+        fleet.remove(control_plane.client(), FLEET)
 
 
 def policies(control_plane: ControlPlane) -> dict[str, str]:
@@ -159,7 +161,7 @@ def test_what_cert_manager_makes_and_injects_is_shown_and_followed(
     control_plane: ControlPlane, namespace: Namespace, tmp_path: Path
 ) -> None:
     client = control_plane.client()
-    fleet.install(client, fleet.demo_fleet([4]))
+    fleet.install(client, FLEET)
     first, second = (certificates.authority(now=datetime.now(UTC), validity=DAY) for _ in range(2))
     mount(tmp_path, first)
     files = {"certificate": str(tmp_path / "tls.crt"), "key": str(tmp_path / "tls.key"), "inject": CERTIFICATE}
@@ -189,3 +191,4 @@ def test_what_cert_manager_makes_and_injects_is_shown_and_followed(
         assert "cannot" not in muster.log
     finally:
         muster.clean()
+        fleet.remove(client, FLEET)

@@ -29,13 +29,15 @@ def plain_port() -> int:
 
 @pytest.fixture
 def muster(control_plane: ControlPlane, plain_port: int) -> Iterator[Muster]:
-    fleet.install(control_plane.client(), fleet.demo_fleet([4]))
+    hardware = fleet.demo_fleet([4])
+    fleet.install(control_plane.client(), hardware)
     webhook = {"workers": 2, "linger": 5.0}
     muster = Muster(control_plane, webhook=webhook, metrics={"port": plain_port})
     try:
         yield muster
     finally:
         muster.clean()
+        fleet.remove(control_plane.client(), hardware)
 
 
 def workers(muster: Muster) -> list[int]:
