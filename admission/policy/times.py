@@ -18,9 +18,17 @@ NOTABLE = timedelta(seconds=5)
 """How far a clock may be behind before anybody is told."""
 
 
+MOMENT = timedelta(microseconds=1)
+"""The shortest time that the books tell apart."""
+
+
 def onward(now: datetime, book: Book) -> datetime:
-    """Return what time it is for the books: now, or that of their latest entry where the clock is behind it."""
-    return now if book.at is None else max(now, book.at)
+    """Return what time it is for the books: now, or a moment after their latest entry where the clock is behind it.
+
+    Not the same time again: a gang that is taken back and granted anew in it would seem to be posted once more, since
+    keys of entries tell reservations apart by their times.
+    """
+    return now if book.at is None or now >= book.at else book.at + MOMENT
 
 
 def behind(now: datetime, time: datetime) -> timedelta:

@@ -14,6 +14,7 @@ from admission.api.reasons import HoldReason
 from admission.errors import ForbiddenError, RetryError
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk
+from admission.quota.books import Book
 from tests.builders import CLASS, NOON, a_cluster, claim_manifest
 from tests.unit.flow.fences import MINUTE, SECOND, Cluster, a_desk, a_gang, cycles, everything_runs, kinds, report
 
@@ -61,9 +62,9 @@ async def test_what_was_planned_freely_is_pinned_only_if_kube_scheduler_would_do
     everything_runs(cluster, ledger, 2)
 
 
-async def test_what_cannot_be_placed_as_planned_again_and_again_backs_off() -> None:
+def a_hopeless_gang() -> Cluster:
     """A claim that others had allocated before has lost its device: every plan is right, and none can start."""
-    cluster, ledger = Cluster(a_gang(pods=1, requeue={"base": "10m"})), memory.Ledger()
+    cluster = Cluster(a_gang(pods=1, requeue={"base": "10m"}))
     pod = cluster.pod("train-0")
     cluster._pods[pod.meta.uid] = replace(pod, claims=(*pod.claims, PodClaim(name="old", claim="old")))
     given = claims_.decode_allocation(
@@ -71,6 +72,11 @@ async def test_what_cannot_be_placed_as_planned_again_and_again_backs_off() -> N
     )
     old = claims_.decode(claim_manifest("old", 1, owner="-"))
     cluster._claims["team/old"] = replace(old, meta=replace(old.meta, owners=()), allocation=given)
+    return cluster
+
+
+async def test_what_cannot_be_placed_as_planned_again_and_again_backs_off() -> None:
+    cluster, ledger = a_hopeless_gang(), memory.Ledger()
     desk = a_desk(cluster, ledger)
 
     for seconds in range(20):
@@ -83,6 +89,19 @@ async def test_what_cannot_be_placed_as_planned_again_and_again_backs_off() -> N
     assert str(hold.details["nextTry"]) > "2026-11-21T12:10:00Z"
     assert kinds(ledger) == [Kind.RESERVE, Kind.EVICT] * 4
     assert cluster.devices() == {"old": ["a/gone"]}
+
+
+async def test_what_is_granted_and_taken_back_again_and_again_is_booked_each_time_while_the_clock_is_behind() -> None:
+    """Were the time the same each time, the second reservation would pass for the first one, posted once more."""
+    ledger = memory.Ledger()
+    desk = a_desk(a_hopeless_gang(), ledger)
+    await cycle.run(desk, NOON)
+
+    for seconds in range(20):
+        await cycle.run(desk, NOON - MINUTE + seconds * SECOND)
+
+    assert kinds(ledger) == [Kind.RESERVE, Kind.EVICT] * 4
+    assert desk.book == ledger.book == Book.replay(ledger.entries)
 
 
 async def test_after_a_write_that_was_refused_the_hold_says_so() -> None:

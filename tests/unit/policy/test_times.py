@@ -37,6 +37,14 @@ def test_marks(budgets: frozenset[Budget], now: datetime, due: list[datetime]) -
     assert times.marks(Book(at=MARKED, marked=MARKED), budgets, now) == due
 
 
+def test_time_goes_on_by_a_moment_where_the_clock_is_behind_the_books() -> None:
+    moment = timedelta(microseconds=1)
+
+    assert times.onward(at(12), Book()) == at(12)
+    assert times.onward(at(13), Book(at=at(13))) == at(13)
+    assert times.onward(at(12), Book(at=at(13))) == at(13) + moment
+
+
 def test_no_mark_is_earlier_than_the_latest_entry() -> None:
     book = Book(at=at(13.2), marked=MARKED)
 
