@@ -153,6 +153,8 @@ class GangReport:
     phase: Phase
     pods: int = 0
     """Pods of the gang that exist."""
+    expected: int = 0
+    """Pods that do not exist yet: those that its workload makes when it is resumed."""
     hold: Hold | Denial | None = None
     """Why it waits; a denial where it can never start as it is."""
     position: int | None = None

@@ -1,5 +1,6 @@
 """The names that users and other programs see: labels, annotations, the gate, the API group."""
 
+from enum import StrEnum
 from typing import NewType
 
 GROUP = "muster.dev"
@@ -37,6 +38,9 @@ TRACE = "muster.dev/traceparent"
 REQUEUED = "muster.dev/requeued"
 """Annotation of a Job that Muster has suspended to take its pods back, and will resume as soon as they are gone."""
 
+HELD = "muster.dev/held"
+"""Annotation of a workload that is held as a whole: a `Held`. Only the webhook and the controller write it."""
+
 PLACEMENT = "muster.dev/placement"
 """Annotation of a claim that Muster has given devices, or has taken them back from: which, and when."""
 
@@ -73,6 +77,38 @@ GangUid = NewType("GangUid", str)
 """Identity of a gang: the UID of the owner that makes its pods, or of the lone pod. Never taken from a label."""
 
 
+class Held(StrEnum):
+    """How it stands with a workload that is held as a whole."""
+
+    WAITING = "waiting"
+    """Muster has suspended it, and resumes it when its gang may start."""
+    STARTED = "started"
+    """Muster has resumed it. Where it is suspended, somebody else has done that."""
+
+
+def expected_pod(workload: Uid, number: int) -> Uid:
+    """Return what stands for the UID of a pod that a workload will make once it is resumed.
+
+    No object has a UID with a slash.
+    """
+    return Uid(f"{workload}{_EXPECTED}{number}")
+
+
+def expected_claim(pod: Uid, name: str) -> Uid:
+    """Return what stands for the UID of the claim that such a pod will have. name: the pod's own for it."""
+    return Uid(f"{pod}/{name}")
+
+
+def workload_of(uid: Uid) -> Uid:
+    """Return the UID of the workload that a pod, or a claim of one, is expected of."""
+    return Uid(uid.partition(_EXPECTED)[0])
+
+
+def is_expected(uid: Uid) -> bool:
+    """Return whether a UID is one of `expected_pod`, or of a claim of such a pod: there is no such object yet."""
+    return _EXPECTED in uid
+
+
 def extended_claim(pod: Uid) -> Uid:
     """Return what stands for the UID of a pod's claim for extended resources.
 
@@ -97,5 +133,6 @@ def pod_of_plugin_claim(claim: Uid) -> Uid | None:
     return Uid(claim.removesuffix(_PLUGIN)) if claim.endswith(_PLUGIN) else None
 
 
+_EXPECTED = "/expected/"
 _EXTENDED = "/extended-resources"
 _PLUGIN = "/device-plugin"

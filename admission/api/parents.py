@@ -1,13 +1,15 @@
 """Objects whose controllers make pods, or make what makes them: as much of them as says how many start together.
 
-They are of many kinds and most are no part of Kubernetes; `policy.families` knows each kind and reads it. What the pods
-themselves look like is never read here: only how many there are, and which of them their controller makes first.
+They are of many kinds and most are no part of Kubernetes; `policy.families` knows each kind and reads it: how many pods
+there are, and which of them their controller makes first. What the pods look like is kept only of those that are held
+as a whole.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from admission.api.meta import Meta
+from admission.api.workloads import PodTemplate
 
 UNSERVED = "the API server does not serve it"
 """Why objects of a kind are not seen, where there can be none."""
@@ -30,12 +32,15 @@ class Parent:
     """An object that pods belong to.
 
     waves: what its controller makes at a time, by name; the first has the name "". roles: the wave of a pod, by what
-    the pod is to the object; a role that is not named here is of the wave "".
+    the pod is to the object; a role that is not named here is of the wave "". suspended and templates: whether it makes
+    no pods, and what they would be; of objects that Muster holds as a whole, or has held.
     """
 
     meta: Meta
     waves: Mapping[str, Wave] = field(default_factory=dict)
     roles: Mapping[str, str] = field(default_factory=dict)
+    suspended: bool = False
+    templates: tuple[PodTemplate, ...] = ()
 
     def wave_of(self, role: str) -> str:
         """Return the name of the wave of a pod with that role."""

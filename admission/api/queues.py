@@ -31,6 +31,15 @@ class PlacementMode(StrEnum):
     COUNT = "Count"
 
 
+class HoldAt(StrEnum):
+    """What waits until a gang may start."""
+
+    POD = "Pod"
+    """Its pods exist, behind their gates."""
+    WORKLOAD = "Workload"
+    """What makes them is suspended, where it can be, and no pod exists."""
+
+
 class StopPolicy(StrEnum):
     """Whether the queue admits."""
 
@@ -164,6 +173,7 @@ class Queue:
     max_runtime: timedelta | None = None
     default_runtime: timedelta | None = None
     placement: PlacementMode = PlacementMode.AUTO
+    hold_at: HoldAt = HoldAt.POD
     stop_policy: StopPolicy = StopPolicy.NONE
     unmetered: UnmeteredClasses = UnmeteredClasses.REFUSE
 
@@ -198,6 +208,7 @@ def decode(obj: Json) -> Queue:
         max_runtime=longest,
         default_runtime=default,
         placement=_choice(spec, "placement", PlacementMode.AUTO),
+        hold_at=_choice(spec, "holdAt", HoldAt.POD),
         stop_policy=_choice(spec, "stopPolicy", StopPolicy.NONE),
         unmetered=_choice(spec, "unmeteredClasses", UnmeteredClasses.REFUSE),
     )

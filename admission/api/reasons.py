@@ -29,6 +29,7 @@ class HoldReason(StrEnum):
     RUNTIME_EXCEEDED = "RuntimeExceeded"
     SEARCH_LIMIT = "SearchLimit"
     NOT_SIMULATED = "NotSimulated"
+    NOT_HOLDABLE = "NotHoldable"
     LEDGER_UNAVAILABLE = "LedgerUnavailable"
     INTERNAL_ERROR = "InternalError"
 

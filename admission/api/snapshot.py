@@ -13,6 +13,7 @@ from admission.api.nodes import Namespace, Node
 from admission.api.parents import Parent
 from admission.api.pods import Pod
 from admission.api.policies import ClaimPolicy
+from admission.api.priorities import PriorityClass
 from admission.api.queues import Queue
 from admission.api.taint_rules import TaintRule
 from admission.api.workloads import Job
@@ -44,5 +45,6 @@ class Snapshot:
     meters: Mapping[MeterName, Meter] = field(default_factory=dict)
     gangs: Mapping[str, Gang] = field(default_factory=dict)
     policies: Mapping[str, ClaimPolicy] = field(default_factory=dict)
+    priorities: Mapping[str, PriorityClass] = field(default_factory=dict)
     malformed: Mapping[tuple[str, str], MalformedObjectError] = field(default_factory=dict)
     unread_queues: Mapping[QueueName, Meta] = field(default_factory=dict)

@@ -1,15 +1,51 @@
-"""What makes pods: batch Jobs for now. Sizes of gangs come from here, never from a pod's label alone."""
+"""What makes pods: batch Jobs, and the pod templates of all that may be held as a whole.
 
-from dataclasses import dataclass, replace
+Sizes of gangs come from here and from `parents`, never from a pod's label alone.
+"""
 
-from admission.api import meta
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from admission.api import meta, names
 from admission.api.meta import Meta
 from admission.api.reading import Json, Reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PodTemplate:
+    """One of a workload's pod templates, and what its controller makes of it at first.
+
+    path: where it stands in the object. body: the template as JSON. pods: how many are made of it before any other
+    has to run. name: of its pods, up to their number. labels: those that the controller adds.
+    """
+
+    path: tuple[str | int, ...]
+    body: Json
+    pods: int
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspendable:
+    """A workload to be suspended or resumed as a whole. suspend: where in the object that is said.
+
+    versions: of its API group, the best first: which of them the API server knows is not known.
+    """
+
+    meta: Meta
+    group: str
+    versions: tuple[str, ...]
+    plural: str
+    suspend: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A batch/v1 Job. template: the pod template as JSON, to expand it into its pods offline; empty in a cluster."""
+    """A batch/v1 Job.
+
+    template: the pod template as JSON, to expand it into its pods offline, or while it is held as a whole; else empty.
+    """
 
     meta: Meta
     parallelism: int = 1
@@ -27,8 +63,12 @@ class Job:
 
 
 def decode_live(obj: Json) -> Job:
-    """Read a Job of a cluster, where its pods are made by others: without the template, most of what it says."""
-    return replace(decode(obj), template={})
+    """Read a Job of a cluster, where its pods are made by others: without the template, most of what it says.
+
+    One that Muster holds as a whole, or has held, keeps it: what it says is planned before its pods exist.
+    """
+    found = decode(obj)
+    return found if names.HELD in found.meta.annotations else replace(found, template={})
 
 
 def decode(obj: Json) -> Job:

@@ -50,6 +50,8 @@ def advice(hold: Hold, queue: str) -> str:  # noqa: C901, PLR0911, PLR0912 - one
             return "it may fit: fewer pods, fewer selectors or a larger controller.steps let the search end"
         case HoldReason.NOT_SIMULATED:
             return "the sentence above names it: do without it, or mend it; nothing is guessed at"
+        case HoldReason.NOT_HOLDABLE:
+            return "its workload has to be mended as the sentence above says, or deleted and created anew"
         case HoldReason.LEDGER_UNAVAILABLE:
             return "the ledger's database has to answer again; nothing is granted without it"
         case HoldReason.INTERNAL_ERROR:

@@ -122,12 +122,20 @@ def _is(workload: Owner | None, owner: Owner | None, pod: Pod | None) -> bool:
 
 
 def _headline(gang: GangReport, now: datetime) -> str:
-    pods_ = f"{gang.pods} of {gang.size} pods" if gang.pods != gang.size else f"{gang.size} pod{'s'[: gang.size != 1]}"
+    pods_ = _pods(gang)
     if gang.hold is None:
         return f"Gang {gang.key} ({pods_}) of queue {gang.queue}: {gang.phase}."
     place = f", place {gang.position}" if gang.position else ""
     since = f", for {durations.render(now - gang.queued_since)} now" if gang.queued_since else ""
     return f"Gang {gang.key} ({pods_}) waits in queue {gang.queue}{place}{since}."
+
+
+def _pods(gang: GangReport) -> str:
+    """Say how many pods a gang has, of how many; or that there are none before its workload is resumed."""
+    size = f"{gang.size} pod{'s'[: gang.size != 1]}"
+    if gang.expected and gang.workload is not None:
+        return f"{size} to come; {gang.workload.kind} {gang.workload.name} is suspended until it may start"
+    return size if gang.pods == gang.size else f"{gang.pods} of {size}"
 
 
 def _together(topology: TopologyReport) -> Iterator[str]:

@@ -4,9 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
-from admission.api import statuses
 from admission.api.gangs import GangReport, Phase
-from admission.cli import applications, clusters, rendering
+from admission.cli import applications, clusters, rendering, statuses
 from admission.cli.clusters import Cluster, ContextOption, KubeconfigOption
 from admission.cli.rendering import Format
 from admission.cluster import kinds
@@ -74,6 +73,7 @@ def as_json(report: GangReport) -> dict[str, Any]:
         "phase": report.phase,
         "size": report.size,
         "pods": report.pods,
+        "expected": report.expected,
         "position": report.position,
         "reason": hold.reason if hold else None,
         "message": hold.message if hold else "",

@@ -4,7 +4,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from admission.api import claims, devices, gangs, meters, names, nodes, pods, policies, queues, taint_rules, workloads
+from admission.api import (
+    claims,
+    devices,
+    gangs,
+    meters,
+    names,
+    nodes,
+    pods,
+    policies,
+    priorities,
+    queues,
+    taint_rules,
+    workloads,
+)
 from admission.api.reading import Json
 from admission.policy.families import table
 from admission.policy.families.kinship import Family
@@ -97,13 +110,22 @@ JOBS = Kind(
 )
 PARENTS = tuple(map(_parent, table.ALL))
 """What pods belong to or name, beside batch Jobs; most clusters know few of these."""
+PRIORITIES = Kind(
+    name="PriorityClass",
+    group="scheduling.k8s.io",
+    version="v1",
+    plural="priorityclasses",
+    field="priorities",
+    decode=priorities.decode,
+)
+"""For the pods of workloads that are held as a whole; of pods that exist the API server has filled in the priority."""
 QUEUES = _own("Queue", "queues", "queues", queues.decode)
 METERS = _own("Meter", "meters", "meters", meters.decode)
 GANGS = _own("Gang", "gangs", "gangs", gangs.decode)
 POLICIES = _own("ClaimPolicy", "claimpolicies", "policies", policies.decode)
 
 ALL = (
-    *(PODS, NODES, NAMESPACES, CLAIMS, TEMPLATES, SLICES, CLASSES, TAINT_RULES, JOBS),
+    *(PODS, NODES, NAMESPACES, CLAIMS, TEMPLATES, SLICES, CLASSES, TAINT_RULES, JOBS, PRIORITIES),
     *PARENTS,
     *(QUEUES, METERS, GANGS, POLICIES),
 )

@@ -7,6 +7,7 @@ from admission.api import names
 from admission.policy.arrivals import MIRROR
 from admission.policy.claims.doors import CLAIM_CONTROLLERS, POD_CLAIM, SCHEDULER
 from admission.policy.families import table
+from admission.policy.holdable import CRON_JOB
 
 FIXED = f"(k.startsWith('{names.GROUP}/') || k in {json.dumps(table.FIXED)})"
 """CEL: a key is Muster's own, or one of another system by which gangs are found."""
@@ -109,3 +110,22 @@ def _maker(which: str) -> str:
 
 NAMED = f"{_maker('object')} != (request.operation == 'UPDATE' ? {_maker('oldObject')} : '')"
 """CEL: a new Job whose template names somebody as its maker, or one that is changed to name somebody else."""
+
+
+def _suspended(which: str) -> str:
+    return f"({which}.spec.?suspend.orValue(false) || {which}.spec.?runPolicy.?suspend.orValue(false))"
+
+
+def _mark(which: str) -> str:
+    return f"{which}.metadata.?annotations[?'{names.HELD}'].orValue('')"
+
+
+_HELD_OTHERWISE = f"{_suspended('object')} != {_suspended('oldObject')} || {_mark('object')} != {_mark('oldObject')}"
+
+RESUMED = f"request.operation != 'UPDATE' || {_HELD_OTHERWISE}"
+"""CEL: a new workload, or one that is suspended or resumed, or marked otherwise as held."""
+
+FREE = (
+    f"!object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && o.kind != '{CRON_JOB}')"
+)
+"""CEL: a workload that no other object's controller suspends, as `holdable` knows it."""

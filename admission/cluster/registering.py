@@ -19,6 +19,7 @@ import structlog
 
 from admission.api import names
 from admission.api.policies import ClaimPolicy
+from admission.api.queues import HoldAt, Queue
 from admission.api.reading import Json
 from admission.api.selectors import LabelSelector, Requirement
 from admission.cluster import kinds, meeting, pauses
@@ -26,6 +27,7 @@ from admission.cluster.connecting import Connection
 from admission.cluster.reaching import Client, Terms
 from admission.cluster.store import Store, Subscription
 from admission.errors import GoneError, MusterError
+from admission.policy import holdable
 
 log = structlog.get_logger(__name__)
 
@@ -53,6 +55,7 @@ class Registration:
     """What is registered. selectors: the namespaces of each queue; namespace: Muster's own.
 
     controller: the name that the API server knows Muster by, whose changes it need not be asked about.
+    holding: the namespaces of queues that hold workloads as a whole.
     policies: the namespaces of each ClaimPolicy that has defaults or rules; of_pods: of those whose rules read the pod;
     rewriting: of those that have templates or conversions. resources: the extended resources that become claims.
     proved: whether the API server is known to reach the webhook; nothing is closed before.
@@ -62,6 +65,7 @@ class Registration:
     selectors: tuple[LabelSelector, ...]
     namespace: str
     controller: str
+    holding: tuple[LabelSelector, ...] = ()
     policies: tuple[LabelSelector, ...] = ()
     of_pods: tuple[LabelSelector, ...] = ()
     rewriting: tuple[LabelSelector, ...] = ()
@@ -105,7 +109,8 @@ async def keep(connection: Connection, store: Store, terms: Terms, *, namespace:
         while True:
             wanted = Registration(
                 client=terms.client,
-                selectors=_selectors(store, written),
+                selectors=_selectors(store, written.selectors if written else ()),
+                holding=_selectors(store, written.holding if written else (), _holds_workloads),
                 namespace=namespace,
                 controller=controller,
                 policies=_policies(store, _says_something, written.policies if written else ()),
@@ -143,13 +148,23 @@ async def _changed(changed: Subscription) -> bool:
     return True
 
 
-def _selectors(store: Store, written: Registration | None) -> tuple[LabelSelector, ...]:
-    """Return the distinct namespace selectors of all queues, in a stable order."""
+def _any_queue(_queue: Queue) -> bool:
+    return True
+
+
+def _holds_workloads(queue: Queue) -> bool:
+    return queue.hold_at is HoldAt.WORKLOAD
+
+
+def _selectors(
+    store: Store, written: Iterable[LabelSelector], wanted: Callable[[Queue], bool] = _any_queue
+) -> tuple[LabelSelector, ...]:
+    """Return the distinct namespace selectors of some queues, in a stable order. written: those of before."""
     snapshot = store.snapshot()
-    selectors = [queue.namespaces for queue in snapshot.queues.values() if queue.namespaces is not None]
-    if written is not None and any(kind == kinds.QUEUES.name for kind, _ in snapshot.malformed):
+    selectors = [one.namespaces for one in snapshot.queues.values() if one.namespaces is not None and wanted(one)]
+    if any(kind == kinds.QUEUES.name for kind, _ in snapshot.malformed):
         # A queue that cannot be read any more still has its namespaces: they stay closed until it is mended.
-        selectors += written.selectors
+        selectors += written
     return _distinct(selectors)
 
 
@@ -211,8 +226,29 @@ def mutating(registration: Registration) -> dict[str, Any]:
     webhooks = [*_of_jobs(registration), *configuration["webhooks"]]
     again = {"reinvocationPolicy": "IfNeeded"}
     configuration["webhooks"] = [*webhooks, *(webhook | again for webhook in of_pods), *of_claims]
+    configuration["webhooks"] += _of_workloads(registration, "/hold")
     configuration["webhooks"].append(_of_proofs(registration))
     return configuration
+
+
+def _of_workloads(registration: Registration, path: str) -> Iterator[dict[str, Any]]:
+    """Yield what shows workloads that are created, suspended or resumed where they are held as a whole.
+
+    They are closed there like pods: one that slipped in would have its pods wait one by one.
+    """
+    conditions = [
+        {"name": "not-by-muster", "expression": meeting.not_by(registration.controller)},
+        {"name": "resumed", "expression": meeting.RESUMED},
+        {"name": "free", "expression": meeting.FREE},
+    ]
+    rules = [
+        _rule(kind.group, kind.plural, "CREATE", "UPDATE") | {"apiVersions": list(kind.versions)}
+        for kind in holdable.ALL
+    ]
+    for selector in _distinct(registration.holding):
+        where = _which(f"held-{digest(selector)}", selector, registration.namespace, "workloads")
+        entry = {"rules": rules, "matchConditions": conditions, "failurePolicy": "Fail"}
+        yield {**_common(registration, path), **where, **entry}
 
 
 def _of_proofs(registration: Registration) -> dict[str, Any]:
@@ -269,6 +305,7 @@ def validating(registration: Registration) -> dict[str, Any]:
     configuration["webhooks"] += _of_claims(registration, "/validate", queued, authored)
     with_claims = {"name": "with-claims", "expression": meeting.WITH_CLAIMS}
     configuration["webhooks"] += _of_other_pods(registration, "/validate", registration.of_pods, with_claims)
+    configuration["webhooks"] += _of_workloads(registration, "/validate")
     configuration["webhooks"].append(_of_own(registration))
     return configuration
 

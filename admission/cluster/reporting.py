@@ -86,7 +86,7 @@ class Reporter:
             seen = None
         wanted = statuses.gang(report)
         try:
-            if seen is None and report.pods:
+            if seen is None and (report.pods or report.expected):
                 seen = self._remember(path, await self._connection.post(path.rpartition("/")[0], wanted))
             elif seen is not None and seen.ours and not wanted["spec"].items() <= seen.spec.items():
                 seen = self._remember(path, await self._connection.apply(path, wanted))

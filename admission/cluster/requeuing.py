@@ -1,4 +1,4 @@
-"""Suspending and resuming Jobs: the real `flow.ports.Workloads`.
+"""Suspending and resuming workloads: the real `flow.ports.Workloads`.
 
 A suspended Job deletes its active pods and counts none of them as failed (batch/v1, JobSpec.suspend); an evicted pod
 counts against backoffLimit, and with the default of 6 a Job of seven pods would be given up at once.
@@ -9,7 +9,8 @@ from typing import Any
 import structlog
 
 from admission.api import names
-from admission.api.workloads import Job
+from admission.api.names import Held
+from admission.api.workloads import Job, Suspendable
 from admission.cluster import paths
 from admission.cluster.connecting import Connection, PatchKind
 from admission.errors import GoneError
@@ -17,8 +18,8 @@ from admission.errors import GoneError
 log = structlog.get_logger(__name__)
 
 
-class JobWriter:
-    """Suspends and resumes. Both name the Job's UID, so they never touch another one of the same name."""
+class WorkloadWriter:
+    """Suspends and resumes. All name the object's UID, so they never touch another one of the same name."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -35,6 +36,33 @@ class JobWriter:
             await self._patch(job, suspend=False, mark=None)
         except GoneError:
             log.debug("the Job to resume is gone", job=job.meta.key)
+
+    async def hold(self, workload: Suspendable) -> None:
+        """Suspend a workload, marked as held as a whole. Raises GoneError, ConflictError when another has its name."""
+        log.info("hold the workload", workload=workload.meta.key, kind=workload.plural, uid=workload.meta.uid)
+        await self._put(workload, Held.WAITING, suspend=True)
+
+    async def start(self, workload: Suspendable) -> None:
+        """Resume a workload, marked as started; raises as `hold`."""
+        log.info("resume the workload", workload=workload.meta.key, kind=workload.plural, uid=workload.meta.uid)
+        await self._put(workload, Held.STARTED, suspend=False)
+
+    async def _put(self, workload: Suspendable, mark: Held, *, suspend: bool) -> None:
+        """Write to the first version of the kind that the API server knows."""
+        value: Any = suspend
+        for name in reversed(workload.suspend):
+            value = {name: value}
+        meta = workload.meta
+        body = {"metadata": {"uid": meta.uid, "annotations": {names.HELD: mark}}, **value}
+        for number, version in enumerate(workload.versions, 1):
+            path = paths.within(f"/apis/{workload.group}/{version}", meta.namespace, workload.plural, meta.name)
+            try:
+                await self._connection.patch(path, body, PatchKind.MERGE)
+            except GoneError:
+                if number == len(workload.versions):
+                    raise
+            else:
+                return
 
     async def _patch(self, job: Job, *, suspend: bool, mark: str | None) -> None:
         body: dict[str, Any] = {

@@ -19,6 +19,7 @@ from admission.api import (
     nodes,
     pods,
     policies,
+    priorities,
     queues,
     taint_rules,
     workloads,
@@ -26,7 +27,7 @@ from admission.api import (
 from admission.api.meta import Meta
 from admission.api.nodes import Namespace
 from admission.api.parents import Parent
-from admission.api.reading import Json, Reader
+from admission.api.reading import Json
 from admission.api.snapshot import Snapshot
 from admission.api.workloads import Job
 from admission.dra.releases import Profile
@@ -47,21 +48,6 @@ class _Kind(NamedTuple):
     namespaced: bool = False
 
 
-class PriorityClass(NamedTuple):
-    """What the API server fills a pod's priority in from."""
-
-    meta: Meta
-    value: int
-    is_default: bool
-
-
-def _priority_class(obj: Json) -> PriorityClass:
-    reader = Reader(obj)
-    found = PriorityClass(meta.decode(reader), reader.integer("value"), reader.flag("globalDefault"))
-    reader.finish("PriorityClass", found.meta.name)
-    return found
-
-
 _CORE, _DRA, _OWN = frozenset({"v1"}), frozenset({"v1", "v1beta2"}), frozenset({names.VERSION})
 _CLAIMS = _DRA | {"v1beta1"}
 _TAINT_RULES = _DRA | {"v1alpha3"}
@@ -71,7 +57,7 @@ _KINDS: Mapping[tuple[str, str], _Kind] = {
     ("", "Namespace"): _Kind(_CORE, nodes.decode_namespace),
     ("", "Pod"): _Kind(_CORE, pods.decode, namespaced=True),
     ("batch", "Job"): _Kind(_CORE, workloads.decode, namespaced=True),
-    ("scheduling.k8s.io", "PriorityClass"): _Kind(_CORE, _priority_class),
+    ("scheduling.k8s.io", "PriorityClass"): _Kind(_CORE, priorities.decode),
     ("resource.k8s.io", "ResourceSlice"): _Kind(_DRA, devices.decode_slice),
     ("resource.k8s.io", "DeviceClass"): _Kind(_DRA, devices.decode_class),
     ("resource.k8s.io", "ResourceClaim"): _Kind(_CLAIMS, claims.decode, namespaced=True),
@@ -186,6 +172,7 @@ def snapshot(store: Store) -> Snapshot:
         meters={meter.name: meter for meter in store.of("Meter").values()},
         gangs=store.of("Gang"),
         policies=store.of("ClaimPolicy"),
+        priorities=store.of("PriorityClass"),
     )
 
 

@@ -31,6 +31,7 @@ from admission.flow import (
     notices,
     placing,
     preempting,
+    resuming,
     spending,
     withdrawing,
 )
@@ -82,19 +83,25 @@ async def run(desk: Desk, now: datetime) -> Result:
         snapshot = desk.assumed.over(desk.ports.view.snapshot())
         await bookkeeping.open_book(desk)
         judging.judge(desk, snapshot, now)
+        snapshot = await asyncio.to_thread(desk.expecting.over, snapshot, desk.book)
         facts = await _gather(desk, snapshot, times.onward(now, desk.book))
 
     # 2. Take back gangs that cannot start whole or in time; only then release what is gone, of which they are part.
     if desk.known:
         facts = await evicting.take_back(desk, facts)
         await evicting.resume_jobs(desk, facts)
+        await resuming.hold_again(desk, facts)
         await bookkeeping.release(desk, facts)
         facts = _regrouped(desk, facts)
         await keeping.let_go(desk, facts)
 
-    # 3. Finish what was granted and is not placed yet. Not from a book that may be out of date.
+    # 3. Hand what was promised to a workload over to its pods, and finish what was granted and is not placed yet. Not
+    # from a book that may be out of date.
     if not desk.away:
         facts = await withdrawing.collect(desk, facts)
+        await resuming.hand_over(desk, facts)
+    if not desk.away:
+        facts = _regrouped(desk, facts)
         facts = _regrouped(desk, await placing.finish(desk, facts))
 
     # 4. Decide about what waits, in order. A pure function of the snapshot and the books, off the event loop. A queue
@@ -155,6 +162,9 @@ def _seen(desk: Desk, snapshot: Snapshot, meters: Meters) -> Sight:
 
 def _regrouped(desk: Desk, facts: Facts) -> Facts:
     """Return the facts with the gangs as the book has them now."""
+    snapshot = desk.expecting.still(facts.snapshot, desk.book)
+    if snapshot is not facts.snapshot:
+        facts = replace(facts, snapshot=snapshot, sight=_seen(desk, snapshot, facts.meters))
     groups = desk.census.groups(facts.snapshot, desk.book.placements, desk.leaving)
     return replace(facts, groups=groups)
 
@@ -202,6 +212,7 @@ def _decide(desk: Desk, facts: Facts, balances: Balances | None) -> tuple[Round,
         protection=desk.protection,
         unready=facts.unready,
         vacant=desk.vacant,
+        unfit=desk.expecting.flaws,
         defects=desk.defects,
         reserve=desk.reserve,
     )

@@ -20,6 +20,7 @@ from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
 from admission.flow import choosing, memory, notices
 from admission.flow.assuming import Assumed
+from admission.flow.expecting import Expecting
 from admission.flow.outcomes import Outcome, Teller
 from admission.flow.ports import (
     Claims,
@@ -188,6 +189,10 @@ class Desk:
     """How often gangs that have not run since could not be placed as planned."""
     assumed: Assumed = field(default_factory=Assumed)
     """Claims that this leader has written, as long as the view does not show it."""
+    expecting: Expecting = field(default_factory=Expecting)
+    """The pods that workloads will make which are held as a whole."""
+    started: dict[Uid, object] = field(default_factory=dict)
+    """Workloads that this leader has resumed, as they were seen then: the view may not show it yet."""
     opened: set[Uid] = field(default_factory=set)
     """Pods whose gate this leader has opened, though the view may not show it yet."""
     leaving: set[Uid] = field(default_factory=set)

@@ -1,12 +1,13 @@
 """Taking whole gangs back: those that cannot start whole or did not start in time, and those that may run no longer.
 
 The pods of a Job are taken back by suspending it, as the Job controller counts deleted pods as failures and would give
-the Job up after a few (batch/v1, backoffLimit); it is resumed when they are gone. Other pods are evicted one by one.
+the Job up after a few (batch/v1, backoffLimit); it is resumed when they are gone. A workload that is held as a whole is
+suspended until its gang may start again. Other pods are evicted one by one.
 What is remembered of an eviction is written before anything is deleted, so that the next leader keeps to it.
 """
 
 import contextlib
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -22,7 +23,7 @@ from admission.api.workloads import Job
 from admission.errors import GoneError, MendError, RetryError
 from admission.flow import bookkeeping, epochs, notices, withdrawing, writing
 from admission.flow.desks import Desk, Facts
-from admission.policy import backoffs, defects, ending, following, reporting
+from admission.policy import backoffs, defects, ending, following, holdable, reporting
 from admission.policy.backoffs import Backoff
 from admission.policy.defects import During
 from admission.policy.following import Eviction
@@ -157,7 +158,8 @@ async def _shut(desk: Desk, pods: Sequence[Pod]) -> bool:
         if not await desk.ports.pods.shut(pod):
             opened.append(pod)
 
-    failed = await writing.in_lanes(desk, [[(pod, shut)] for pod in pods])
+    there = [pod for pod in pods if not names.is_expected(pod.meta.uid)]
+    failed = await writing.in_lanes(desk, [[(pod, shut)] for pod in there])
     return not failed and not opened
 
 
@@ -192,9 +194,11 @@ async def _delete(desk: Desk, facts: Facts, eviction: Eviction) -> bool:
 
     Those that run go first: as long as one of the others is there, every leader sees that the gang has not started.
     """
-    job = _job_of(eviction.group, facts)
+    workload, job = holdable.named(eviction.group.identity.workload, facts.snapshot), _job_of(eviction.group, facts)
+    if workload is not None:
+        return await _suspended(desk, eviction, desk.ports.workloads.hold(workload.kind.suspendable(workload.meta)))
     if job is not None:
-        return await _suspend(desk, eviction, job)
+        return await _suspended(desk, eviction, desk.ports.workloads.suspend(job))
     running = [pod for pod in eviction.pods if pod.phase == "Running"]
     late = [pod for pod in eviction.pods if pod.phase != "Running"]
     if not (await _evict(desk, eviction, running) and await _evict(desk, eviction, late)):
@@ -215,16 +219,18 @@ async def _evict(desk: Desk, eviction: Eviction, pods: Sequence[Pod]) -> bool:
     return not await writing.in_lanes(desk, [[(pod, evict)] for pod in pods])
 
 
-async def _suspend(desk: Desk, eviction: Eviction, job: Job) -> bool:
+async def _suspended(desk: Desk, eviction: Eviction, write: Awaitable[None]) -> bool:
+    """Suspend what makes the pods. Return whether that is done."""
     try:
-        await desk.ports.workloads.suspend(job)
+        await write
     except (RetryError, MendError) as error:
         for pod in eviction.pods[:1]:
             await notices.failed(desk.ports.reports, pod, error)
         return False
     except GoneError:
         return True
-    desk.leaving.update(pod.meta.uid for pod in eviction.group.pods)
+    uids = (pod.meta.uid for pod in eviction.group.pods)
+    desk.leaving.update(uid for uid in uids if not names.is_expected(uid))
     return True
 
 

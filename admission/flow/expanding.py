@@ -13,7 +13,7 @@ from typing import Any
 from admission.api import meta, names, patches, pods
 from admission.api.claims import Claim, ClaimTemplate
 from admission.api.meta import Meta, Owner
-from admission.api.names import GangUid, QueueName
+from admission.api.names import GangUid, Held, QueueName
 from admission.api.pods import Pod
 from admission.api.reading import Json, Reader
 from admission.api.reasons import Denial
@@ -24,8 +24,8 @@ from admission.dra.releases import Profile
 from admission.errors import Flaw, MalformedObjectError
 from admission.flow import choosing, claiming, completing, memory, reviewing
 from admission.flow.claiming import Effect
-from admission.flow.completing import Candidate, PriorityClass, Store
-from admission.policy import identities
+from admission.flow.completing import Candidate, Store
+from admission.policy import holdable, identities, prioritizing
 from admission.policy.doors import Rules
 from admission.policy.identities import LARGEST_SIZE, Identity
 from admission.policy.remembering import Memory
@@ -89,7 +89,7 @@ def expand(
     entered = [pod for pod in candidates if door.lets_in(pod)]
 
     classes = store.of("PriorityClass")
-    found = [_prioritized(pods.decode(pod.body), pod.body, classes) for pod in entered]
+    found = [prioritizing.prioritized(pods.decode(pod.body), pod.body, classes) for pod in entered]
     filled = claiming.provided(replace(bare, pods={pod.meta.uid: pod for pod in found}))
     return Expanded(
         snapshot=_with_claims(filled),
@@ -110,7 +110,7 @@ def _pods_of(job: Job, store: Store) -> Iterator[Candidate]:
     """Yield the pods that the Job's controller would make, unless the input shows some of them."""
     if job.finished or job.meta.deleted is not None or any(_is_owned_by(pod.body, job) for pod in store.pods):
         return
-    if job.suspended:
+    if job.suspended and holdable.held(job.meta) is not Held.WAITING:
         store.notes.append(f"Job {job.meta.key} is suspended and makes no pods")
         return
     index = store.places["Job", job.meta.key]
@@ -137,35 +137,16 @@ def _is_owned_by(body: Json, job: Job) -> bool:
 
 
 def _pod_of(job: Job, number: int) -> dict[str, Any]:
-    """Return a pod of a Job as `pkg/controller/job` (v1.37.1) makes it, but for the random end of its name."""
-    reader = Reader(job.template)
-    data = reader.child("metadata")
-    labels = {
-        **data.pairs("labels"),
-        "batch.kubernetes.io/job-name": job.meta.name,
-        "batch.kubernetes.io/controller-uid": job.meta.uid,
-        "job-name": job.meta.name,
-        "controller-uid": job.meta.uid,
-    }
-    index = {"batch.kubernetes.io/job-completion-index": str(number)} if job.indexed else {}
-    reader.child("spec")
-    reader.finish("Pod", job.meta.key)
-    name = f"{job.meta.name}-{number}"
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job.meta.name, "uid": job.meta.uid, "controller": True}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "namespace": job.meta.namespace,
-            "uid": memory.uid_of("Pod", f"{job.meta.uid}/{number}"),
-            "creationTimestamp": (job.meta.created + timedelta(microseconds=number)).isoformat(),
-            "labels": {**labels, **index},
-            "annotations": {**data.pairs("annotations"), **index},
-            "ownerReferences": [owner],
-        },
-        "spec": dict(reader.raw("spec") or {}),
-    }
+    (template,) = holdable.of_job(job)
+    return holdable.body(
+        template,
+        number,
+        owner=holdable.JOB.owner(job.meta),
+        namespace=job.meta.namespace,
+        uid=memory.uid_of("Pod", f"{job.meta.uid}/{number}"),
+        created=(job.meta.created + timedelta(microseconds=number)).isoformat(),
+        indexed=job.indexed,
+    )
 
 
 # The door.
@@ -227,19 +208,6 @@ def _review(body: Json) -> Review:
         name=data["name"],
         obj=body,
     )
-
-
-# Priority.
-
-
-def _prioritized(pod: Pod, body: Json, classes: Mapping[str, PriorityClass]) -> Pod:
-    """Fill in the priority as the API server does from the pod's PriorityClass, or from the default one."""
-    spec = body.get("spec") or {}
-    if spec.get("priority") is not None:
-        return pod
-    named = classes.get(str(spec.get("priorityClassName")))
-    found = named or next((known for known in classes.values() if known.is_default), None)
-    return replace(pod, priority=found.value) if found else pod
 
 
 # Claims from templates.

@@ -10,27 +10,25 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime
-from fractions import Fraction
 from typing import Any
 
 from admission.api import claims, names
-from admission.api.claims import AllocatedDevice, Allocation, Claim
+from admission.api.claims import Claim
 from admission.api.devices import Device, DeviceId
-from admission.api.entries import Bucket, BudgetShare, Entry, Holding, Kind, Posted, RequestDevice, UsageInterval
+from admission.api.entries import Bucket, BudgetShare, Entry, Holding, Kind, Posted, UsageInterval
 from admission.api.gangs import Gang, GangReport
 from admission.api.meta import Meta, Owner
-from admission.api.names import MeterName, NodeName, QueueName, Uid
+from admission.api.names import Held, MeterName, NodeName, QueueName, Uid
 from admission.api.pods import Pod
 from admission.api.queues import Queue
 from admission.api.reading import Json
 from admission.api.reports import ConditionReport, Notice, QueueReport
-from admission.api.selectors import NodeSelector, NodeTerm, Requirement
 from admission.api.snapshot import Snapshot
-from admission.api.workloads import Job
-from admission.dra import extended, takings
-from admission.dra.releases import Features, Profile
+from admission.api.workloads import Job, Suspendable
+from admission.dra import extended
+from admission.dra.releases import Profile
 from admission.errors import BudgetTakenError, ConflictError, DeposedError, GoneError
-from admission.flow import choosing
+from admission.flow import choosing, giving
 from admission.policy import following
 from admission.policy.protection import Barriers
 from admission.policy.recognition import Group
@@ -217,16 +215,32 @@ class Cluster:
     # Workloads
 
     async def suspend(self, job: Job) -> None:
-        gone = [pod for pod in self._pods.values() if _is_made_by(pod, job) and not pod.finished]
-        for pod in gone:
-            del self._pods[pod.meta.uid]
-        self._leave_claims(gone)
+        self._take_pods(job)
         marked = replace(job.meta, annotations={**job.meta.annotations, names.REQUEUED: "true"})
         self._jobs[job.meta.uid] = replace(job, suspended=True, meta=marked)
 
     async def resume(self, job: Job) -> None:
         left = {key: value for key, value in job.meta.annotations.items() if key != names.REQUEUED}
         self._jobs[job.meta.uid] = replace(job, suspended=False, meta=replace(job.meta, annotations=left))
+
+    async def hold(self, workload: Suspendable) -> None:
+        self._take_pods(self._held(workload, Held.WAITING, suspended=True))
+
+    async def start(self, workload: Suspendable) -> None:
+        self._held(workload, Held.STARTED, suspended=False)
+
+    def _held(self, workload: Suspendable, mark: Held, *, suspended: bool) -> Job:
+        job = self._jobs.get(workload.meta.uid)
+        if job is None:
+            raise GoneError(f"{workload.plural} {workload.meta.key} is gone")
+        told = replace(job.meta, annotations={**job.meta.annotations, names.HELD: mark})
+        found = self._jobs[job.meta.uid] = replace(job, suspended=suspended, meta=told)
+        return found
+
+    def _take_pods(self, job: Job) -> None:
+        gone = [pod for pod in self._pods.values() if _is_made_by(pod, job) and not pod.finished]
+        self._pods = {uid: pod for uid, pod in self._pods.items() if pod not in gone}
+        self._leave_claims(gone)
 
     # Queues
 
@@ -315,12 +329,12 @@ class Cluster:
             allocation = claim.allocation
             # Of what was only counted, nobody here knows which devices it would be.
             if allocation is None and claim.meta.uid in holdings and holdings[claim.meta.uid].devices:
-                allocation = _allocation(claim, holdings[claim.meta.uid], node, devices)
+                allocation = giving.allocation(claim, holdings[claim.meta.uid], node, devices)
             consumers = (*claim.reserved_for, pod.meta.uid)
             self._claims[key] = replace(claim, allocation=allocation, reserved_for=consumers)
         made = extended.claim_of(pod, self._rest.classes)
         if made is not None and made.meta.uid in holdings and holdings[made.meta.uid].devices:
-            allocation = _allocation(made, holdings[made.meta.uid], node, devices)
+            allocation = giving.allocation(made, holdings[made.meta.uid], node, devices)
             claim = replace(made, allocation=allocation, reserved_for=(pod.meta.uid,))
             self._claims[made.meta.key] = replace(claim, meta=_made_for(pod, made.meta))
 
@@ -357,27 +371,6 @@ def _is_made_by(pod: Pod, job: Job) -> bool:
 def _without(claim: Claim, gone: Collection[Uid]) -> Claim:
     left = tuple(uid for uid in claim.reserved_for if uid not in gone)
     return replace(claim, reserved_for=left, allocation=claim.allocation if left else None)
-
-
-def _allocation(claim: Claim, holding: Holding, node: NodeName, devices: Mapping[DeviceId, Device]) -> Allocation:
-    """Return the allocation that kube-scheduler writes for devices of one node."""
-    term = NodeTerm(fields=(Requirement(key="metadata.name", operator="In", values=(node,)),))
-    return Allocation(
-        devices=tuple(_allocated(claim, at, given, devices) for at, given in enumerate(holding.devices)),
-        node_selector=NodeSelector(terms=(term,)),
-    )
-
-
-def _allocated(claim: Claim, at: int, given: RequestDevice, devices: Mapping[DeviceId, Device]) -> AllocatedDevice:
-    """Return a granted device as it is allocated: whole, a share of it, or nothing of it, under admin access."""
-    taken = [*takings.of_plan([given], claim.spec, devices, Features())]
-    shared = [taking for taking in taken if taking.shared]
-    return AllocatedDevice(
-        given=given,
-        admin_access=not taken,
-        share_id=uid_of("Share", f"{claim.meta.uid}/{at}") if shared else "",
-        consumed={name: Fraction(amount) for taking in shared for name, amount in (taking.share or {}).items()},
-    )
 
 
 def _meta_of(report: GangReport) -> Meta:

@@ -27,7 +27,10 @@ MOST = 8
 
 async def admitted(reports: Reports, group: Group, grant: Grant) -> None:
     """Tell the pods of a gang where they may go."""
-    nodes = {planned.uid: planned.node for planned in grant.plan.pods}
+    if any(names.is_expected(planned.uid) for planned in grant.plan.pods):
+        message = f"gang {group.key} was admitted from queue {group.queue}; its workload is resumed"
+        await reports.notify(_about(group.waiting[0], EventType.NORMAL, EventReason.ADMITTED, message))
+    nodes = {planned.uid: planned.node for planned in grant.plan.pods if not names.is_expected(planned.uid)}
     for pod in [pod for pod in group.waiting if pod.meta.uid in nodes][:MOST]:
         where = nodes[pod.meta.uid]
         goes = f"this pod goes to node {where}" if where else "kube-scheduler chooses this pod's node"
@@ -57,9 +60,19 @@ async def held(
         if told.get(report.uid) == said:
             continue
         told[report.uid] = said
-        for pod in by_uid[report.uid].waiting[:MOST]:
+        for pod in _listeners(by_uid[report.uid]):
             message = f"gang {report.key} waits in queue {report.queue}: {report.hold.message}"
             await reports.notify(_about(pod, EventType.NORMAL, report.hold.reason, message))
+
+
+def _listeners(group: Group) -> Sequence[Pod]:
+    """Return the pods that are told why a gang waits. One that is expected stands for its workload.
+
+    Those for which places are kept are there in a moment, and nobody needs to be told.
+    """
+    if not any(names.is_expected(pod.meta.uid) for pod in group.pods):
+        return group.waiting[:MOST]
+    return [pod for pod in group.waiting[:1] if names.is_expected(pod.meta.uid)]
 
 
 async def evicted(reports: Reports, eviction: Eviction) -> None:
@@ -123,6 +136,19 @@ async def kept(reports: Reports, queue: Meta, message: str) -> None:
 
 
 def _about(pod: Pod, kind: EventType, reason: NoticeReason, message: str) -> Notice:
+    """Return an Event on a pod; on its workload, where the pod is only expected."""
+    owner = pod.meta.controller
+    if names.is_expected(pod.meta.uid) and owner is not None:
+        return Notice(
+            api_version=owner.api_version,
+            kind=owner.kind,
+            namespace=pod.meta.namespace,
+            name=owner.name,
+            uid=owner.uid,
+            type=kind,
+            reason=reason,
+            message=message,
+        )
     return Notice(
         api_version="v1",
         kind="Pod",

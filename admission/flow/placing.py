@@ -23,7 +23,7 @@ from admission.dra.allotting import Misfit
 from admission.dra.results import Result
 from admission.dra.worlds import World
 from admission.errors import ConflictError, GoneError, MendError, RetryError
-from admission.flow import evicting, judging, withdrawing, writing
+from admission.flow import evicting, judging, resuming, withdrawing, writing
 from admission.flow.desks import Desk, Facts
 from admission.policy import defects, finishing, fitting, following, placements
 from admission.policy.defects import During
@@ -85,9 +85,12 @@ def _is_unfinished(desk: Desk, facts: Facts, start: Start) -> bool:
 async def place(desk: Desk, facts: Facts, starts: Iterable[Start]) -> dict[GangUid, Hold]:
     """Give all claims of every gang their devices, then open the gates of those that have them all.
 
-    Return what holds the others.
+    Of a gang whose pods are still to come, the workload is resumed. Return what holds the others.
     """
-    works = [_spared(desk, facts, start) for start in starts]
+    starts = list(starts)
+    to_come = {start.group.uid: start.group for start in starts if resuming.is_expected(start.group)}
+    holds = await resuming.resume(desk, facts, [*to_come.values()]) if to_come else {}
+    works = [_spared(desk, facts, start) for start in starts if start.group.uid not in to_come]
     for work in works:
         desk.ports.traces.begin(work.group)
     await _doubt(desk, facts, [work for work in works if work.start.begun and work.hold is None and not work.errors])
@@ -95,7 +98,7 @@ async def place(desk: Desk, facts: Facts, starts: Iterable[Start]) -> dict[GangU
     for work in works:
         await _resolve(desk, facts, work)
     await writing.open_gates(desk, [pair for work in works if work.hold is None for pair in work.start.gates])
-    holds = {work.group.uid: work.hold for work in works if work.hold is not None}
+    holds |= {work.group.uid: work.hold for work in works if work.hold is not None}
     desk.stuck |= holds
     return holds
 

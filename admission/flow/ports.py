@@ -18,7 +18,7 @@ from admission.api.pods import Pod
 from admission.api.reading import Json
 from admission.api.reports import ConditionReport, Notice, QueueReport
 from admission.api.snapshot import Snapshot
-from admission.api.workloads import Job
+from admission.api.workloads import Job, Suspendable
 from admission.dra.releases import Profile
 from admission.policy.protection import Barriers
 from admission.policy.recognition import Group
@@ -132,6 +132,17 @@ class Workloads(Protocol):
 
     async def resume(self, job: Job) -> None:
         """Let a Job that was suspended so make its pods again. Harmless when it is gone or was resumed."""
+        ...
+
+    async def hold(self, workload: Suspendable) -> None:
+        """Suspend a workload as a whole and mark it as held, so that it makes no pods, and its pods end.
+
+        Harmless when it is so already. Raises GoneError when it is no longer there, MendError, RetryError.
+        """
+        ...
+
+    async def start(self, workload: Suspendable) -> None:
+        """Resume a workload that was held so, and mark it as started, in one write. Raises as `hold`."""
         ...
 
 

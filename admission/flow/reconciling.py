@@ -14,6 +14,7 @@ from admission.api.entries import Entry, Posted
 from admission.api.snapshot import Snapshot
 from admission.dra import metering
 from admission.errors import ConflictError
+from admission.flow.expecting import Expecting
 from admission.policy import reconciling
 from admission.policy.following import Sight
 from admission.policy.reconciling import Author, Difference, What
@@ -106,7 +107,7 @@ async def mend(
 
 async def _look(ledger: Books, cluster: Cluster) -> _Look:
     book = await ledger.load()
-    snapshot = await cluster.now()
+    snapshot = Expecting().over(await cluster.now(), book)
     sight = Sight.of(snapshot, metering.compile_meters(snapshot.meters.values()))
     return _Look(book, sight, reconciling.differences(book, sight))
 

@@ -16,7 +16,7 @@ from admission.api.snapshot import Snapshot
 from admission.dra.cel import parsing
 from admission.errors import MalformedObjectError, RetryError
 from admission.flow.ports import View
-from admission.policy import arrivals, changing, doors, entering
+from admission.policy import arrivals, changing, doors, entering, holdable, holding
 from admission.policy.arrivals import Arrival, PodHead
 from admission.policy.claims import attaching, converting, promising, remaining
 from admission.policy.claims import doors as claim_doors
@@ -27,6 +27,8 @@ from admission.policy.claims.subjects import User
 from admission.policy.configuring import doors as own_doors
 from admission.policy.configuring.doors import ObjectArrival
 from admission.policy.doors import Rules
+from admission.policy.holdable import Holdable
+from admission.policy.holding import WorkloadArrival
 from admission.policy.remembering import Memory
 
 
@@ -106,6 +108,45 @@ def _stamped(review: Review) -> Verdict:
         return reviews.refuse_malformed(error)
 
 
+def hold(review: Review, view: View, *, memory: Memory) -> Verdict:
+    """Answer the webhook for workloads of queues that hold them as a whole. Raises RetryError while not synced."""
+    _ensure_synced(view)
+    kind = _holdable(review)
+    if kind is None:
+        return _misdirected(review, "CREATE and UPDATE of workloads")
+    snapshot = view.snapshot()
+    try:
+        old, new = _workloads(review, kind)
+        patch = holding.additions(new, snapshot, memory.defaults(snapshot), username=review.username, before=old)
+    except MalformedObjectError as error:
+        return reviews.refuse_malformed(error)
+    return Verdict(patch=patch) if patch else ALLOWED
+
+
+def _of_workload(review: Review, kind: Holdable, snapshot: Snapshot, rules: Rules, memory: Memory) -> Verdict:
+    try:
+        old, new = _workloads(review, kind)
+        denial = holding.judge(
+            new, snapshot, memory.defaults(snapshot), rules=rules, username=review.username, before=old
+        )
+    except MalformedObjectError as error:
+        return reviews.refuse_malformed(error)
+    return ALLOWED if denial is None else Verdict(denial=denial)
+
+
+def _workloads(review: Review, kind: Holdable) -> tuple[WorkloadArrival | None, WorkloadArrival]:
+    """Read a workload as it was, where it is changed, and as it will be."""
+    new = holding.decode(kind, review.obj, review.namespace)
+    return (holding.decode(kind, review.old, review.namespace) if review.operation == "UPDATE" else None), new
+
+
+def _holdable(review: Review) -> Holdable | None:
+    """Return the kind of a workload that is written and can be held as a whole."""
+    if review.subresource or review.operation not in ("CREATE", "UPDATE"):
+        return None
+    return holdable.BY_RESOURCE.get((review.group, review.resource))
+
+
 def validate(review: Review, view: View, *, rules: Rules, memory: Memory) -> Verdict:
     """Answer the validating webhook. Raises RetryError while the view is not synced."""
     _ensure_synced(view)
@@ -116,6 +157,9 @@ def validate(review: Review, view: View, *, rules: Rules, memory: Memory) -> Ver
         return _of_claim(claim_doors.judge, review, view, memory) if review.operation == "CREATE" else ALLOWED
     if _is_own(review):
         return _of_own(review, view, memory)
+    kind = _holdable(review)
+    if kind is not None:
+        return _of_workload(review, kind, view.snapshot(), rules, memory)
     if not _is_pod(review) or review.operation not in ("CREATE", "UPDATE"):
         return _misdirected(review, "CREATE and UPDATE")
     return _of_pod(review, view, rules, memory)

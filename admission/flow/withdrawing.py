@@ -38,10 +38,15 @@ def _revocable(facts: Facts, holdings: Iterable[Holding]) -> Iterator[Claim]:
     """
     for holding in holdings:
         claim = facts.sight.claims.get(holding.claim_uid)
-        if claim is None or names.is_extended_claim(holding.claim_uid) or _is_in_use(claim):
+        if claim is None or _is_nothing_yet(holding.claim_uid) or _is_in_use(claim):
             continue
         if holding.devices or claim.allocation is not None or names.PLACEMENT in claim.meta.annotations:
             yield claim
+
+
+def _is_nothing_yet(uid: Uid) -> bool:
+    """Whether no claim can be written: kube-scheduler makes it itself, or its pod is still to come."""
+    return names.is_extended_claim(uid) or names.is_expected(uid)
 
 
 async def secured(desk: Desk, facts: Facts, releases: Sequence[Entry]) -> list[Entry]:

@@ -6,7 +6,7 @@ and what stood there was carried forward.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from sqlalchemy import func, select
@@ -20,7 +20,6 @@ from admission.quota.accruals import QueueMeter
 from admission.quota.books import Book
 
 _LAST_MICROSECOND = 999_999
-_MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +88,6 @@ async def span(connection: AsyncConnection, cluster: str, window: Window) -> Spa
         max(begun.sequence, await _before(connection, cluster, window.start)),
         max(begun.sequence, await _before(connection, cluster, window.end)),
     )
-
-
-async def through(connection: AsyncConnection, cluster: str, at: datetime) -> int:
-    """Return the sequence of the last transaction up to and with a moment; not less than where the rows begin."""
-    begun = await base(connection, cluster)
-    return max(begun.sequence, await _before(connection, cluster, at + _MICROSECOND))
 
 
 async def known(connection: AsyncConnection) -> list[str]:

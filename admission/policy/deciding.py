@@ -26,6 +26,7 @@ from admission.policy import (
     elastic,
     paying,
     placements,
+    succeeding,
     topologies,
     vacancies,
     wanting,
@@ -84,6 +85,8 @@ class Rules:
     """Which drivers' devices are Muster's alone to give."""
     unready: Mapping[GangUid, Hold] = field(default_factory=dict)
     """What holds gangs whose claims are still being freed."""
+    unfit: Mapping[GangUid, Hold | Denial] = field(default_factory=dict)
+    """What holds workloads whose pods cannot be told from their templates."""
     defects: list[Defect] = field(default_factory=list)
     """Gets what Muster fails of."""
     vacant: Vacancies = field(default_factory=dict)
@@ -199,6 +202,23 @@ def queue_is_not_stopped(inputs: Inputs) -> Hold | None:
     return None
 
 
+def workload_yields_pods(inputs: Inputs) -> Hold | Denial | None:
+    """Hold a gang that stands for a workload of which nobody can say what pods it would make."""
+    return inputs.rules.unfit.get(inputs.group.uid)
+
+
+def promise_is_handed_over(inputs: Inputs) -> Hold | None:
+    """Hold pods for which places are kept that were promised to their workload, until all of them are there."""
+    kept = len(succeeding.expected(inputs.group))
+    if not kept:
+        return None
+    came = len(inputs.group.waiting)
+    message = (
+        f"{came} of {kept} pods and their claims exist since their workload was resumed; their places are kept for them"
+    )
+    return Hold(HoldReason.GANG_INCOMPLETE, message, {"pods": came, "size": kept})
+
+
 def gang_is_complete(inputs: Inputs) -> Hold | None:
     """Hold a gang that has not started until all of its pods exist; late pods of a started one join it."""
     return completeness.hold(inputs.group, inputs.rules.snapshot, inputs.queue.start_timeout)
@@ -304,6 +324,8 @@ CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
     queue_is_not_stopped,
     pods_agree,
     earlier_life_is_over,
+    workload_yields_pods,
+    promise_is_handed_over,
     gang_is_complete,
     claims_exist,
     claims_are_free,

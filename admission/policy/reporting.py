@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import NamedTuple
 
+from admission.api import names
 from admission.api.entries import Placement
 from admission.api.gangs import Charge, Evicted, Gang, GangReport, Phase, PlannedClaim, PlannedPod
 from admission.api.meta import EPOCH, Condition, ConditionStatus
@@ -87,7 +88,8 @@ def gang(group: Group, facts: Facts) -> GangReport:
     backoff = facts.backoffs.get(group.uid)
     phase = phase_of(group, placement)
     waits = decision is not None and not isinstance(decision.outcome, Grant)
-    placed = _placed(group, facts) if placement is not None else NOT_PLACED
+    expected = sum(names.is_expected(pod.meta.uid) for pod in group.pods)
+    placed = _placed(group, facts) if placement is not None and not expected else NOT_PLACED
     estimate = facts.estimates.get(group.uid) if waits else None
     return GangReport(
         uid=group.uid,
@@ -98,7 +100,8 @@ def gang(group: Group, facts: Facts) -> GangReport:
         priority=group.priority,
         workload=group.identity.workload,
         phase=phase,
-        pods=len(group.pods),
+        pods=len(group.pods) - expected,
+        expected=expected,
         hold=overlooking.told(_hold(decision), facts.snapshot)
         or (facts.stuck.get(group.uid) if phase is Phase.RESERVED else None),
         position=decision.position if waits and decision is not None else None,

@@ -77,6 +77,8 @@ class Handlers:
 
     mutate: Judge | None = None
     validate: Judge | None = None
+    hold: Judge | None = None
+    """Answers `/hold`, which is asked about workloads."""
     prove: Judge | None = None
     """Answers `/prove`, by which Muster sees that the API server reaches it."""
     waiting_for: Callable[[], Sequence[str]] = tuple
@@ -84,7 +86,7 @@ class Handlers:
     metrics: Callable[[], tuple[bytes, str]] = lambda: (b"", "text/plain")
     """The page of metrics and its content type."""
     observe: Observe = _ignore
-    """Told of every review: door (mutate, validate), outcome, seconds, and of one that was denied the reason."""
+    """Told of every review: door (mutate, validate, hold), outcome, seconds, and of one that was denied the reason."""
     trace: Trace | None = None
     """Traces reviews: door, header `traceparent` and judge; gives the judge to ask. None: nobody does."""
     elsewhere: Callable[[str], Awaitable[Page]] | None = None
@@ -272,7 +274,12 @@ def _reviews(server: Server) -> web.Application:
     app = web.Application(client_max_size=MAX_BODY)
     app[SERVER] = server
     handlers = server.handlers
-    judges = {"mutate": handlers.mutate, "validate": handlers.validate, "prove": handlers.prove}
+    judges = {
+        "mutate": handlers.mutate,
+        "validate": handlers.validate,
+        "hold": handlers.hold,
+        "prove": handlers.prove,
+    }
     for name, judge in judges.items():
         if judge is not None:
             _route(app, "POST", f"/{name}", _door(name, server, judge))

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from admission.api import names
+from admission.api.names import Held
 from admission.api.reasons import DenyReason, HoldReason
 from admission.dra import releases
 from admission.dra.releases import Release
@@ -277,6 +279,15 @@ def test_a_job_makes_as_many_pods_as_its_controller_would(spec: dict[str, Any], 
     found[1]["spec"] |= spec
 
     assert len(expand(teams(), found).snapshot.pods) == pods
+
+
+def test_a_job_that_muster_holds_as_a_whole_is_simulated_with_the_pods_that_it_will_make() -> None:
+    for mark, pods in ((Held.WAITING, 2), (Held.STARTED, 0)):
+        found = job("train", pods=2)
+        found[1]["spec"]["suspend"] = True
+        found[1]["metadata"]["annotations"] = {names.HELD: mark}
+
+        assert len(expand(teams(), found).snapshot.pods) == pods
 
 
 def test_a_priority_class_orders_gangs() -> None:

@@ -163,6 +163,11 @@ def _status() -> Schema:
                 "Admitted: the gates of all its pods are open. Running: all its pods run. Finished: all are done."
             ),
             "pods": fields.integer("How many pods of the gang exist; Muster waits until they are size.", minimum=0),
+            "expected": fields.integer(
+                """How many pods its workload makes when it is resumed, where the queue holds workloads as a whole.
+                Absent once they are there.""",
+                minimum=1,
+            ),
             "position": fields.integer(
                 "Its place among the waiting gangs of its queue; 1 is next. Absent unless it waits.", minimum=1
             ),
@@ -179,21 +184,7 @@ def _status() -> Schema:
             ),
             "placement": fields.choice("Who picked the devices.", *_USED),
             "placementReason": fields.text("Why this placement was used, in words.", maxLength=1024),
-            "topology": fields.record(
-                "Where its pods are together. Absent where they may go anywhere.",
-                {
-                    **_domains(),
-                    "subgroups": fields.sequence(
-                        "The same of the subgroups that are to be in one domain each.",
-                        fields.record(
-                            "A subgroup.",
-                            {"name": fields.text("The subgroup's name.", maxLength=253), **_domains()},
-                            required=("name",),
-                        ),
-                        most=LARGEST,
-                    ),
-                },
-            ),
+            "topology": _together(),
             "evictions": fields.integer(
                 "How often in a row it was admitted and did not start, or ran too long; its back-off grows with it.",
                 minimum=0,
@@ -206,6 +197,24 @@ def _status() -> Schema:
             "startReason": fields.text("Why then, or why that is not known, in words.", maxLength=1024),
             "queuedSince": fields.time("Since when the gang is complete and waits."),
             "nextTry": fields.time("When a gang that did not start in time is tried again."),
+        },
+    )
+
+
+def _together() -> Schema:
+    return fields.record(
+        "Where its pods are together. Absent where they may go anywhere.",
+        {
+            **_domains(),
+            "subgroups": fields.sequence(
+                "The same of the subgroups that are to be in one domain each.",
+                fields.record(
+                    "A subgroup.",
+                    {"name": fields.text("The subgroup's name.", maxLength=253), **_domains()},
+                    required=("name",),
+                ),
+                most=LARGEST,
+            ),
         },
     )
 

@@ -2,6 +2,7 @@
 
 from admission.api import zones
 from admission.api.queues import (
+    HoldAt,
     OnExhausted,
     Period,
     PlacementMode,
@@ -160,6 +161,13 @@ def _starting() -> dict[str, Schema]:
             quota only, nothing is planned. Default: Auto.""",
             *PlacementMode,
             default=PlacementMode.AUTO,
+        ),
+        "holdAt": fields.choice(
+            """What waits until its gang may start. Pod: the pods, behind a scheduling gate. Workload: what makes them
+            (a Job, a JobSet, a training job of Kubeflow, an MPIJob) is suspended, and no pod exists before; other pods
+            wait as with Pod. Counts for workloads that are created, or resumed, from then on. Default: Pod.""",
+            *HoldAt,
+            default=HoldAt.POD,
         ),
     }
 

@@ -6,13 +6,14 @@ is a wave. A restart of the whole JobSet makes all Jobs anew, under the next `re
 (`pkg/controllers/jobset_controller.go`, reconcileReplicatedJobs and constructJob, v0.12).
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
+from admission.api import names
 from admission.api.meta import Meta
 from admission.api.parents import Parent
 from admission.api.pods import Pod
 from admission.api.reading import Reader
-from admission.api.workloads import Job
+from admission.api.workloads import Job, PodTemplate
 from admission.policy.families.kinship import Family, Link, Member, Shape, at_a_time, wave, waves
 
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
@@ -39,10 +40,31 @@ def _pods(job: Reader) -> int:
     return job.integer("replicas", 1) * at_a_time(job.child("template").child("spec"))
 
 
-def join(_pod: Pod, links: Sequence[Link], parent: Parent) -> Member:
-    """Return who a pod is by the Job that makes it, which the JobSet's controller labels, not by its own labels."""
+def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
+    """Yield the templates of the first wave of a JobSet, as of its next try."""
+    spec, restarts = reader.child("spec"), reader.child("status").integer("restarts")
+    _, roles = read(reader, meta)
+    for number, job in enumerate(spec.children("replicatedJobs")):
+        name = job.text("name")
+        if not roles.get(name):
+            yield PodTemplate(
+                path=("spec", "replicatedJobs", number, "template", "spec", "template"),
+                body=job.child("template").child("spec").object("template"),
+                pods=_pods(job),
+                name=f"{meta.name}-{name}",
+                labels={REPLICATED_JOB: name, RESTARTS: str(restarts)},
+            )
+
+
+def join(pod: Pod, links: Sequence[Link], parent: Parent) -> Member:
+    """Return who a pod is by the Job that makes it, which the JobSet's controller labels, not by its own labels.
+
+    Only pods that are expected of a JobSet come without a Job.
+    """
     job = links[-1].found if links else None
     labels = job.meta.labels if isinstance(job, Job) else {}
+    if names.is_expected(pod.meta.uid):
+        labels = pod.meta.labels
     attempt = labels.get(RESTARTS, "0")
     return Member(
         uid=parent.meta.uid,
@@ -67,5 +89,7 @@ FAMILIES = (
         read=read,
         join=join,
         fields="spec.replicatedJobs",
+        suspend=("spec", "suspend"),
+        templates=templates,
     ),
 )

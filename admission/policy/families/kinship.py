@@ -6,12 +6,12 @@ The way goes by UIDs alone. A label says what a pod is to an object that it is p
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from admission.api import meta
+from admission.api import meta, names
 from admission.api.meta import Meta, Owner
 from admission.api.parents import Parent, Wave
 from admission.api.pods import Pod
 from admission.api.reading import Json, Reader
-from admission.api.workloads import Job
+from admission.api.workloads import Job, PodTemplate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +44,11 @@ Join = Callable[[Pod, Sequence[Link], Parent], Member]
 """Says who a pod is to an object. The links lead to the object, and are without it."""
 
 
+def no_templates(_reader: Reader, _meta: Meta) -> Iterable[PodTemplate]:
+    """Return no templates, for kinds that are never held as a whole."""
+    return ()
+
+
 def belongs(_pod: Pod, _links: Sequence[Link], parent: Parent) -> Member:
     """Return a member like all others of an object."""
     return Member(uid=parent.meta.uid, name=parent.meta.name)
@@ -55,7 +60,9 @@ class Family:
 
     versions: of the same shape, the best first. read: how many pods an object has; it notes flaws in the reader.
     fields: which of its fields say so. named: whether pods name the object, as a PodGroup, and do not belong to it.
-    is_link: whether it only stands between pods and what they belong to.
+    is_link: whether it only stands between pods and what they belong to. suspend: the field by which its controller
+    is told to make no pods; empty where it has none, or where the pods that would come cannot be told from the object.
+    templates: what would come of it, those first that nothing has to run before.
     """
 
     kind: str
@@ -67,6 +74,8 @@ class Family:
     fields: str = ""
     named: bool = False
     is_link: bool = False
+    suspend: tuple[str, ...] = ()
+    templates: Callable[[Reader, Meta], Iterable[PodTemplate]] = no_templates
 
     @property
     def makes_pods(self) -> bool:
@@ -83,8 +92,18 @@ class Family:
         reader = Reader(obj)
         known = meta.decode(reader)
         waves, roles = self.read(reader, known)
+        is_held = bool(self.suspend) and names.HELD in known.annotations
+        templates = tuple(self.templates(reader, known)) if is_held else ()
+        suspended = is_held and is_suspended(reader, self.suspend)
         reader.finish(self.kind, known.key)
-        return Parent(meta=known, waves=waves, roles=roles)
+        return Parent(meta=known, waves=waves, roles=roles, suspended=suspended, templates=templates)
+
+
+def is_suspended(reader: Reader, path: tuple[str, ...]) -> bool:
+    """Return whether an object is told to make no pods. path: of the field that says so."""
+    for name in path[:-1]:
+        reader = reader.child(name)
+    return reader.flag(path[-1])
 
 
 def key(kind: str, group: str) -> str:

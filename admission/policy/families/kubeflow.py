@@ -6,16 +6,18 @@ own; in version v2beta1 the launcher is a batch Job (mpi-operator `pkg/controlle
 training-operator `pkg/controller.v1/common/job.go`, v1.9).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from admission.api.meta import Meta
 from admission.api.parents import Parent
 from admission.api.pods import Pod
 from admission.api.reading import Reader
+from admission.api.workloads import PodTemplate
 from admission.policy.families.kinship import Family, Link, Member, Shape, belongs, one_wave, replicas, wave
 
 REPLICA_TYPE = "training.kubeflow.org/replica-type"
 LAUNCHER = "launcher"
+SUSPEND = ("spec", "runPolicy", "suspend")
 
 
 def training(field: str) -> Callable[[Reader, Meta], Shape]:
@@ -27,6 +29,31 @@ def training(field: str) -> Callable[[Reader, Meta], Shape]:
         return one_wave(pods, _least(spec, pods))
 
     return read
+
+
+def templates(field: str) -> Callable[[Reader, Meta], Iterator[PodTemplate]]:
+    """Return what reads the templates of a job's replicas."""
+
+    def read(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
+        for role, spec in reader.child("spec").entries(field):
+            yield PodTemplate(
+                path=("spec", field, role, "template"),
+                body=spec.object("template"),
+                pods=spec.integer("replicas", 1),
+                name=f"{meta.name}-{role.lower()}",
+                labels={REPLICA_TYPE: role.lower()},
+            )
+
+    return read
+
+
+def mpi_templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
+    """Yield the templates of an MPIJob's first wave."""
+    waits = reader.child("spec").text("launcherCreationPolicy") == "WaitForWorkersReady"
+    found = list(templates("mpiReplicaSpecs")(reader, meta))
+    for one in found:
+        if not (waits and len(found) > 1 and one.labels[REPLICA_TYPE] == LAUNCHER):
+            yield one
 
 
 def mpi(reader: Reader, _meta: Meta) -> Shape:
@@ -63,6 +90,8 @@ def _family(kind: str, field: str) -> Family:
         read=training(field),
         join=belongs,
         fields=f"spec.{field}",
+        suspend=SUSPEND,
+        templates=templates(field),
     )
 
 
@@ -80,5 +109,7 @@ FAMILIES = (
         read=mpi,
         join=join_mpi,
         fields="spec.mpiReplicaSpecs",
+        suspend=SUSPEND,
+        templates=mpi_templates,
     ),
 )

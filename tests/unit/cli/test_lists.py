@@ -7,8 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from admission import cli
-from admission.api import statuses
-from admission.cli import clusters, gangs, queues
+from admission.cli import clusters, gangs, queues, statuses
 
 QUEUE = {
     "metadata": {"name": "team"},

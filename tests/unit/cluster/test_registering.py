@@ -201,6 +201,22 @@ def test_jobs_are_never_hindered_save_those_that_name_their_maker_themselves() -
     assert {"key": "team", "operator": "In", "values": ["vision"]} in queued["namespaceSelector"]["matchExpressions"]
 
 
+def test_workloads_are_shown_and_closed_where_a_queue_holds_them_and_nowhere_else() -> None:
+    registration = replace(a_registration(VISION, SPEECH), holding=(SPEECH,))
+
+    for encode, path in ((registering.mutating, "/hold"), (registering.validating, "/validate")):
+        webhooks = by_name(encode(registration))
+        shown = {name: one for name, one in webhooks.items() if name.endswith(".workloads.muster.dev")}
+        assert list(shown) == [f"held-{registering.digest(SPEECH)}.workloads.muster.dev"]
+        (one,) = shown.values()
+        assert one["failurePolicy"] == "Fail"
+        assert one["clientConfig"]["url"].endswith(path)
+        asked = {(*rule["apiGroups"], *rule["resources"]) for rule in one["rules"]}
+        assert {("batch", "jobs"), ("jobset.x-k8s.io", "jobsets"), ("kubeflow.org", "mpijobs")} <= asked
+        assert all(rule["operations"] == ["CREATE", "UPDATE"] for rule in one["rules"])
+        assert [said["name"] for said in one["matchConditions"]] == ["not-by-muster", "resumed", "free"]
+
+
 def test_claims_are_shown_where_a_queue_or_a_policy_is_and_nowhere_else() -> None:
     registration = replace(a_registration(VISION), policies=(SPEECH,))
 

@@ -263,6 +263,7 @@ async def test_every_kind_is_asked_for_at_its_place(api: FakeApi, connection: Co
         *("/api/v1/pods", "/api/v1/nodes", "/api/v1/namespaces", "/apis/batch/v1/jobs"),
         *(f"/apis/resource.k8s.io/v1/resource{kind}" for kind in ("claims", "claimtemplates", "slices")),
         *("/apis/resource.k8s.io/v1/deviceclasses", "/apis/resource.k8s.io/v1/devicetaintrules"),
+        "/apis/scheduling.k8s.io/v1/priorityclasses",
         *(f"/apis/muster.dev/v1alpha1/{kind}" for kind in ("queues", "meters", "gangs", "claimpolicies")),
         *(kind.path for kind in kinds.PARENTS),
     }

@@ -1,0 +1,26 @@
+"""PriorityClasses: what the API server fills the priority of a pod in from, when it is created."""
+
+from dataclasses import dataclass
+
+from admission.api import meta
+from admission.api.meta import Meta
+from admission.api.reading import Json, Reader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorityClass:
+    """A PriorityClass. is_default: whether pods that name none have it."""
+
+    meta: Meta
+    value: int
+    is_default: bool = False
+
+
+def decode(obj: Json) -> PriorityClass:
+    """Read a PriorityClass."""
+    reader = Reader(obj)
+    found = PriorityClass(
+        meta=meta.decode(reader), value=reader.integer("value"), is_default=reader.flag("globalDefault")
+    )
+    reader.finish("PriorityClass", found.meta.name)
+    return found

@@ -1,0 +1,161 @@
+"""What Muster's objects say in their status, for the commands that ask a cluster.
+
+The controller writes these from the same reports (`cluster.reporting`); here they are read back. A field that an older
+or newer Muster does not write is left at its default.
+"""
+
+from typing import TypeVar
+
+from admission.api import gangs, meta, quantities
+from admission.api.devices import DeviceId
+from admission.api.entries import RequestDevice
+from admission.api.gangs import DomainReport, GangReport, Phase, PlannedClaim, PlannedPod, TopologyReport
+from admission.api.meta import Condition, ConditionStatus
+from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.api.reading import Json, Reader
+from admission.api.reasons import Denial, DenyReason, Detail, Hold, HoldReason
+from admission.api.reports import BudgetUse, MeterUse, QueueReport
+
+T = TypeVar("T")
+
+
+def gang(obj: Json) -> GangReport:
+    """Read a Gang with its status. Raises MalformedObjectError."""
+    known = gangs.decode(obj)
+    reader = Reader(obj)
+    status = reader.child("status")
+    report = GangReport(
+        uid=GangUid(known.workload.uid if known.workload else known.meta.uid),
+        namespace=known.meta.namespace,
+        name=known.meta.name,
+        queue=known.queue,
+        size=known.size,
+        priority=known.priority,
+        workload=known.workload,
+        phase=known.phase,
+        pods=status.integer("pods"),
+        expected=status.integer("expected"),
+        hold=_hold(status.child("hold")) if "hold" in status else None,
+        position=status.integer("position") or None,
+        plan=tuple(_planned(pod, known.meta.namespace) for pod in status.children("plan")),
+        charges={MeterName(meter): _amount(status.child("charges"), meter) for meter in status.pairs("charges")},
+        placement=status.text("placement"),
+        placement_reason=status.text("placementReason"),
+        topology=_topology(status.child("topology")) if "topology" in status else None,
+        evictions=known.evictions,
+        evicted=known.evicted,
+        start_estimate=status.time("startEstimate"),
+        start_reason=status.text("startReason"),
+        queued_since=known.queued_since,
+        next_try=known.next_try,
+    )
+    reader.finish("Gang", known.meta.key)
+    return report
+
+
+def _topology(reader: Reader) -> TopologyReport:
+    gang = _domains(reader)
+    return TopologyReport(
+        gang=gang if gang.wish else None,
+        subgroups=tuple((own.text("name"), _domains(own)) for own in reader.children("subgroups")),
+    )
+
+
+def _domains(reader: Reader) -> DomainReport:
+    return DomainReport(
+        wish=gangs.decode_wish(reader), domains=reader.texts("domains"), preferred=reader.texts("preferredDomains")
+    )
+
+
+def queue(obj: Json) -> QueueReport:
+    """Read a Queue's status. Raises MalformedObjectError."""
+    reader = Reader(obj)
+    values = meta.decode(reader)
+    status = reader.child("status")
+    counts = status.child("gangs")
+    report = QueueReport(
+        name=QueueName(values.name),
+        generation=values.generation,
+        conditions=tuple(map(_condition, status.children("conditions"))),
+        meters={MeterName(use.required("meter")): _use(use) for use in status.children("meters")},
+        budgets=tuple(map(_budget, status.children("budgets"))),
+        gangs={phase: counts.integer(phase.lower()) for phase in Phase if phase.lower() in counts},
+    )
+    reader.finish("Queue", values.name)
+    return report
+
+
+def _hold(reader: Reader) -> Hold | Denial:
+    reason, message = reader.text("reason"), reader.text("message")
+    details: dict[str, Detail] = dict(reader.raw("details") or {})
+    if reason in set(HoldReason):
+        return Hold(HoldReason(reason), message, details)
+    if reason in set(DenyReason):
+        return Denial(DenyReason(reason), message, details)
+    # Written by a newer Muster: its sentence still says it.
+    return Hold(HoldReason.NOT_SIMULATED, f"{reason}: {message}", details)
+
+
+def _planned(reader: Reader, namespace: str) -> PlannedPod:
+    return PlannedPod(
+        uid=Uid(""),
+        pod=f"{namespace}/{reader.text('pod')}",
+        node=NodeName(reader.text("node")),
+        claims=tuple(
+            PlannedClaim(
+                uid=Uid(""),
+                claim=f"{namespace}/{claim.text('claim')}",
+                devices=tuple(map(_device, claim.children("devices"))),
+            )
+            for claim in reader.children("claims")
+        ),
+    )
+
+
+def _device(reader: Reader) -> RequestDevice:
+    device = DeviceId(reader.text("driver"), reader.text("pool"), reader.text("device"))
+    return RequestDevice(request=reader.text("request"), device=device)
+
+
+def _use(reader: Reader) -> MeterUse:
+    return MeterUse(
+        nominal=_amount(reader, "nominal"),
+        reserved=_amount(reader, "reserved"),
+        used=_amount(reader, "used"),
+        borrowed=_amount(reader, "borrowed"),
+        lent=_amount(reader, "lent"),
+        pending=_amount(reader, "pending"),
+    )
+
+
+def _budget(reader: Reader) -> BudgetUse:
+    return BudgetUse(
+        meter=MeterName(reader.required("meter")),
+        limit=_seconds(reader, "hours"),
+        spent=_seconds(reader, "spent"),
+        promised=_seconds(reader, "promised"),
+        elsewhere=_seconds(reader, "elsewhere"),
+        period=reader.text("period"),
+        start=reader.time("start"),
+        end=reader.time("end"),
+        scope=reader.text("scope"),
+        on_exhausted=reader.text("onExhausted"),
+    )
+
+
+def _seconds(reader: Reader, name: str) -> int:
+    return reader.parsed(name, quantities.seconds_of, 0)
+
+
+def _amount(reader: Reader, name: str) -> int:
+    return reader.parsed(name, quantities.parse_amount, 0)
+
+
+def _condition(reader: Reader) -> Condition:
+    status = reader.text("status")
+    return Condition(
+        type=reader.text("type"),
+        status=ConditionStatus(status) if status in set(ConditionStatus) else ConditionStatus.UNKNOWN,
+        reason=reader.text("reason"),
+        message=reader.text("message"),
+    )

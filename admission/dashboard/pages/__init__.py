@@ -1,1 +1,0 @@
-"""The pages: each handler reads what is asked, asks for the rights it takes, and fills a template."""

@@ -1,0 +1,91 @@
+"""Workloads that are held as a whole: resuming those whose gangs have their places, and handing these to their pods.
+
+A place that was granted for a pod which is still to come is nobody else's: the books have it. What is written here is
+the workload alone, and may be written twice. Its pods come behind their gates as all pods do, so nothing starts too
+early, whatever becomes of a workload in between.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+from admission.api import names
+from admission.api.entries import Entry
+from admission.api.names import GangUid
+from admission.api.reasons import Hold, HoldReason
+from admission.errors import GoneError, MendError, MusterError, RetryError
+from admission.flow import bookkeeping, notices
+from admission.flow.desks import Desk, Facts
+from admission.flow.writing import several
+from admission.policy import defects, holdable, succeeding
+from admission.policy.defects import During
+from admission.policy.holdable import Workload
+from admission.policy.recognition import Group
+from admission.policy.succeeding import Mismatch
+from admission.quota import books
+
+
+def is_expected(group: Group) -> bool:
+    """Whether places are kept for pods that a workload has still to make."""
+    return bool(succeeding.expected(group))
+
+
+async def resume(desk: Desk, facts: Facts, groups: Sequence[Group]) -> dict[GangUid, Hold]:
+    """Resume the workloads of gangs that have their places; return what holds those that could not be."""
+    holds: dict[GangUid, Hold] = {}
+    known = {group.identity.workload.uid for group in facts.groups if group.identity.workload is not None}
+    desk.started = {uid: seen for uid, seen in desk.started.items() if uid in known}
+
+    async def start(group: Group) -> None:
+        workload = holdable.named(group.identity.workload, facts.snapshot)
+        if workload is None or workload.is_started or desk.started.get(workload.meta.uid) is workload.found:
+            return
+        try:
+            await desk.ports.workloads.start(workload.kind.suspendable(workload.meta))
+            desk.started[workload.meta.uid] = workload.found
+        except GoneError:
+            return
+        except (RetryError, MendError) as error:
+            holds[group.uid] = _cannot(workload, error)
+
+    await several(desk, groups, start)
+    return holds
+
+
+def _cannot(workload: Workload, error: MusterError) -> Hold:
+    message = f"{workload.kind.kind} {workload.meta.name} could not be resumed: {error}; it is tried again"
+    return Hold(HoldReason.WAITING_FOR_CLAIMS, message, {"workload": workload.meta.key})
+
+
+async def hold_again(desk: Desk, facts: Facts) -> None:
+    """Suspend workloads again that somebody has resumed while nobody watched the door."""
+    placed = {group.identity.workload.uid for group in facts.groups if group.placement and group.identity.workload}
+
+    async def hold(workload: Workload) -> None:
+        try:
+            await desk.ports.workloads.hold(workload.kind.suspendable(workload.meta))
+        except (RetryError, MendError, GoneError):
+            return
+
+    await several(desk, [one for one in desk.expecting.loose if one.meta.uid not in placed], hold)
+
+
+async def hand_over(desk: Desk, facts: Facts) -> None:
+    """Have pods that have come take over what was promised to their workloads.
+
+    Where they are not what was planned for, the promise is given back, and they wait like all others.
+    """
+    entries: list[Entry | None] = []
+    for group in facts.groups:
+        placement = group.placement
+        if placement is None or group.uid in facts.taken_back or not is_expected(group):
+            continue
+
+        look = partial(succeeding.succession, group, facts.snapshot, at=facts.now, actor=desk.actor)
+        found = defects.spared(During.FOLLOWING, group.key, look, desk.defects)
+        if isinstance(found, Mismatch):
+            why = found.message
+            gone = [uid for uid in (*placement.seats, *placement.holdings) if names.is_expected(uid)]
+            await notices.returned(desk.ports.reports, group, group.waiting, why)
+            found = books.release(placement, pods=gone, claims=gone, at=facts.now, actor=desk.actor, reason=why)
+        entries.append(found)
+    await bookkeeping.record(desk, entries)

@@ -1,0 +1,202 @@
+"""The door for workloads of queues that say `holdAt: Workload`: they are suspended when they come, and stay so.
+
+Whoever creates a workload there, or resumes one that he had suspended himself, has it held: it is suspended, marked,
+and resumed by the controller when its gang may start. What its author suspends is his to resume. Nobody else resumes
+what is held, or writes the mark, as nobody else opens a gate; and behind all of this there are still the gates.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from admission.api import meta, names, patches
+from admission.api.meta import Meta
+from admission.api.names import Held
+from admission.api.patches import Operation, Patch
+from admission.api.queues import HoldAt, Queue
+from admission.api.reading import Json, Reader
+from admission.api.reasons import Denial, DenyReason
+from admission.api.snapshot import Snapshot
+from admission.api.workloads import PodTemplate
+from admission.policy import doors, entering, holdable
+from admission.policy.arrivals import Arrival
+from admission.policy.doors import Rules
+from admission.policy.entering import Defaults
+from admission.policy.families import kinship
+from admission.policy.holdable import Holdable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadArrival:
+    """A workload at the door. obj: all of it, as JSON; meta: with the namespace of the request."""
+
+    kind: Holdable
+    obj: Json
+    meta: Meta
+    namespace: str
+    suspended: bool
+    templates: tuple[PodTemplate, ...]
+
+    @property
+    def held(self) -> Held | None:
+        return holdable.held(self.meta)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether Muster has it wait."""
+        return self.suspended and self.held is Held.WAITING
+
+
+def decode(kind: Holdable, obj: Json | None, namespace: str) -> WorkloadArrival:
+    """Read a workload. Raises MalformedObjectError."""
+    reader = Reader(obj)
+    known = meta.decode(reader)
+    suspended = kinship.is_suspended(reader, kind.suspend)
+    reader.finish(kind.kind, known.key)
+    return WorkloadArrival(
+        kind=kind,
+        obj=obj or {},
+        meta=known,
+        namespace=namespace,
+        suspended=suspended,
+        templates=kind.templates(obj or {}),
+    )
+
+
+def additions(
+    arrival: WorkloadArrival,
+    snapshot: Snapshot,
+    defaults: Defaults,
+    *,
+    username: str,
+    before: WorkloadArrival | None = None,
+) -> Patch:
+    """Return what has a workload held that comes, or that its author resumes. Raises RetryError.
+
+    before: as it was, where it is changed.
+    """
+    if not holdable.is_free(arrival.meta.controller):
+        return ()
+    queue = queue_of(arrival, snapshot, defaults)
+    if before is not None:
+        resumes = before.suspended and not arrival.suspended and not before.is_waiting
+        return (*_suspended(arrival), *_said(arrival, _HELD)) if resumes and _holds(queue) else ()
+    if queue is None or not _holds(queue):
+        return tuple(_unmarked(arrival))
+    # The template of a batch Job says who made it already.
+    maker = {names.USER: username} if username and arrival.kind is not holdable.JOB else {}
+    labels = tuple(_labelled(arrival, queue))
+    if arrival.is_waiting:
+        return (*labels, *_said(arrival, maker))  # it was here before
+    if arrival.suspended:
+        return (*labels, *_said(arrival, maker), *_unmarked(arrival))
+    return (*labels, *_suspended(arrival), *_said(arrival, {**maker, **_HELD}))
+
+
+def judge(  # noqa: PLR0913 - all that an answer depends on, by name
+    arrival: WorkloadArrival,
+    snapshot: Snapshot,
+    defaults: Defaults,
+    *,
+    rules: Rules,
+    username: str,
+    before: WorkloadArrival | None = None,
+) -> Denial | None:
+    """Refuse what would have a workload run that is held, and marks that are not Muster's. Raises RetryError."""
+    if username == rules.controller or not holdable.is_free(arrival.meta.controller):
+        return None
+    if before is None:
+        missed = not arrival.suspended and _holds(queue_of(arrival, snapshot, defaults))
+        return _missed(arrival) if missed else None
+    if before.is_waiting and not arrival.suspended:
+        return _resumed(arrival, username)
+    is_held_anew = arrival.is_waiting and not before.is_waiting
+    if before.meta.annotations.get(names.HELD) != arrival.meta.annotations.get(names.HELD) and not is_held_anew:
+        return _marked(arrival, username)
+    return None
+
+
+def queue_of(arrival: WorkloadArrival, snapshot: Snapshot, defaults: Defaults) -> Queue | None:
+    """Return the queue that the pods of a workload will enter, by the first of its templates; None: they enter none."""
+    data = next((Reader(template.body).child("metadata") for template in arrival.templates), Reader(None))
+    pod = Arrival(namespace=arrival.namespace, labels=data.pairs("labels"), annotations=data.pairs("annotations"))
+    return entering.entrance(pod, snapshot, defaults).queue
+
+
+def _holds(queue: Queue | None) -> bool:
+    return queue is not None and queue.hold_at is HoldAt.WORKLOAD
+
+
+def _label(template: PodTemplate) -> str:
+    return Reader(template.body).child("metadata").pairs("labels").get(names.QUEUE, "")
+
+
+# What is added.
+
+
+_HELD = {names.HELD: Held.WAITING.value}
+
+
+def _said(arrival: WorkloadArrival, wanted: Mapping[str, str]) -> Iterable[Operation]:
+    """Return what annotates a workload."""
+    return patches.set_pairs("/metadata/annotations", arrival.meta.annotations or None, wanted)
+
+
+def _suspended(arrival: WorkloadArrival) -> Iterator[Operation]:
+    """Yield what suspends a workload."""
+    *above, _ = way = arrival.kind.suspend
+    reader = Reader(arrival.obj)
+    for depth, name in enumerate(above, 1):
+        if name not in reader:
+            yield patches.add(patches.pointer(*way[:depth]), {})
+        reader = reader.child(name)
+    yield patches.add(patches.pointer(*way), value=True)
+
+
+def _unmarked(arrival: WorkloadArrival) -> Iterator[Operation]:
+    """Yield what takes a mark away that its author has written."""
+    if names.HELD in arrival.meta.annotations:
+        yield patches.remove(patches.pointer("metadata", "annotations", names.HELD))
+
+
+def _labelled(arrival: WorkloadArrival, queue: Queue) -> Iterator[Operation]:
+    """Yield what fixes the queue of all pods that will come, as a pod's is fixed when it is created."""
+    for template in arrival.templates:
+        if _label(template):
+            continue
+        path, body = patches.pointer(*template.path), Reader(template.body)
+        if "metadata" not in body:
+            yield patches.add(f"{path}/metadata", {"labels": {names.QUEUE: queue.name}})
+            continue
+        labels = body.child("metadata").pairs("labels") if "labels" in body.child("metadata") else None
+        yield from patches.set_pairs(f"{path}/metadata/labels", labels, {names.QUEUE: queue.name})
+
+
+# What is refused.
+
+
+def _missed(arrival: WorkloadArrival) -> Denial:
+    where = ".".join(arrival.kind.suspend)
+    return Denial(
+        DenyReason.GATE_TAMPERING,
+        f"the workload enters a queue with holdAt: Workload and {where} is not true; {doors.TRY_AGAIN}",
+        {"field": where},
+    )
+
+
+def _resumed(arrival: WorkloadArrival, username: str) -> Denial:
+    where = ".".join(arrival.kind.suspend)
+    return Denial(
+        DenyReason.GATE_TAMPERING,
+        f"{where} is set to false by {username or 'an unknown user'}; Muster holds the workload as a whole and resumes"
+        " it when its gang is admitted (`muster why` says what it waits for); delete it if it shall not wait",
+        {"user": username, "field": where},
+    )
+
+
+def _marked(arrival: WorkloadArrival, username: str) -> Denial:
+    return Denial(
+        DenyReason.GATE_TAMPERING,
+        f"annotation {names.HELD} of {arrival.kind.kind} {arrival.meta.name} is changed by"
+        f" {username or 'an unknown user'}; only Muster writes it",
+        {"user": username, "key": names.HELD},
+    )

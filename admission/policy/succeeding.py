@@ -1,0 +1,135 @@
+"""Pods that take over the places that were promised to their workload before they existed.
+
+A workload that is held as a whole is granted its plan for the pods that its templates would yield. When it is resumed
+and its pods are there, each takes the seat and the devices of one that was expected: in one entry of the ledger, which
+closes the one and opens the other. So nothing is charged twice, and there is no moment in which another gang could have
+what was promised. That holds for pods that ask for what was planned. Others, which somebody has changed on the way, are
+a gang like any other, and wait.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from admission.api import names
+from admission.api.claims import Claim
+from admission.api.entries import Entry, Holding, Placement, Seat
+from admission.api.names import Uid
+from admission.api.pods import Pod
+from admission.api.snapshot import Snapshot
+from admission.dra import demands
+from admission.policy.recognition import Group
+from admission.quota import inheriting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mismatch:
+    """That the pods are not those that the plan was made for."""
+
+    pod: str
+    differs: str
+
+    @property
+    def message(self) -> str:
+        return (
+            f"pod {self.pod} is not what the template of its workload said when it was planned: {self.differs} differs,"
+            " by another webhook or a default of the namespace; it is planned anew with the pods as they are"
+        )
+
+
+def expected(group: Group) -> list[Pod]:
+    """Return the pods of a gang that have a place and are still to come, in the order of their names."""
+    seats = group.placement.seats if group.placement is not None else {}
+    if not any(map(names.is_expected, seats)):
+        return []
+    found = [pod for pod in group.pods if pod.meta.uid in seats and names.is_expected(pod.meta.uid)]
+    return sorted(found, key=lambda pod: demands.natural(pod.meta.name))
+
+
+def succession(group: Group, snapshot: Snapshot, *, at: datetime, actor: str) -> Entry | Mismatch | None:
+    """Return the entry by which pods take over what was promised; None while some of them, or of their claims, lack."""
+    placement, before = group.placement, expected(group)
+    came = [pod for pod in group.waiting if not names.is_expected(pod.meta.uid)]
+    if placement is None or not before or len(came) < len(before) or not _have_claims(came, snapshot):
+        return None
+    came.sort(key=lambda pod: demands.natural(pod.meta.name))
+    pairs: list[tuple[Pod, Pod]] = []
+    for pod in before:
+        heir = next((one for one in came if _differs(pod, one, snapshot) is None), None)
+        if heir is None:
+            return Mismatch(pod=came[0].meta.name, differs=_differs(pod, came[0], snapshot) or "it")
+        came.remove(heir)
+        pairs.append((pod, heir))
+    return _entry(placement, pairs, snapshot, at=at, actor=actor)
+
+
+def _have_claims(came: Sequence[Pod], snapshot: Snapshot) -> bool:
+    """Whether the claims of all pods are there."""
+    named = ((pod, pod.claim_name(claim)) for pod in came for claim in pod.claims)
+    return all(name is not None and f"{pod.meta.namespace}/{name}" in snapshot.claims for pod, name in named)
+
+
+def _differs(pod: Pod, heir: Pod, snapshot: Snapshot) -> str | None:
+    """Return what of a pod is not as it was planned; None where it fits the place.
+
+    The API server adds tolerations to every pod, and more of them close no node.
+    """
+    asked, asks = _asks(pod), _asks(heir)
+    wrong = next((what for what, value in asked.items() if asks[what] != value), None)
+    if wrong is not None:
+        return wrong
+    if not set(pod.tolerations) <= set(heir.tolerations):
+        return "spec.tolerations"
+    specs = zip(_specs(pod, snapshot), _specs(heir, snapshot), strict=True)
+    return None if all(one == other for one, other in specs) else "the spec of a claim"
+
+
+def _asks(pod: Pod) -> dict[str, Hashable]:
+    return {
+        names.QUEUE: pod.queue,
+        "spec.resourceClaims": tuple((one.name, one.claim, one.template) for one in pod.claims),
+        "what its containers request": (tuple(sorted(pod.requests.items())), pod.containers),
+        "spec.nodeSelector": tuple(sorted(pod.node_selector.items())),
+        "spec.affinity": pod.affinity,
+    }
+
+
+def _specs(pod: Pod, snapshot: Snapshot) -> Iterator[object]:
+    for claim in pod.claims:
+        known = snapshot.claims.get(f"{pod.meta.namespace}/{pod.claim_name(claim)}")
+        yield known.spec if known is not None else None
+
+
+def _entry(
+    placement: Placement, pairs: Sequence[tuple[Pod, Pod]], snapshot: Snapshot, *, at: datetime, actor: str
+) -> Entry:
+    seats: list[Seat] = []
+    holdings: list[Holding] = []
+    for pod, heir in pairs:
+        heirs = _heirs(pod, heir, snapshot)
+        before = placement.seats[pod.meta.uid]
+        claims = tuple(heirs[uid][0] if uid in heirs else uid for uid in before.claims)
+        seats.append(Seat(pod_uid=heir.meta.uid, pod=heir.meta.key, node=before.node, claims=claims))
+        for uid, (other, key) in heirs.items():
+            held = placement.holdings.get(uid)
+            if held is not None:
+                holdings.append(replace(held, claim_uid=other, claim=key))
+    gone = [uid for uid in (*placement.seats, *placement.holdings) if names.is_expected(uid)]
+    return inheriting.inherit(placement, gone=gone, seats=seats, holdings=holdings, at=at, actor=actor)
+
+
+def _heirs(pod: Pod, heir: Pod, snapshot: Snapshot) -> Mapping[Uid, tuple[Uid, str]]:
+    """Return the UID and name of what takes the place of each claim that was expected of a pod."""
+    found: dict[Uid, tuple[Uid, str]] = {}
+    for named in pod.claims:
+        old, new = _claim(pod, named.name, snapshot), _claim(heir, named.name, snapshot)
+        if old is not None and new is not None and names.is_expected(old.meta.uid):
+            found[old.meta.uid] = new.meta.uid, new.meta.key
+    for stand_in in (names.extended_claim, names.plugin_claim):
+        found[stand_in(pod.meta.uid)] = stand_in(heir.meta.uid), heir.meta.key
+    return found
+
+
+def _claim(pod: Pod, name: str, snapshot: Snapshot) -> Claim | None:
+    named = next((claim for claim in pod.claims if claim.name == name), None)
+    return snapshot.claims.get(f"{pod.meta.namespace}/{pod.claim_name(named)}") if named is not None else None

@@ -1,0 +1,161 @@
+"""Random steps of Jobs that are held as a whole: no device twice, no charge twice, and nothing left at the end."""
+
+import asyncio
+from collections import Counter
+from random import Random
+
+import pytest
+
+from admission.api.names import Held, MeterName, Uid
+from admission.api.pods import Pod
+from admission.api.workloads import Suspendable
+from admission.policy import holdable
+from tests.builders import a_cluster
+from tests.unit.flow.fences import KilledError
+from tests.unit.flow.held import HeldJobs
+from tests.unit.flow.jobs import Play
+
+GPUS = 6
+STEPS = 250
+
+
+class Mortal(HeldJobs):
+    """Its controller dies beside writes now and then, users do as they like, and pods come late, and not together."""
+
+    def __init__(self, random: Random) -> None:
+        builder = a_cluster().node("a", gpus=4).node("b", gpus=2)
+        builder.queue("q", gpus=GPUS, startTimeout="6s", preemption={"withinQueue": "LowerPriority"})
+        super().__init__(builder, graceful=True)
+        self.random = random
+        self.lives_left = 10**9
+        self.number = 0
+        self.late: dict[Uid, Pod] = {}
+
+    async def hold(self, workload: Suspendable) -> None:
+        self._count()
+        await super().hold(workload)
+        self._count()
+
+    async def start(self, workload: Suspendable) -> None:
+        self._count()
+        await super().start(workload)
+        self._count()
+
+    def _call(self, what: str, name: str) -> None:
+        self._count()
+        super()._call(what, name)
+
+    def _count(self) -> None:
+        self.lives_left -= 1
+        if self.lives_left < 0:
+            raise KilledError
+
+    def make_pods(self) -> None:
+        """Have the Job controller make pods, some of which come a step later."""
+        late, self.late = self.late, {}
+        self._pods |= {uid: pod for uid, pod in late.items() if self._runs(pod)}
+        before = set(self._pods)
+        super().make_pods()
+        for uid in sorted(self._pods.keys() - before):
+            if self.random.random() < 0.3:
+                self.late[uid] = self._pods.pop(uid)
+
+    def _runs(self, pod: Pod) -> bool:
+        job = self._jobs.get(pod.meta.controller.uid) if pod.meta.controller else None
+        return job is not None and not job.suspended
+
+    def happen(self) -> None:
+        """Let one thing happen."""
+        acts = {"arrive": 5, "end": 3, "delete": 1, "grace": 5, "die": 2, "suspend": 1, "resume": 1, "nothing": 4}
+        what = self.random.choices([*acts], weights=[*acts.values()])[0]
+        names = sorted(self.made)
+        if what == "arrive" and len(names) < 7:
+            self.number += 1
+            pods, gpus = self.random.choice(((1, 1), (2, 1), (3, 1), (1, 2), (2, 2)))
+            priority = self.random.choice((0, 0, 1, 2))
+            self.submit_held(f"j{self.number}", queue="q", pods=pods, gpus=gpus, priority=priority)
+        elif what == "end" and (running := sorted(self.running())):
+            self.forget(self.random.choice(running))
+        elif what == "delete" and names:
+            self.forget(self.random.choice(names))
+        elif what == "grace":
+            self.end_grace()
+        elif what == "die":
+            self.lives_left = self.random.randint(0, 5)
+        elif what in ("suspend", "resume") and names:
+            self._by_its_user(self.random.choice(names), suspend=what == "suspend")
+
+    def _by_its_user(self, name: str, *, suspend: bool) -> None:
+        """Suspend a Job that was started, or have one of these held again, as the webhook does with who resumes it."""
+        job = self.job(name)
+        is_started = holdable.held(job.meta) is Held.STARTED
+        if suspend and is_started and not job.suspended:
+            self.set_job(name, suspended=True)
+            self._end([pod for pod in self.pods_of(name) if not pod.finished])
+        elif not suspend and is_started and job.suspended:
+            self._held(holdable.JOB.suspendable(job.meta), Held.WAITING, suspended=True)
+
+    def forget(self, name: str) -> None:
+        self.delete_job(name)
+        self.late = {uid: pod for uid, pod in self.late.items() if not pod.meta.name.startswith(f"{name}-")}
+        self._gangs = {key: gang for key, gang in self._gangs.items() if not key.startswith(f"team/{name}-")}
+
+
+async def step(play: Play) -> None:
+    try:
+        await play.go_on()
+    except (KilledError, ExceptionGroup):
+        assert isinstance(play.cluster, Mortal)
+        play.cluster.lives_left = 10**9
+        play.succeed()
+
+
+def check(play: Play) -> None:
+    """Nobody has a device twice, no gang is charged for more than it asks for, and each runs whole or not at all."""
+    cluster, book = play.cluster, play.ledger.book
+    given = Counter(device for devices in cluster.devices().values() for device in devices)
+    assert max(given.values(), default=0) <= 1
+    booked = Counter(
+        str(one.device) for held in book.placements.values() for h in held.holdings.values() for one in h.devices
+    )
+    assert max(booked.values(), default=0) <= 1, "the books give nothing twice"
+    assert (
+        sum(use.reserved + use.used for meters in book.usage().values() for m, use in meters.items() if m == "gpus")
+        <= GPUS
+    )
+    for placement in book.placements.values():
+        job = cluster.made.get(str(placement.gang_uid).removeprefix("job-"))
+        charged = sum(holding.charge.get(MeterName("gpus"), 0) for holding in placement.holdings.values())
+        assert job is None or charged <= job["pods"] * job["gpus"], "charged once"
+    for name, job in cluster.made.items():
+        running = [
+            pod
+            for pod in cluster._pods.values()
+            if pod.meta.name.rpartition("-")[0] == name and pod.phase == "Running" and pod.meta.deleted is None
+        ]
+        assert len(running) in {0, job["pods"]}, f"{name} runs in part"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seed", range(3))
+def test_random_steps_charge_nothing_twice_and_leave_nothing(seed: int) -> None:
+    async def live() -> tuple[int, int]:
+        cluster = Mortal(Random(seed))  # noqa: S311 - not for secrets
+        play = Play(cluster)
+        ran = 0
+        for _ in range(STEPS):
+            cluster.happen()
+            await step(play)
+            check(play)
+            ran += len(cluster.running())
+        for name in sorted(cluster.made):
+            cluster.forget(name)
+        for _ in range(4):
+            cluster.end_grace()
+            await step(play)
+        assert play.ledger.book.placements == {}
+        return ran, sum("hold" in write for write in cluster.writes)
+
+    ran, held = asyncio.run(live())
+    assert ran > 100, "it is about gangs that run"
+    assert held > 0, "and some that are held again"

@@ -1,0 +1,185 @@
+"""Workloads at the door of a queue that holds them as a whole: what is added, and what is refused."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from admission.api import names, workloads
+from admission.api.names import Held
+from admission.api.reasons import DenyReason
+from admission.api.snapshot import Snapshot
+from admission.policy import holdable, holding
+from admission.policy.holding import WorkloadArrival
+from admission.policy.remembering import Memory
+from tests.unit.webhook import patching
+from tests.unit.webhook.cases import CONTROLLER, RULES, World, a_job
+
+HELD = {names.HELD: Held.WAITING.value}
+STARTED = {names.HELD: Held.STARTED.value}
+
+
+def world(hold_at: str = "Workload") -> Snapshot:
+    return World().queue("team-a", default=True, holdAt=hold_at).build()
+
+
+def job(*, suspend: bool | None = None, annotations: dict[str, str] | None = None, **metadata: Any) -> dict[str, Any]:
+    made = a_job(**metadata)
+    made["spec"]["suspend"] = suspend
+    if suspend is None:
+        del made["spec"]["suspend"]
+    if annotations is not None:
+        made["metadata"]["annotations"] = dict(annotations)
+    return made
+
+
+def a_training_job(**run_policy: Any) -> dict[str, Any]:
+    template: dict[str, Any] = {"spec": {"containers": []}}
+    specs = {"Master": {"template": template}, "Worker": {"replicas": 3, "template": copy.deepcopy(template)}}
+    spec: dict[str, Any] = {"pytorchReplicaSpecs": specs}
+    if run_policy:
+        spec["runPolicy"] = run_policy
+    return {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "t"}, "spec": spec}
+
+
+def a_jobset() -> dict[str, Any]:
+    template = {"metadata": {"annotations": {"a": "b"}}, "spec": {"containers": []}}
+    entry = {"name": "w", "replicas": 2, "template": {"spec": {"parallelism": 2, "template": template}}}
+    spec = {"replicatedJobs": [entry]}
+    return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "s"}, "spec": spec}
+
+
+def arrival(obj: dict[str, Any]) -> WorkloadArrival:
+    group = obj["apiVersion"].partition("/")[0]
+    kind = holdable.BY_RESOURCE[group, f"{obj['kind'].lower()}s"]
+    return holding.decode(kind, obj, "ml")
+
+
+def held(obj: dict[str, Any], snapshot: Snapshot | None = None, before: dict[str, Any] | None = None) -> Any:
+    """Return what the webhook makes of a workload, and see that it then lets it in and changes nothing more."""
+    snapshot = snapshot or world()
+    defaults = Memory().defaults(snapshot)
+    old = arrival(before) if before is not None else None
+    patch = holding.additions(arrival(obj), snapshot, defaults, username="alice", before=old)
+    found = patching.applied(obj, patch)
+    assert holding.judge(arrival(found), snapshot, defaults, rules=RULES, username="alice", before=old) is None
+    assert not holding.additions(arrival(found), snapshot, defaults, username="alice", before=old)
+    return found
+
+
+def refusal(old: dict[str, Any], new: dict[str, Any], *, username: str = "alice") -> DenyReason | None:
+    snapshot = world()
+    denial = holding.judge(
+        arrival(new), snapshot, Memory().defaults(snapshot), rules=RULES, username=username, before=arrival(old)
+    )
+    return denial.reason if denial is not None else None
+
+
+COMING: dict[str, tuple[dict[str, Any], bool | None, str | None]] = {
+    "a Job is suspended and marked": (job(), True, "waiting"),
+    "one that says it is not suspended, too": (job(suspend=False), True, "waiting"),
+    "one that its author has suspended stays his": (job(suspend=True), True, None),
+    "a mark that its author has written is taken away": (job(suspend=True, annotations=STARTED), True, None),
+    "the same of one that runs": (job(annotations=STARTED), True, "waiting"),
+    "whoever has it held himself has his wish": (job(suspend=True, annotations=HELD), True, "waiting"),
+}
+
+
+@pytest.mark.parametrize(("obj", "suspended", "mark"), COMING.values(), ids=COMING)
+def test_a_job_that_comes(obj: dict[str, Any], suspended: bool | None, mark: str | None) -> None:
+    found = held(obj)
+
+    assert found["spec"].get("suspend") is suspended
+    assert found["metadata"].get("annotations", {}).get(names.HELD) == mark
+    assert found["spec"]["template"]["metadata"]["labels"][names.QUEUE] == "team-a"
+
+
+def test_a_job_without_template_metadata_is_labelled_all_the_same() -> None:
+    found = held(job(metadata=None))
+
+    assert found["spec"]["template"]["metadata"]["labels"] == {names.QUEUE: "team-a"}
+
+
+def test_a_training_job_is_suspended_where_its_kind_says_so_and_names_its_maker() -> None:
+    for obj in (a_training_job(), a_training_job(cleanPodPolicy="None")):
+        found = held(obj)
+
+        assert found["spec"]["runPolicy"]["suspend"] is True
+        assert found["metadata"]["annotations"] == {names.HELD: "waiting", names.USER: "alice"}
+        for replicas in found["spec"]["pytorchReplicaSpecs"].values():
+            assert replicas["template"]["metadata"]["labels"] == {names.QUEUE: "team-a"}
+
+
+def test_a_jobset_is_suspended_and_every_template_of_it_labelled() -> None:
+    found = held(a_jobset())
+
+    assert found["spec"]["suspend"] is True
+    template = found["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    assert template["metadata"] == {"annotations": {"a": "b"}, "labels": {names.QUEUE: "team-a"}}
+
+
+def test_a_job_of_a_queue_that_holds_pods_or_of_none_is_left_as_it_is() -> None:
+    for snapshot in (world("Pod"), World().queue("team-a", holdAt="Workload").build()):
+        assert held(job(), snapshot) == job()
+
+
+def test_what_another_controller_suspends_is_left_to_it_but_for_the_jobs_of_a_cron_job() -> None:
+    for kind, suspended in (("JobSet", None), ("MPIJob", None), ("CronJob", True)):
+        obj = job()
+        obj["metadata"]["ownerReferences"] = [
+            {"apiVersion": "x/v1", "kind": kind, "name": "o", "uid": "o", "controller": True}
+        ]
+
+        assert held(obj)["spec"].get("suspend") is suspended
+
+
+def test_whoever_resumes_a_job_of_his_own_has_it_held() -> None:
+    for mark in ({}, STARTED):
+        found = held(job(suspend=False, annotations=mark), before=job(suspend=True, annotations=mark))
+
+        assert found["spec"]["suspend"] is True
+        assert found["metadata"]["annotations"][names.HELD] == "waiting"
+
+
+def test_whoever_suspends_a_job_that_runs_keeps_it_suspended() -> None:
+    new = job(suspend=True, annotations=STARTED)
+
+    assert held(new, before=job(suspend=False, annotations=STARTED)) == new
+
+
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "to resume it": (job(suspend=True, annotations=HELD), job(suspend=False, annotations=HELD)),
+    "to resume it with the mark of one that was started": (
+        job(suspend=True, annotations=HELD),
+        job(suspend=False, annotations=STARTED),
+    ),
+    "to take the mark away": (job(suspend=True, annotations=HELD), job(suspend=True)),
+    "to mark it as started": (job(suspend=True, annotations=HELD), job(suspend=True, annotations=STARTED)),
+    "to mark one that runs": (job(suspend=False, annotations=STARTED), job(suspend=False, annotations=HELD)),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), CHANGES.values(), ids=CHANGES)
+def test_of_a_job_that_is_held_nobody_but_muster_may(old: dict[str, Any], new: dict[str, Any]) -> None:
+    assert refusal(old, new) is DenyReason.GATE_TAMPERING
+    assert refusal(old, new, username=CONTROLLER) is None
+
+
+def test_one_that_another_webhook_has_resumed_again_is_refused() -> None:
+    snapshot = world()
+
+    denial = holding.judge(arrival(job()), snapshot, Memory().defaults(snapshot), rules=RULES, username="alice")
+
+    assert denial is not None
+    assert "spec.suspend is not true" in denial.message
+
+
+def test_only_what_is_not_suspended_by_others_is_read_as_held() -> None:
+    for mark in ("", "yes", "Waiting"):
+        assert holdable.held(arrival(job(annotations={names.HELD: mark})).meta) is None
+
+
+def test_a_job_of_a_cluster_keeps_its_template_where_it_is_held_and_only_there() -> None:
+    assert workloads.decode_live(job(annotations=HELD)).template
+    assert workloads.decode_live(job(annotations=STARTED)).template
+    assert not workloads.decode_live(job()).template
