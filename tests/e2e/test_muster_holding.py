@@ -1,0 +1,242 @@
+"""Workloads that are held as a whole, with the real Job controller: no pods before, all of them after, nothing left."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from admission.api import names
+from tests import standins
+from tests.controlplane import ApiError, ControlPlane, workloads
+from tests.controlplane.clients import Client
+from tests.controlplane.fleet import Manifest
+from tests.controlplane.namespaces import Namespace
+from tests.controlplane.observing import eventually, holds_for
+from tests.e2e import herds
+from tests.e2e.herds import Herd, an_object, named
+from tests.e2e.labs import Lab, plain
+from tests.e2e.musters import Muster
+
+DRIVER = "held.test"
+KINDS = (("jobset.x-k8s.io/v1alpha2", "JobSet"), ("kubeflow.org/v1", "PyTorchJob"))
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def muster(control_plane: ControlPlane) -> Iterator[Muster]:
+    with herds.installed(control_plane.client(), *KINDS):
+        muster = Muster(control_plane)
+        try:
+            muster.start()
+            yield muster
+            logs = muster.logs
+        finally:
+            muster.clean()
+        assert not herds.OWN_TRACEBACK.search(logs)
+        assert "a gang could not be dealt with" not in logs
+
+
+@pytest.fixture(scope="module")
+def herd(control_plane: ControlPlane, muster: Muster) -> Iterator[Herd]:
+    client = control_plane.client()
+    namespace = Namespace(name="held", client=client)
+    client.create("/api/v1/namespaces", {"metadata": {"name": namespace.name}})
+    lab = Lab(control_plane=control_plane, muster=muster, namespace=namespace, driver=DRIVER)
+    for number in range(2):
+        lab.node(f"held-{number}", plain(2))
+    lab.device_class()
+    lab.meter("gpus", count={})
+    lab.found(holdAt="Workload", preemption={"withinQueue": "LowerPriority"})
+    request = {"name": "gpu", "exactly": {"deviceClassName": DRIVER, "count": 1}}
+    namespace.create(workloads.claim_template("one", request))
+    _wait_shown(lab, client)
+    yield Herd(lab)
+    lab.clear()
+    client.delete(f"/api/v1/namespaces/{namespace.name}")
+
+
+def _wait_shown(lab: Lab, client: Client) -> None:
+    """Wait until the API server asks Muster about workloads: a dry run is suspended, and a resumed one refused."""
+    job = {"metadata": {"name": "dry"}, "spec": {"template": {"spec": _spec()}}}
+
+    def is_held() -> bool:
+        try:
+            answer = client.create(f"{lab.team.jobs}?dryRun=All", job)
+        except ApiError:
+            return False
+        return bool(answer["spec"].get("suspend"))
+
+    eventually(is_held, what="Jobs are held")
+
+
+def _spec() -> dict[str, Any]:
+    return {"restartPolicy": "Never", "containers": [{"name": "main", "image": "registry.k8s.io/pause:3.10"}]}
+
+
+def a_job(herd: Herd, name: str, pods: int, **spec: Any) -> Manifest:
+    return an_object("batch/v1", "Job", name, parallelism=pods, completions=pods, template=herd.template(), **spec)
+
+
+def seen(herd: Herd, job: Manifest) -> Any:
+    return herd.lab.client.get(f"{herd.path(job)}/{job['metadata']['name']}")
+
+
+def mark(found: Any) -> str:
+    return str(found["metadata"].get("annotations", {}).get(names.HELD, ""))
+
+
+def pods_of(herd: Herd, name: str) -> list[str]:
+    return [pod for pod in herd.pods if pod.startswith(f"{name}-")]
+
+
+def wait_running(herd: Herd, name: str, pods: int) -> Any:
+    found = eventually(
+        lambda: mine if len(mine := pods_of(herd, name)) == pods else None, what=f"{pods} pods of {name}"
+    )
+    return herd.wait_running(*found)
+
+
+def test_a_job_is_held_without_pods_resumed_bound_and_leaves_nothing(herd: Herd) -> None:
+    lab = herd.lab
+    lab.stop_queue("Hold")
+    job = herd.put(a_job(herd, "whole", 3))
+    gang = herd.wait_held("is stopped", of=job)
+
+    assert job["spec"]["suspend"] is True
+    assert mark(job) == "waiting"
+    assert gang["status"]["expected"] == 3
+    assert gang["status"].get("pods", 0) == 0
+    holds_for(1, lambda: not pods_of(herd, "whole"), what="no pod is made")
+    said = lab.muster.command("why", f"{lab.namespace.name}/whole")
+    assert "3 pods to come; Job whole is suspended until it may start" in said
+
+    lab.stop_queue("None")
+    started = wait_running(herd, "whole", 3)
+    assert started["metadata"]["uid"] == gang["metadata"]["uid"]
+    assert "expected" not in started["status"]
+    assert mark(seen(herd, job)) == "started"
+    lab.wait_used(gpus=(0, 3))
+    kinds = [len(lab.entries("whole", kind)) for kind in ("reserve", "adjust")]
+    assert kinds == [1, 1]
+
+    for pod in pods_of(herd, "whole"):
+        finish = {"metadata": {"annotations": {workloads.FINISH: "true"}}}
+        lab.client.merge_patch(f"{lab.namespace.pods}/{pod}", finish)
+    lab.wait_used(gpus=(0, 0))
+    assert "are right" in lab.muster.ledger("verify")
+    herd.clear(job)
+
+
+def test_who_is_preempted_is_suspended_again_and_resumed_when_there_is_room(herd: Herd) -> None:
+    lab = herd.lab
+    priority = {"metadata": {"name": "held-high"}, "value": 1000}
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    lab.client.create(classes, priority)
+    low = herd.put(a_job(herd, "low", 4))
+    wait_running(herd, "low", 4)
+
+    job = a_job(herd, "high", 2)
+    job["spec"]["template"]["spec"]["priorityClassName"] = "held-high"
+    high = herd.put(job)
+    wait_running(herd, "high", 2)
+
+    eventually(lambda: mark(seen(herd, low)) == "waiting", what="the Job is held again")
+    assert seen(herd, low)["spec"]["suspend"] is True
+    eventually(lambda: not pods_of(herd, "low"), what="its pods are gone")
+    herd.wait_held("", of=low)
+
+    herd.delete(high)
+    wait_running(herd, "low", 4)
+    herd.clear(low, high)
+    lab.client.delete(f"{classes}/held-high")
+
+
+def test_what_its_user_suspends_is_his_and_what_muster_holds_is_not(herd: Herd) -> None:
+    lab = herd.lab
+    own = herd.put(a_job(herd, "own", 1, suspend=True))
+    assert mark(own) == ""
+    lab.stop_queue("Hold")
+    held = herd.put(a_job(herd, "held", 1))
+    herd.wait_held("is stopped", of=held)
+
+    path = f"{lab.team.jobs}/held"
+    for change in ({"spec": {"suspend": False}}, {"metadata": {"annotations": {names.HELD: "started"}}}):
+        assert "GateTampering" in herd.refusal(path, change)
+    lab.stop_queue("None")
+    wait_running(herd, "held", 1)
+    assert seen(herd, own)["spec"]["suspend"] is True
+    assert not pods_of(herd, "own")
+
+    assert herd.refusal(f"{lab.team.jobs}/own", {"spec": {"suspend": False}}) == ""
+    wait_running(herd, "own", 1)
+    assert mark(seen(herd, own)) == "started"
+    lab.client.merge_patch(f"{lab.team.jobs}/own", {"spec": {"suspend": True}})
+    lab.wait_used(gpus=(0, 1))
+    holds_for(1, lambda: not pods_of(herd, "own"), what="what its user has suspended is not resumed")
+    herd.clear(own, held)
+
+
+def test_a_job_that_is_deleted_while_it_is_held_takes_its_hold_and_its_gang_with_it(herd: Herd) -> None:
+    herd.lab.stop_queue("Hold")
+    job = herd.put(a_job(herd, "gone", 2))
+    herd.wait_held("is stopped", of=job)
+
+    herd.delete(job)
+
+    uid = job["metadata"]["uid"]
+    eventually(
+        lambda: not [gang for gang in herd.gangs if gang["spec"].get("workload", {}).get("uid") == uid],
+        what="its Gang is gone",
+    )
+    herd.lab.stop_queue("None")
+
+
+def training(herd: Herd) -> tuple[Manifest, Callable[[Manifest], list[str]]]:
+    field = "pytorchReplicaSpecs"
+    replicas = {
+        role: {"replicas": count, "template": herd.template()} for role, count in (("Master", 1), ("Worker", 2))
+    }
+    job = herd.put(an_object("kubeflow.org/v1", "PyTorchJob", "torch", **{field: replicas}))
+
+    def run(found: Manifest) -> list[str]:
+        return [name for role in replicas for name in named(herd.all(standins.replica_pods(found, field, role)))]
+
+    return job, run
+
+
+def jobset(herd: Herd) -> tuple[Manifest, Callable[[Manifest], list[str]]]:
+    entries = [
+        {"name": role, "replicas": count, "template": {"spec": {"parallelism": 1, "template": herd.template()}}}
+        for role, count in (("driver", 1), ("workers", 2))
+    ]
+    job = herd.put(an_object("jobset.x-k8s.io/v1alpha2", "JobSet", "set", replicatedJobs=entries))
+
+    def run(found: Manifest) -> list[str]:
+        jobs = herd.all(standins.jobset_jobs(found))
+        return [name for one in jobs for name in herd.pods_of(one, 1)]
+
+    return job, run
+
+
+@pytest.mark.parametrize("kind", [training, jobset])
+def test_other_kinds_are_held_and_their_pods_take_over_what_was_planned(
+    herd: Herd, kind: Callable[[Herd], tuple[Manifest, Callable[[Manifest], list[str]]]]
+) -> None:
+    lab = herd.lab
+    lab.stop_queue("Hold")
+    job, run = kind(herd)
+    suspend = job["spec"].get("runPolicy", job["spec"])["suspend"]
+    assert suspend is True
+    gang = herd.wait_held("is stopped", of=job)
+    assert gang["status"]["expected"] == 3
+
+    lab.stop_queue("None")
+    eventually(lambda: mark(seen(herd, job)) == "started", what="it is resumed")
+    lab.wait_used(gpus=(3, 0))
+    found = seen(herd, job)
+    started = herd.wait_running(*run({"apiVersion": job["apiVersion"], "kind": job["kind"], **found}))
+    assert started["metadata"]["uid"] == gang["metadata"]["uid"]
+    lab.wait_used(gpus=(0, 3))
+    lab.client.delete(f"{herd.path(job)}/{job['metadata']['name']}")
+    herd.clear(*[{"apiVersion": "batch/v1", "kind": "Job", **one} for one in lab.client.items(lab.team.jobs)])
