@@ -17,6 +17,7 @@ from tests.bench import (
     cluster_speed,
     creating,
     cycle,
+    holding,
     ledger,
     planning,
     quota,
@@ -91,6 +92,11 @@ def _admission(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
     return result, _admission_table(result)
 
 
+def _holding(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
+    result = holding.measure(jobs=given.waiting, patience=given.patience)
+    return result, holding.table(result)
+
+
 BENCHMARKS: dict[str, Callable[[argparse.Namespace], tuple[dict[str, Any], Shown]]] = {
     "webhook": _webhook,
     "memory": _memory,
@@ -108,6 +114,7 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], tuple[dict[str, Any], Shown
     "simulate": _simulate,
     "cluster": _cluster,
     "scale": _scale,
+    "holding": _holding,
 }
 
 
@@ -158,6 +165,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--part", type=float, default=1.0, help="scale: of 5,000 nodes and 10,000 gangs")
     parser.add_argument("--steady", type=float, default=60, help="scale: seconds of 20 changes each")
+    parser.add_argument("--waiting", type=int, default=500, help="holding: Jobs of four one-GPU pods that wait")
+    parser.add_argument("--patience", type=float, default=1_800, help="holding: seconds until all of them have to")
     parser.add_argument("--jobs", type=int, default=10_000, help="simulate: jobs of the trace")
     parser.add_argument("--towns", type=int, default=1_200, help="simulate: nodes with eight GPUs")
     parser.add_argument(
