@@ -106,7 +106,9 @@ def _topology() -> Schema:
                     ),
                     "preferred": fields.qualified_name(f"The same, as far as all of them find one. {label}"),
                 },
-                rules=(fields.rule("has(self.required) || has(self.preferred)", "name a label"),),
+                rules=(
+                    fields.rule("has(self.required) || has(self.preferred)", "name a label in required or preferred"),
+                ),
             ),
         },
         rules=(
