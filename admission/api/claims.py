@@ -74,6 +74,14 @@ class ClaimSpec:
     requests: tuple[Request, ...] = ()
     constraints: tuple[Constraint, ...] = ()
     config: tuple[Json, ...] = ()
+    _asked: str = field(default="", init=False, repr=False, compare=False)
+
+    @property
+    def asked(self) -> str:
+        """Return a text that is equal for all that ask for the same, whatever their `config`; written once."""
+        if not self._asked:
+            object.__setattr__(self, "_asked", repr((self.requests, self.constraints)))
+        return self._asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

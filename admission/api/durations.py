@@ -3,6 +3,7 @@
 import re
 from datetime import timedelta
 from fractions import Fraction
+from functools import lru_cache
 
 _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)", re.ASCII)
 _MICROSECONDS = {
@@ -18,6 +19,7 @@ _MICROSECONDS = {
 _LONGEST = 256
 
 
+@lru_cache(maxsize=10_000)
 def parse(text: str) -> timedelta:
     """Return the duration, to the microsecond. Raises ValueError when the text is not one."""
     total, position = Fraction(0), 0

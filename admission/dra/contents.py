@@ -3,8 +3,9 @@
 Nodes with equal contents are equal to everything that a gang asks, so one search answers for all of them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from admission.api.devices import DeviceId
 from admission.dra.pools import PoolId, Shelf, Soundness
@@ -91,6 +92,8 @@ class Units:
     def __init__(self, traits: Traits) -> None:
         self.traits = traits
         self.known: list[Unit] = []
+        self.memory: dict[Hashable, dict[Any, Any]] = {}
+        """What `rooms` and `placing` have found of faces made of these units, for as long as they are numbered so."""
         self._numbers: dict[tuple[int, Use, int], int] = {}
         self._free: dict[tuple[int, int], int] = {}
 

@@ -147,7 +147,7 @@ def _shared(demands: Iterable[PodDemand], world: World) -> dict[Uid, int]:
 
 def _ask(claim: Claim, world: World, known: dict[Hashable, ClaimAsk | Refusal]) -> ClaimAsk | Refusal:
     """Compile a claim; claims with the same requests and constraints, as a template makes them, only once."""
-    key = repr((claim.spec.requests, claim.spec.constraints))
+    key = claim.spec.asked
     if key not in known:
         known[key] = asking.of(claim.spec, world.classes, f"claim {claim.meta.name}", world.profile)
     return known[key]

@@ -11,19 +11,27 @@ from admission.api.devices import DeviceId
 from admission.api.names import NodeName
 from admission.api.nodes import Resources
 from admission.dra import worlds
+from admission.dra.overlays import Left, Taken
+from admission.dra.pools import PoolId, Shelf
 from admission.dra.takings import Taking
 from admission.dra.worlds import Holder, Shared, World
 
 Room = Mapping[NodeName, Mapping[str, int] | None]
 """What is left on nodes; None for a node that limits nothing."""
 
+_Sums = dict[NodeName, Mapping[str, int]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stay:
-    """A gang that is there now: its devices are those of which it is the holder. requests: of each of its pods."""
+    """A gang that is there now: its devices are those of which it is the holder. requests: of each of its pods.
+
+    devices: the same, as far as the caller knows them all; None where the world is to be looked at.
+    """
 
     gang: str
     requests: tuple[tuple[NodeName, Resources], ...] = ()
+    devices: tuple[DeviceId, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,12 +47,16 @@ class Visit:
     room: Room = field(default_factory=dict)
 
 
+Part = Stay | Visit
+
+
 @dataclass(frozen=True, slots=True)
 class _Last:
-    """What was imagined last, and from what."""
+    """What was imagined last, and from what. sums: what those who have gone and come give back on each node."""
 
     now: World
-    parts: frozenset[Stay | Visit]
+    parts: Mapping[Part, int]
+    sums: _Sums
     world: World
 
 
@@ -52,12 +64,14 @@ class _Last:
 class Outlook:
     """Imagines one world after the other, each from the one that is now.
 
-    realm: tells its worlds from others, so that what is remembered of nodes from world to world stays apart.
+    A world costs what has changed since the last one: of what is in use it is a view, as long as devices are not
+    shared. realm: tells its worlds from others, so that what is remembered of nodes from world to world stays apart.
     """
 
     realm: str
     _last: _Last | None = None
     _held: tuple[World, Mapping[str, Sequence[DeviceId]]] | None = None
+    _seers: tuple[Mapping[NodeName, Shelf], Mapping[PoolId, Sequence[NodeName]]] | None = None
 
     def world(
         self, now: World, *, gone: Iterable[Stay] = (), came: Iterable[Visit] = (), kept: Iterable[Visit] = ()
@@ -68,55 +82,72 @@ class Outlook:
         there is now, or what will be beside that, whichever is less.
         """
         gone, came, kept = tuple(gone), tuple(came), tuple(kept)
-        taken, shares, left = dict(now.taken), dict(now.shares), dict(now.left)
-        names = frozenset(one.gang for one in gone)
-        for stay in gone:
-            for device in self._devices(now).get(stay.gang, ()):
-                _free(taken, shares, device, stay.gang)
-            for node, requests in stay.requests:
-                left[node] = _more(left.get(node), requests, 1)
-        for visit in (*came, *kept):
-            _give(taken, shares, visit)
-        for visit in came:
-            for node, requests in visit.requests:
-                left[node] = _more(left.get(node), requests, -1)
-        for visit in kept:
-            for node, room in visit.room.items():
-                left[node] = _less(left.get(node), room)
+        names = frozenset([one.gang for one in gone])
+        # How often each part counts on its nodes: who has gone gives back, who has come takes, what is kept does not.
+        parts: dict[Part, int] = {**dict.fromkeys(gone, 1), **dict.fromkeys(came, -1), **dict.fromkeys(kept, 0)}
+        sums, differing = self._summed(parts)
         world = replace(
             now,
             realm=self.realm,
-            taken=taken,
-            shares=shares,
-            left=left,
+            taken=Taken(now.taken, names, _taken((*came, *kept))),
+            shares=_shares(now, names, (*came, *kept)),
+            left=Left(now.left, sums, _rooms(kept)),
             displaced=tuple(one for one in now.displaced if one.holder.gang not in names),
             awaited={node: tuple(one for one in pods if one.gang not in names) for node, pods in now.awaited.items()},
         )
         world.passing.update(now.passing)
-        return self._followed(now, frozenset({*gone, *came, *kept}), world)
+        world = self._followed(now, differing, world)
+        self._last = _Last(now, parts, sums, world)
+        return world
 
-    def _followed(self, now: World, parts: frozenset[Stay | Visit], world: World) -> World:
+    def _summed(self, parts: Mapping[Part, int]) -> tuple[_Sums, list[Part]]:
+        """Return what parts give back on each node, and the parts that count otherwise than the last time."""
+        before = self._last.parts if self._last is not None else {}
+        sums = dict(self._last.sums) if self._last is not None else {}
+        differing = [part for part, times in parts.items() if before.get(part) != times]
+        differing += [part for part in before if part not in parts]
+        for part in differing:
+            times = parts.get(part, 0) - before.get(part, 0)
+            for node, requests in part.requests if times else ():
+                had = sums.get(node, {})
+                sums[node] = {**had, **{name: had.get(name, 0) + times * amount for name, amount in requests.items()}}
+                if not any(sums[node].values()):
+                    del sums[node]
+        return sums, differing
+
+    def _followed(self, now: World, differing: Iterable[Part], world: World) -> World:
         """Note where a world differs from the last one, as far as that is known."""
         last = self._last
-        self._last = _Last(now, parts, world)
         if last is None or last.now.nodes is not now.nodes:
             return world
         between = frozenset[NodeName]() if last.now is now else worlds.changed(last.now, now)
         if between is None:
             return world
         nodes = set(between)
-        devices: set[DeviceId] = set()
-        for part in last.parts ^ parts:
+        for part in differing:
             nodes.update(node for node, _ in part.requests)
+            nodes.update(self._seeing(world, self._devices(now, part)))
             if isinstance(part, Visit):
-                devices.update(taking.device for taking in part.takings)
                 nodes.update(part.room)
-            else:
-                devices.update(self._devices(now).get(part.gang, ()))
-        return worlds.follow(last.world, world, frozenset(nodes) | worlds.seeing(world, devices))
+        return worlds.follow(last.world, world, frozenset(nodes))
 
-    def _devices(self, now: World) -> Mapping[str, Sequence[DeviceId]]:
-        """Return the devices that each gang has now."""
+    def _seeing(self, world: World, devices: Iterable[DeviceId]) -> Iterable[NodeName]:
+        """Return the nodes that see some devices."""
+        if self._seers is None or self._seers[0] is not world.shelves:
+            found: dict[PoolId, list[NodeName]] = {}
+            for name, shelf in world.shelves.items():
+                for pool in shelf.relevant:
+                    found.setdefault(pool, []).append(name)
+            self._seers = world.shelves, found
+        seers = self._seers[1]
+        return {node for device in devices for node in seers.get((device.driver, device.pool), ())}
+
+    def _devices(self, now: World, part: Part) -> Iterable[DeviceId]:
+        """Return the devices of a part."""
+        if isinstance(part, Visit):
+            return [taking.device for taking in part.takings]
+        if part.devices is not None:
+            return part.devices
         if self._held is None or self._held[0] is not now:
             found: dict[str, list[DeviceId]] = {}
             for device, holder in now.taken.items():
@@ -125,36 +156,40 @@ class Outlook:
                 for gang in {share.holder.gang for share in shares}:
                     found.setdefault(gang, []).append(device)
             self._held = now, found
-        return self._held[1]
+        return self._held[1].get(part.gang, ())
 
 
-def _free(
-    taken: dict[DeviceId, Holder], shares: dict[DeviceId, tuple[Shared, ...]], device: DeviceId, gang: str
-) -> None:
-    if device in taken and taken[device].gang == gang:
-        del taken[device]
-    if device in shares:
-        shares[device] = tuple(share for share in shares[device] if share.holder.gang != gang)
-        if not shares[device]:
-            del shares[device]
+def _taken(visits: Iterable[Visit]) -> dict[DeviceId, Holder]:
+    """Return the devices that some will have for themselves, the first of several who will have one."""
+    found: dict[DeviceId, Holder] = {}
+    for visit in visits:
+        holder = Holder(claim="", gang=visit.gang)
+        for taking in visit.takings:
+            if not taking.shared:
+                found.setdefault(taking.device, holder)
+    return found
 
 
-def _give(taken: dict[DeviceId, Holder], shares: dict[DeviceId, tuple[Shared, ...]], visit: Visit) -> None:
-    holder = Holder(claim="", gang=visit.gang)
-    for taking in visit.takings:
-        if taking.shared:
-            shares[taking.device] = (*shares.get(taking.device, ()), Shared(taking.share, holder))
-        else:
-            taken.setdefault(taking.device, holder)
+def _shares(now: World, gone: frozenset[str], visits: Iterable[Visit]) -> Mapping[DeviceId, tuple[Shared, ...]]:
+    """Return the shares of devices without those of some gangs, and with those of others."""
+    found: dict[DeviceId, tuple[Shared, ...]] = {}
+    for device, shares in now.shares.items():
+        left = tuple(share for share in shares if share.holder.gang not in gone)
+        if left:
+            found[device] = left
+    for visit in visits:
+        holder = Holder(claim="", gang=visit.gang)
+        for taking in visit.takings:
+            if taking.shared:
+                found[taking.device] = (*found.get(taking.device, ()), Shared(taking.share, holder))
+    return found
 
 
-def _more(left: Mapping[str, int] | None, requests: Resources, times: int) -> Mapping[str, int] | None:
-    if left is None:
-        return None
-    return {name: had + times * requests.get(name, 0) for name, had in left.items()}
-
-
-def _less(left: Mapping[str, int] | None, room: Mapping[str, int] | None) -> Mapping[str, int] | None:
-    if left is None or room is None:
-        return left if room is None else room
-    return {name: min(had, room.get(name, had)) for name, had in left.items()}
+def _rooms(visits: Iterable[Visit]) -> dict[NodeName, list[Mapping[str, int]]]:
+    """Return what is left on nodes beside some, as far as that is limited."""
+    found: dict[NodeName, list[Mapping[str, int]]] = {}
+    for visit in visits:
+        for node, room in visit.room.items():
+            if room is not None:
+                found.setdefault(node, []).append(room)
+    return found

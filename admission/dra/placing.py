@@ -14,6 +14,7 @@ from admission.api.gangs import Charge
 from admission.api.names import MeterName
 from admission.dra import asking, metering, placed, pools, searching
 from admission.dra.asking import ClaimAsk, Fatal, Refusal
+from admission.dra.boards import Face
 from admission.dra.demands import Gang, PodKind
 from admission.dra.found import Budget, Found, Pick, Stuck
 from admission.dra.placed import Outcome, Placed
@@ -37,6 +38,9 @@ class _Option:
     open: tuple[int, ...]
     charge: Charge
 
+
+_Known = dict[Face, tuple[Found | Stuck | Refusal, int]]
+"""What kube-scheduler gives on nodes by their devices, and how many steps it takes to find that."""
 
 _Ranked = tuple[int, int, Found, Signature]
 """Free devices, number of a node, what a pod gets there, and the node's signature."""
@@ -76,6 +80,7 @@ class Placer:
         self._moved: defaultdict[Signature, int] = defaultdict(int)
         self._fits: dict[tuple[int, tuple[int, ...], Signature], Found | Stuck | Refusal | None] = {}
         self._searched: dict[Hashable, Found | Stuck | Refusal] = {}
+        self._known: dict[tuple[ClaimAsk, ...], _Known] = self.state.units.memory.setdefault(world.profile, {})
         self._ask = traits.asks
         self._rooms = Rooms(gang, self.state, traits)
         self._pricing = Pricing(gang, traits)
@@ -225,9 +230,22 @@ class Placer:
         key = (claims, signature.contents)
         found = self._searched.get(key)
         if found is None:
-            units, profile = self.state.units, self._world.profile
-            found = searching.search(claims, signature.contents, units, profile, self._budget, promise=True)
-            self._searched[key] = found
+            found = self._searched[key] = self._remembered(claims, signature.face)
+        return found
+
+    def _remembered(self, claims: tuple[ClaimAsk, ...], face: Face) -> Found | Stuck | Refusal:
+        """Return the same, as an earlier plan has found it.
+
+        That costs as much again: how many steps a gang needs shall not depend on who was planned before it.
+        """
+        known = self._known.setdefault(claims, {})
+        if face in known:
+            found, steps = known[face]
+            self._budget.spend(steps)
+            return found
+        units, profile, spent = self.state.units, self._world.profile, self._budget.spent
+        found = searching.search(claims, face.contents, units, profile, self._budget, promise=True)
+        known[face] = found, self._budget.spent - spent
         return found
 
     def _commutes(self) -> bool:

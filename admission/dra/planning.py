@@ -11,7 +11,19 @@ from dataclasses import dataclass, replace
 from admission.api.entries import Holding, RequestDevice
 from admission.api.gangs import PlannedClaim, PlannedPod
 from admission.api.names import Uid
-from admission.dra import asking, demands, explaining, gathering, holdings, metering, releases, thinning, traits, worlds
+from admission.dra import (
+    asking,
+    demands,
+    explaining,
+    gathering,
+    holdings,
+    metering,
+    releases,
+    thinning,
+    traits,
+    vacating,
+    worlds,
+)
 from admission.dra.asking import Fatal, Refusal, Unpriced
 from admission.dra.choosing import Chooser
 from admission.dra.demands import Gang, Wanted
@@ -131,7 +143,7 @@ def diagnose(  # noqa: PLR0913 - the same
     own = {
         device.device for pod in pods for claim in pod.claims if claim.allocation for device in claim.allocation.devices
     }
-    unused = worlds.emptied(world, keep=own)
+    unused = vacating.emptied(world, keep=own)
     wanted = gathering.needed(topology, answer)
     empty = plan(pods, unused, meters=meters, selectors=selectors, steps=steps, choice=choice, topology=wanted)
     if isinstance(empty, NoPlan):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from admission.dra import boards, decks
+from admission.dra.boards import Face
 from admission.dra.contents import Unit
 from admission.dra.demands import Gang, PodKind
 from admission.dra.states import Signature, State
@@ -33,7 +34,7 @@ class Rooms:
         self._stops = stops
         self._own_needs = [self._needs(kind) for kind in gang.kinds]
         self._rooms: dict[tuple[int, Signature], int] = {}
-        self._counted: dict[Signature, Counts] = {}
+        self._counted: dict[Face, Counts] = state.units.memory.setdefault(("counts", stops), {})
 
     def of(self, kind: int, signature: Signature) -> int:
         """Return for how many pods of a kind a node has enough at most, by counting resources and devices."""
@@ -44,13 +45,13 @@ class Rooms:
 
     def counts(self, signature: Signature) -> Counts:
         """Return the free devices of a node by what they do for. Of one that can be shared there is no end."""
-        known = self._counted.get(signature)
+        known = self._counted.get(signature.face)
         if known is None:
             units = self._state.units_of(signature)
             free = [(code, unit) for code, unit in zip(signature.face.codes, units, strict=True) if not unit.use.taken]
             rows = [(code, unit.trait.answers, unit.trait.shared) for code, unit in free]
             asks = range(len(self._traits.need.asks))
-            known = self._counted[signature] = Counts(
+            known = self._counted[signature.face] = Counts(
                 matching=tuple(sum(row[ask] is Answer.YES for _, row, _ in rows) for ask in asks),
                 own=sum(Answer.YES in row for code, row, _ in rows if boards.is_local(code)),
                 unknown=frozenset(

@@ -31,13 +31,22 @@ class Tenancy:
 
 @dataclass(slots=True)
 class Ward:
-    """Makes one world after the other of the same nodes and slices."""
+    """Makes one world after the other of the same nodes and slices.
+
+    They share what they say of the use of devices and nodes, so that a change costs no more than what changes: only the
+    last one is to be looked at. Of those before it may be asked where they differ, which their journal knows.
+    """
 
     world: World
+    _taken: dict[DeviceId, Holder] = field(init=False)
+    _shares: dict[DeviceId, tuple[Shared, ...]] = field(init=False)
+    _left: dict[NodeName, Mapping[str, int] | None] = field(init=False)
     _seers: Mapping[PoolId, tuple[NodeName, ...]] = field(init=False)
     """The nodes that see the devices of each pool."""
 
     def __post_init__(self) -> None:
+        world = self.world
+        self._taken, self._shares, self._left = dict(world.taken), dict(world.shares), dict(world.left)
         seers: dict[PoolId, list[NodeName]] = {}
         for name, shelf in self.world.shelves.items():
             for pool in shelf.relevant:
@@ -46,8 +55,7 @@ class Ward:
 
     def move(self, *, came: Iterable[Tenancy] = (), went: Iterable[Tenancy] = ()) -> None:
         """Let some come, and others, who came before, go."""
-        world = self.world
-        taken, shares, left = dict(world.taken), dict(world.shares), dict(world.left)
+        taken, shares, left = self._taken, self._shares, self._left
         where: set[NodeName] = set()
         for tenancy, times in (*((one, -1) for one in went), *((one, 1) for one in came)):
             for holder, takings in tenancy.takings:
@@ -59,7 +67,7 @@ class Ward:
                 if before is not None:
                     left[node] = {name: had - times * requests.get(name, 0) for name, had in before.items()}
                     where.add(node)
-        self.world = worlds.using(world, (taken, shares), left, frozenset(where))
+        self.world = worlds.using(self.world, (taken, shares), left, frozenset(where))
 
 
 def _put(

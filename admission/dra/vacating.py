@@ -1,8 +1,9 @@
 """What would be: the world without some who use it, and with others in it whose claims wait still."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
+from admission.api.devices import DeviceId
 from admission.api.names import NodeName, Uid
 from admission.api.nodes import Resources
 from admission.dra import worlds
@@ -23,6 +24,17 @@ class Belongings:
     uids: frozenset[Uid] = frozenset()
     pods: frozenset[Uid] = frozenset()
     room: tuple[tuple[NodeName, Resources], ...] = ()
+
+
+def emptied(world: World, *, keep: Collection[DeviceId] = ()) -> World:
+    """Return the same cluster with nothing in use but the devices to keep."""
+    return replace(
+        world,
+        imagined=True,
+        taken={device: holder for device, holder in world.taken.items() if device in keep},
+        shares={device: shares for device, shares in world.shares.items() if device in keep},
+        left={name: node.allocatable for name, node in world.nodes.items()},
+    )
 
 
 def vacated(world: World, gone: Iterable[Belongings]) -> World:

@@ -31,13 +31,9 @@ def changed(before: World, world: World) -> frozenset[NodeName] | None:
     found = worlds.changed(before, world)
     if found is None:
         return None
-    left = found
     if before.nodes is not world.nodes:
-        left |= {name for name, node in world.nodes.items() if before.nodes.get(name) is not node}
-    if before.left is not world.left:
-        known = before.left.get
-        left |= {n for n, amounts in world.left.items() if (old := known(n)) is not amounts and old != amounts}
-    return left & world.nodes.keys()
+        found |= {name for name, node in world.nodes.items() if before.nodes.get(name) is not node}
+    return found & world.nodes.keys()
 
 
 def may_help(
@@ -50,7 +46,7 @@ def may_help(
     asked: dict[tuple[str, ...], tuple[Claim, ...]] = {}
     for one in pods:
         own = tuple(claim for claim in one.claims if claim.meta.uid not in shared)
-        asked.setdefault(tuple(repr(claim.spec) for claim in own), own)
+        asked.setdefault(tuple(claim.spec.asked for claim in own), own)
     seen = {world.profile: world, world.profile.with_quirks(releases.AS_OF_1_37): world}
     views = [known if known.profile == profile else replace(known, profile=profile) for profile, known in seen.items()]
     return any(

@@ -19,6 +19,7 @@ from admission.api.nodes import Node, Resources
 from admission.api.pods import Pod
 from admission.api.snapshot import Snapshot
 from admission.dra import extended, shelving, tainting, takings
+from admission.dra.journals import Journal
 from admission.dra.plans import Plan
 from admission.dra.pools import PoolId, Shelf, Slices
 from admission.dra.releases import Features, Profile
@@ -28,8 +29,6 @@ from admission.dra.tainting import Tainted
 from admission.dra.takings import Share, Taking
 
 Nodes = frozenset[NodeName]
-
-_LONGEST_HISTORY = 64
 
 Left = Mapping[NodeName, Mapping[str, int] | None]
 """What is left of each node's allocatable resources; None for a node that limits nothing."""
@@ -86,8 +85,8 @@ class World:
     not displaced, in the order in which their gates were opened. imagined: whether less is in use than really is.
     realm: of worlds that follow each other and differ much from all others; empty for what is now.
     slices and tainted: what the shelves were made from, and sources the rest, for the next world; None while
-    something planned is not seen allocated, whose use of devices depends on slices. token: what tells this world from
-    all others. history: tokens of earlier worlds, and the nodes that changed from each to the next one, newest last.
+    something planned is not seen allocated, whose use of devices depends on slices. token: tells it from all others.
+    journal and place: what tells where it differs from those that it came from, or that came from it.
     """
 
     profile: Profile = field(default_factory=Profile)
@@ -107,7 +106,8 @@ class World:
     tainted: Tainted | None = None
     sources: "Sources | None" = None
     token: object = field(default_factory=object, init=False)
-    history: tuple[tuple[object, frozenset[NodeName]], ...] = field(default=(), init=False)
+    journal: Journal = field(default_factory=Journal, init=False)
+    place: int = field(default=0, init=False)
     passing: dict[Hashable, Nodes] = field(default_factory=dict, init=False)
     """What `filters` has found of these nodes."""
     _vanished: frozenset[PoolId] | None = field(default=None, init=False)
@@ -198,14 +198,15 @@ def of(
 
 
 def changed(before: World, world: World) -> frozenset[NodeName] | None:
-    """Return the nodes of which the devices, or the use of them, changed from one world to another; None for all."""
+    """Return the nodes of which devices, the use of them or room changed between two worlds; None for all.
+
+    They are just these where the second is the last that came from the first, else there may be more.
+    """
     if before.profile != world.profile:
         return None
-    found: set[NodeName] = set()
-    for token, nodes in reversed(world.history):
-        found |= nodes
-        if token is before.token:
-            return frozenset(found)
+    journal = world.journal
+    if before.journal is journal or journal.knows(before.journal, before.place):
+        return frozenset(journal.since(min(before.place, world.place)))
     return _differing(before, world)
 
 
@@ -221,17 +222,6 @@ def same(left: World, right: World) -> bool:
     names_ = ("profile", "nodes", "shelves", "classes", "taken", "shares", "left", "pinned", "users", "displaced")
     pairs = ((getattr(left, name), getattr(right, name)) for name in names_)
     return all(one is other or one == other for one, other in pairs)
-
-
-def emptied(world: World, *, keep: Collection[DeviceId] = ()) -> World:
-    """Return the same cluster with nothing in use but the devices to keep."""
-    return replace(
-        world,
-        imagined=True,
-        taken={device: holder for device, holder in world.taken.items() if device in keep},
-        shares={device: shares for device, shares in world.shares.items() if device in keep},
-        left={name: node.allocatable for name, node in world.nodes.items()},
-    )
 
 
 def granted(
@@ -255,7 +245,7 @@ def granted(
             if uid in pinned:
                 pinned[uid] |= {place.node}
     after = replace(use.on(world), left=left, pinned=pinned, users=users)
-    return follow(world, after, seeing(world, use.added))
+    return follow(world, after, seeing(world, use.added).union(place.node for place in plan.pods))
 
 
 def also(world: World, given: Iterable[Taking], holder: Holder) -> World:
@@ -276,8 +266,10 @@ def using(
 
 def follow(before: World, world: World, nodes: frozenset[NodeName]) -> World:
     """Note in a world that was just made from which one it came, and where it differs; return it."""
-    history = (*before.history, (before.token, nodes))[-_LONGEST_HISTORY:]
-    object.__setattr__(world, "history", history)
+    journal = before.journal if before.place == before.journal.steps else before.journal.branch(before.place)
+    journal.add(nodes)
+    object.__setattr__(world, "journal", journal)
+    object.__setattr__(world, "place", journal.steps)
     return world
 
 
@@ -346,7 +338,15 @@ def _differing(before: World, world: World) -> frozenset[NodeName]:
     if world.shares or before.shares:
         both = world.shares.keys() | before.shares.keys()
         devices |= {device for device in both if world.shares.get(device) != before.shares.get(device)}
-    return _reshelved(before, world) | seeing(world, devices)
+    return _reshelved(before, world) | seeing(world, devices) | _refilled(before.left, world.left)
+
+
+def _refilled(before: Left, left: Left) -> frozenset[NodeName]:
+    """Return the nodes of which something else is left."""
+    if before is left:
+        return frozenset()
+    known = before.get
+    return frozenset(n for n, amounts in left.items() if (old := known(n)) is not amounts and old != amounts)
 
 
 def _shelved(before: World | None) -> Shelved | None:

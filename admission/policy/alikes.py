@@ -123,7 +123,7 @@ def of(
     named = tuple(sorted(claims.values(), key=lambda claim: (claim.meta.name, claim.meta.uid)))
     numbers = {claim.meta.uid: at for at, claim in enumerate(named)}
     specs: dict[str, int] = {}
-    texts = [repr((claim.spec.requests, claim.spec.constraints, claim.spec)) for claim in named]
+    texts = [f"{claim.spec.asked} {claim.spec.config!r}" for claim in named]
     asked = tuple(specs.setdefault(text, len(specs)) for text in texts)
     pods = tuple(
         (_asked(one.pod), one.subgroup, tuple(numbers[claim.meta.uid] for claim in one.claims)) for one in ordered

@@ -162,7 +162,7 @@ def _decided(inputs: Inputs) -> Finding:
     rules, group = inputs.rules, inputs.group
 
     def judged(part: Group) -> Finding:
-        return _judged(replace(inputs, group=part))
+        return _judged(inputs if part is group else replace(inputs, group=part))
 
     found = elastic.largest(group, judged)
     return vacancies.regained(found, rules.vacant.get(group.uid, ()), rules.snapshot.nodes, judged)

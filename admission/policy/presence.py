@@ -1,14 +1,22 @@
 """Who has devices now, and who of them will have ended by a time; for `reserving`."""
 
-from bisect import bisect
-from collections.abc import Mapping
+from bisect import bisect, bisect_left, insort
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import NamedTuple
 
 from admission.dra import metering
 from admission.dra.outlooks import Stay
 from admission.policy import runtimes
 from admission.policy.reservations import Tenure
+
+
+class _End(NamedTuple):
+    """When a gang should end, to the second. Names tell those that end together apart."""
+
+    second: datetime
+    gang: str
 
 
 @dataclass(slots=True)
@@ -25,7 +33,9 @@ class Presence:
     is_early: bool = False
     is_vague: bool = False
     _told: Mapping[str, Tenure] = field(default_factory=dict)
-    _ends: tuple[datetime, int, tuple[datetime, ...], tuple[Tenure, ...]] | None = None
+    _ends: list[_End] = field(default_factory=list)
+    """When gangs should end, in order, as they said."""
+    _expected: tuple[datetime, int, list[datetime], list[Tenure]] | None = None
     """When gangs are expected to end, in order; as of when, and as of which change."""
 
     def expect(self, tenures: Mapping[str, Tenure], now: datetime) -> None:
@@ -34,6 +44,8 @@ class Presence:
             return
         before, self._told = self.tenures, tenures
         self.tenures = {gang: self._same(gang, one) for gang, one in tenures.items()}
+        self._ends = sorted(_end(one) for one in self.tenures.values() if one.end is not None)
+        self._expected = None
         gone = [one for gang, one in before.items() if gang not in tenures]
         came = [one for gang, one in self.tenures.items() if gang not in before]
         self.changes += bool(gone or came)
@@ -47,36 +59,54 @@ class Presence:
     def come(self, tenure: Tenure) -> None:
         """Let a gang, or more of one, come."""
         gang = tenure.stay.gang
-        known = self.tenures.get(gang)
+        known = self._taken_out(gang)
         if known is not None:
             last = max(known.end, tenure.end) if known.end is not None and tenure.end is not None else None
-            stay = Stay(gang=gang, requests=(*known.stay.requests, *tenure.stay.requests))
             charge = metering.added((known.charge, tenure.charge))
-            tenure = replace(known, stay=stay, charge=charge, end=last)
+            tenure = replace(known, stay=_joined(known.stay, tenure.stay), charge=charge, end=last)
         self.tenures[gang] = tenure
+        if tenure.end is not None:
+            insort(self._ends, _end(tenure))
         self.changes += 1
 
     def go(self, gang: str) -> Tenure | None:
         """Let a gang go, and return what it had, if it is known."""
         self.changes += 1
-        return self.tenures.pop(gang, None)
+        return self._taken_out(gang)
 
     @property
-    def ends(self) -> tuple[datetime, ...]:
+    def ends(self) -> Sequence[datetime]:
         """Return when gangs are expected to end, in order."""
-        return self._expected()[0]
+        return self._in_order()[0]
 
-    def gone(self, at: datetime) -> tuple[Tenure, ...]:
+    def gone(self, at: datetime) -> Sequence[Tenure]:
         """Return who will have ended by a time, in the order of their ends."""
-        ends, tenures = self._expected()
+        ends, tenures = self._in_order()
         return tenures[: bisect(ends, at)]
 
-    def _expected(self) -> tuple[tuple[datetime, ...], tuple[Tenure, ...]]:
-        if self._ends is None or self._ends[:2] != (self.now, self.changes):
-            ends = [(runtimes.expected(one.end, self.now), one) for one in self.tenures.values() if one.end is not None]
-            ends.sort(key=lambda one: (one[0], one[1].stay.gang))
-            self._ends = self.now, self.changes, tuple(end for end, _ in ends), tuple(one for _, one in ends)
-        return self._ends[2:]
+    def _taken_out(self, gang: str) -> Tenure | None:
+        known = self.tenures.pop(gang, None)
+        if known is not None and known.end is not None:
+            del self._ends[bisect_left(self._ends, _end(known))]
+        return known
+
+    def _in_order(self) -> tuple[list[datetime], list[Tenure]]:
+        """Return when gangs are expected to end, in order, and which."""
+        known = self._expected
+        if known is None or known[:2] != (self.now, self.changes):
+            # Only those whose time has come, or is about to, are expected at another time than they said.
+            soon = runtimes.whole(self.now) + runtimes.SECOND
+            first = bisect_left(self._ends, _End(soon, ""))
+            ends = self._ends[first:]
+            for second, gang in self._ends[:first]:
+                said = self.tenures[gang].end or second
+                insort(ends, _End(runtimes.expected(said, self.now), gang))
+            known = (
+                *(self.now, self.changes),
+                *([second for second, _ in ends], [self.tenures[gang] for _, gang in ends]),
+            )
+            self._expected = known
+        return known[2:]
 
     def _same(self, gang: str, tenure: Tenure) -> Tenure:
         """Return what was known of a gang where nothing else is known now."""
@@ -84,3 +114,14 @@ class Presence:
         if known is None or (known.queue, known.end, known.charge) != (tenure.queue, tenure.end, tenure.charge):
             return tenure
         return known if known.stay.requests == tenure.stay.requests else tenure
+
+
+def _end(tenure: Tenure) -> _End:
+    assert tenure.end is not None  # noqa: S101 - who says nothing of it is not among the ends
+    return _End(runtimes.whole(tenure.end), tenure.stay.gang)
+
+
+def _joined(one: Stay, other: Stay) -> Stay:
+    """Return what a gang has that has come in two parts."""
+    devices = (*one.devices, *other.devices) if one.devices is not None and other.devices is not None else None
+    return Stay(gang=one.gang, requests=(*one.requests, *other.requests), devices=devices)

@@ -1,12 +1,12 @@
 """What a head is promised, and who is there until then: values and arithmetic for `reserving`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
 from admission.api.gangs import Charge
-from admission.api.names import NodeName, QueueName
+from admission.api.names import MeterName, NodeName, QueueName
 from admission.api.nodes import Resources
 from admission.dra.outlooks import Stay, Visit
 from admission.dra.plans import Plan
@@ -85,7 +85,7 @@ class Moment(NamedTuple):
     at: datetime
     world: World
     standing: Standing
-    gone: tuple[Tenure, ...]
+    gone: Sequence[Tenure]
 
 
 class Beside(Standing):
@@ -106,11 +106,17 @@ class Beside(Standing):
         return found
 
 
-def moment(world: World, standing: Standing, at: datetime, gone: tuple[Tenure, ...]) -> Moment:
+def moment(world: World, standing: Standing, at: datetime, gone: Sequence[Tenure]) -> Moment:
     """Return how things stand when some have ended, in the world in which they have."""
     standing = standing.copy()
+    charges: dict[QueueName, dict[MeterName, int]] = {}
     for tenure in gone:
-        give_back(standing, tenure)
+        sums = charges.setdefault(tenure.queue, {})
+        for meter, amount in tenure.charge.items():
+            sums[meter] = sums.get(meter, 0) + amount
+    for queue, charge in charges.items():
+        # As far as the queue is seen to use it.
+        standing.give_back(queue, {meter: min(amount, standing.own(queue, meter)) for meter, amount in charge.items()})
     return Moment(at, world, standing, gone)
 
 
@@ -122,18 +128,29 @@ def drawn(plan: Plan, world: World) -> frozenset[PoolId]:
     return frozenset(pool for pool in pools if slices is not None and slices.draws(pool))
 
 
-def give_back(standing: Standing, tenure: Tenure) -> None:
-    """Give back what a gang is charged, as far as its queue is seen to use it."""
-    owned = {meter: min(amount, standing.own(tenure.queue, meter)) for meter, amount in tenure.charge.items()}
-    standing.give_back(tenure.queue, owned)
-
-
 def holders(plan: Plan, world: World) -> set[str]:
     """Return the gangs that have now what a plan takes."""
     devices = [taking.device for takings in plan.takings.values() for taking in takings]
     found = {world.taken[device].gang for device in devices if device in world.taken}
     found |= {share.holder.gang for device in devices for share in world.shares.get(device, ())}
     return found
+
+
+def first(count: int, fits: Callable[[int], bool]) -> int | None:
+    """Return the first number below a count that fits, where all after one that does fit as well.
+
+    The early ones are the likely ones, and the cheap ones.
+    """
+    low, at, step = -1, 0, 1
+    while at < count and not fits(at):
+        low, at, step = at, min(at + step, count - 1) if at < count - 1 else count, 2 * step
+    if at >= count:
+        return None
+    high = at
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
 
 
 def less(left: Mapping[str, int] | None, requests: Resources) -> Mapping[str, int] | None:

@@ -15,7 +15,7 @@ Reservations are made when somebody is in their way, and stand until their time 
 expected: plans are dear. One `Reserve` for each leader, or for each trace that is played.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -81,6 +81,8 @@ class Reserve:
     revision: int = 0
     """Grows when something is not reserved any more."""
     _heads: dict[QueueName, _Head] = field(default_factory=dict)
+    _front: list[tuple[Rank, _Head]] | None = None
+    """The heads that may have a reservation, in order; None where that is to be found anew."""
     _hopeless: dict[GangUid, tuple[Group, datetime, bool]] = field(default_factory=dict)
     """Of gangs, whether there is no plan for them even if all have ended of whom it is known when they do, and when
     that was found."""
@@ -96,8 +98,8 @@ class Reserve:
     _beside: Outlook = field(default_factory=lambda: Outlook("beside"))
     _later: Outlook = field(default_factory=lambda: Outlook("later"))
     _at_last: Outlook = field(default_factory=lambda: Outlook("at last"))
-    _reserved: tuple[World, list[Visit], World] | None = None
-    """A world, what is kept in it, and what is left beside that."""
+    _reserved: tuple[World, dict[tuple[Visit, ...], World]] | None = None
+    """A world, and what is left of it beside all that was ever kept in it."""
 
     def begin(self, now: datetime, waiting: Collection[GangUid], world: World, *grounds: Hashable) -> None:
         """Start a cycle. waiting: the gangs that wait. grounds: what answers rest on beside the world and who is there.
@@ -109,6 +111,7 @@ class Reserve:
         if grounds != self._grounds:
             self._grounds = grounds
             self._heads.clear()
+            self._front = None
             self._forget()
         is_early, is_vague, is_same = present.is_early, present.is_vague, world is self._seen
         present.begin()
@@ -195,6 +198,7 @@ class Reserve:
             self._drop(group.queue)
         if not is_hopeless:
             self._heads[group.queue] = _Head(group=group, queue=inputs.queue)
+            self._front = None
             if self._unsure.get(group.queue, ("",))[0] == group.uid:
                 del self._unsure[group.queue]
         elif group.queue not in self._heads:
@@ -215,7 +219,8 @@ class Reserve:
             else:
                 self._cancel(one)
         self._hopeless.pop(group.uid, None)
-        stay = Stay(gang=group.key, requests=requests)
+        devices = tuple(taking.device for takings in plan.takings.values() for taking in takings)
+        stay = Stay(gang=group.key, requests=requests, devices=devices)
         self.present.come(Tenure(stay=stay, queue=group.queue, charge=plan.charge, end=end))
         if end is None:
             self._hopeless.clear()
@@ -263,6 +268,7 @@ class Reserve:
     def _drop(self, queue: QueueName) -> None:
         """Let a queue have no head."""
         self._cancel(self._heads.pop(queue))
+        self._front = None
 
     def _cancel(self, head: _Head) -> None:
         """Let nothing be reserved for a head."""
@@ -279,8 +285,10 @@ class Reserve:
 
     def _ahead(self, rank: Rank | None) -> list[_Head]:
         """Return the heads that are ahead of a rank, in order."""
-        heads = sorted(self._heads.values(), key=lambda head: head.rank)[:MOST]
-        return heads if rank is None else [head for head in heads if head.rank < rank]
+        if self._front is None:
+            ranked = [(head.rank, head) for head in self._heads.values()]
+            self._front = sorted(ranked, key=lambda one: one[0])[:MOST]
+        return [head for own, head in self._front if rank is None or own < rank]
 
     def _binding(self, inputs: Inputs) -> tuple[Reservation, ...]:
         """Return the reservations that a gang must leave alone if it starts now; make them where that was not done."""
@@ -295,11 +303,14 @@ class Reserve:
 
     def _world(self, bound: tuple[Reservation, ...], world: World) -> World:
         """Return what is left beside reservations."""
-        visits, known = _visits(bound), self._reserved
-        if known is None or known[0] is not world or known[1] != visits:
-            self._reserved = known = world, visits, self._beside.world(world, kept=visits)
+        visits = tuple(_visits(bound))
+        if self._reserved is None or self._reserved[0] is not world:
+            self._reserved = world, {}
             self._recall.go_on()
-        return known[2]
+        known = self._reserved[1]
+        if visits not in known:
+            known[visits] = self._beside.world(world, kept=visits)
+        return known[visits]
 
     def _hold(self, inputs: Inputs, bound: tuple[Reservation, ...]) -> Hold:
         first = min(bound, key=lambda one: one.at)
@@ -315,7 +326,7 @@ class Reserve:
     def _is_hopeless(self, group: Group, inputs: Inputs) -> bool:
         known = self._hopeless.get(group.uid)
         if known is None or known[0] is not group or self.present.now - known[1] >= HOPE:
-            now, gone = self.present.now, tuple(one for one in self.present.tenures.values() if one.end is not None)
+            now, gone = self.present.now, [one for one in self.present.tenures.values() if one.end is not None]
             moment = reservations.moment(
                 self._at_last.world(inputs.world, gone=_stays(gone)), inputs.standing, now, gone
             )
@@ -350,8 +361,10 @@ class Reserve:
             self._later.world(world, gone=_stays(gone), came=_visits(others)), standing, known.at, gone
         )
         _take(moment.standing, others)
-        devices = {taking.device for taking in known.visit.takings if not taking.shared}
-        if not devices.isdisjoint(moment.world.taken) or not all(n in moment.world.nodes for n in known.visit.room):
+        devices = (taking.device for taking in known.visit.takings if not taking.shared)
+        if any(device in moment.world.taken for device in devices):
+            return False
+        if not all(node in moment.world.nodes for node in known.visit.room):
             return False
         room = reservations.room_beside(moment.world, known.visit.requests)
         if any(min(left.values(), default=0) < 0 for left in room.values() if left is not None):
@@ -377,7 +390,7 @@ class Reserve:
             found[at] = self._at(head, inputs, times[at])
             return found[at] is not None
 
-        first = _first(len(times), fits)
+        first = reservations.first(len(times), fits)
         answer = found[first] if first is not None else None
         if first is None or answer is None:
             return None
@@ -426,23 +439,6 @@ class Reserve:
 
 def _reaches(end: datetime | None, reservation: Reservation) -> bool:
     return end is None or runtimes.whole(end) > reservation.at
-
-
-def _first(count: int, fits: Callable[[int], bool]) -> int | None:
-    """Return the first number below a count that fits, where all after one that does fit as well.
-
-    The early ones are the likely ones, and the cheap ones.
-    """
-    low, at, step = -1, 0, 1
-    while at < count and not fits(at):
-        low, at, step = at, min(at + step, count - 1) if at < count - 1 else count, 2 * step
-    if at >= count:
-        return None
-    high = at
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return high
 
 
 def waits(finding: Finding) -> bool:

@@ -18,7 +18,7 @@ from admission.api.devices import DeviceId
 from admission.api.entries import RequestDevice
 from admission.api.names import NodeName, Uid
 from admission.api.selectors import NodeSelector, Taint
-from admission.dra import allotting, metering, planning, worlds
+from admission.dra import allotting, metering, planning, vacating, worlds
 from admission.dra.allotting import Flaw, Misfit
 from admission.dra.plans import Choice, Kind, NoPlan, Plan, PodDemand, anything
 from admission.dra.releases import Release
@@ -250,7 +250,7 @@ class _Force:
         """Return the devices that do for an option where nothing is in use, and whose pod is let live."""
         key = (repr(option), node)
         if key not in self._matching:
-            free = worlds.emptied(self._gang.world)
+            free = vacating.emptied(self._gang.world)
             single = replace(option, name="r", count=1, mode="ExactCount")
             claim = Claim(
                 meta=self._gang.pods[0].pod.meta,

@@ -8,7 +8,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from admission.api.names import NodeName
-from admission.dra import planning, worlds
+from admission.dra import planning, vacating
 from admission.dra.plans import Choice, Kind, NoPlan, Plan, PodDemand, Together, Topology
 from admission.dra.releases import Release
 from admission.dra.selecting import Selectors
@@ -116,7 +116,7 @@ def test_a_gang_waits_for_a_rack_where_one_would_take_it_if_nothing_were_in_use(
     answer = planned(gang.pods, gang.world, choice, topology)
     if not isinstance(answer, NoPlan) or answer.kind is not Kind.INFEASIBLE:
         return
-    unused = worlds.emptied(gang.world)
+    unused = vacating.emptied(gang.world)
 
     found = planning.diagnose(
         answer,

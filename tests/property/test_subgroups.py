@@ -8,7 +8,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from admission.dra import planning, worlds
+from admission.dra import planning, vacating
 from admission.dra.plans import Choice, Kind, NoPlan, Plan, PodDemand, Together, Topology
 from admission.dra.releases import Release
 from admission.dra.selecting import Selectors
@@ -225,6 +225,6 @@ def test_a_gang_waits_for_domains_that_would_take_its_parts_if_nothing_were_in_u
         topology=asked.topology,
     )
 
-    later = planned(pods, worlds.emptied(known), choice, asked.topology)
+    later = planned(pods, vacating.emptied(known), choice, asked.topology)
     assert (found.kind is Kind.BUSY) is isinstance(later, Plan), found
     event(found.kind.value)

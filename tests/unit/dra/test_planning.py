@@ -4,10 +4,12 @@ from typing import Any
 import pytest
 
 from admission.api.gangs import Charge
-from admission.dra import metering
+from admission.dra import metering, planning
 from admission.dra.plans import Kind, NoPlan, Plan
+from admission.dra.selecting import Selectors
 from tests.unit.dra.clusters import (
     CLASS,
+    STEPS,
     WorldBuilder,
     a_claim,
     a_meter,
@@ -68,6 +70,18 @@ def test_first_fit_decides_even_where_free_choice_would_do() -> None:
 
     assert given(world.plan(pods[0])) == {"p": ["a/gpu-0", "a/gpu-1"]}
     assert refused(world.plan(*pods)).kind is Kind.INFEASIBLE
+
+
+def test_who_was_planned_before_changes_neither_a_plan_nor_the_steps_to_it() -> None:
+    world = a_world().node("a", gpus=[model("h100"), model("a100")]).node("b", gpus=[model("a100")]).world()
+    gang, selectors = [a_pod("p", a_request("gpu", 1, H100)), a_pod("q", 1)], Selectors()
+
+    first, again = (planning.plan(gang, world, selectors=selectors, steps=STEPS) for _ in range(2))
+
+    assert isinstance(first, Plan)
+    assert first == again == planning.plan(gang, world, selectors=Selectors(), steps=STEPS)
+    assert first.steps > len(gang)
+    assert refused(planning.plan(gang, world, selectors=selectors, steps=3)).kind is Kind.STEPS_ENDED
 
 
 def test_several_requests_and_claims_of_a_pod_share_its_node() -> None:

@@ -6,7 +6,7 @@ import pytest
 from admission.api.devices import DeviceId
 from admission.api.entries import Holding, Placement, RequestDevice, Seat
 from admission.api.names import GangUid, NodeName, QueueName, Uid
-from admission.dra import allocating, asking, planning, pools, worlds
+from admission.dra import allocating, asking, planning, pools, vacating, worlds
 from admission.dra.plans import NoPlan, Plan, PodDemand
 from admission.dra.pools import Shelf, Slices, Soundness
 from admission.dra.selecting import Selectors
@@ -224,7 +224,7 @@ def test_bound_pods_and_granted_ones_take_resources() -> None:
     world = builder.world(planned("granted", "c", "a", 0))
 
     assert world.left[A] == {"cpu": 2000, "memory": 8 << 30, "pods": 8}
-    assert worlds.emptied(world).left[A] == {"cpu": 4000, "memory": 8 << 30, "pods": 10}
+    assert vacating.emptied(world).left[A] == {"cpu": 4000, "memory": 8 << 30, "pods": 10}
 
 
 def test_a_granted_plan_is_seen_by_the_next_one_of_the_cycle() -> None:

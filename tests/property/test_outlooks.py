@@ -1,0 +1,167 @@
+"""Worlds that follow each other know where they differ, and imagined ones are what copies would be."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from admission.api.devices import DeviceId
+from admission.api.names import NodeName
+from admission.dra import worlds
+from admission.dra.journals import Journal
+from admission.dra.outlooks import Outlook, Stay, Visit
+from admission.dra.takings import Taking
+from admission.dra.tenancies import Tenancy, Ward
+from admission.dra.worlds import Holder, World
+from tests.unit.dra.clusters import DRIVER, a_world
+
+NODES = ("a", "b", "c")
+GPUS = 2
+CPUS = 20_000
+
+
+def empty() -> World:
+    builder = a_world()
+    for name in NODES:
+        builder.node(name, gpus=GPUS, allocatable={"cpu": "20"})
+    builder.slice("fabric", 2, allNodes=True)
+    return builder.world()
+
+
+DEVICES = [DeviceId(DRIVER, pool, f"gpu-{at}") for pool in (*NODES, "fabric") for at in range(GPUS)]
+
+
+@dataclass
+class Gangs:
+    """Who runs, and who is to come. knows: whether it is told which devices those who run have."""
+
+    knows: bool
+    ward: Ward = field(default_factory=lambda: Ward(empty()))
+    running: dict[str, tuple[Stay, Tenancy]] = field(default_factory=dict)
+
+    def start(self, name: str, devices: Sequence[DeviceId], node: str, cpu: int) -> None:
+        free = tuple(device for device in devices if device not in self.ward.world.taken)
+        requests = ((NodeName(node), {"cpu": cpu}),)
+        holder = Holder(claim=f"team/{name}", gang=name)
+        tenancy = Tenancy(takings=((holder, tuple(map(Taking, free))),), requests=requests)
+        stay = Stay(gang=name, requests=requests, devices=free if self.knows else None)
+        self.ward.move(came=[tenancy])
+        self.running[name] = stay, tenancy
+
+    def end(self, name: str) -> None:
+        self.ward.move(went=[self.running.pop(name)[1]])
+
+
+def in_use(world: World) -> dict[DeviceId, str]:
+    return {device: world.taken[device].gang for device in DEVICES if device in world.taken}
+
+
+def left(world: World) -> dict[str, int]:
+    return {node: (world.left[NodeName(node)] or {})["cpu"] for node in NODES}
+
+
+def imagined(now: World, gone: Sequence[Stay], came: Sequence[Visit], kept: Sequence[Visit]) -> tuple[object, object]:
+    """Return what is in use, and left, as somebody finds who copies everything."""
+    names = {stay.gang for stay in gone}
+    used = {device: gang for device, gang in in_use(now).items() if gang not in names}
+    for visit in (*came, *kept):
+        for taking in visit.takings:
+            used.setdefault(taking.device, visit.gang)
+    cpus = left(now)
+    for part, sign in (*((stay, 1) for stay in gone), *((visit, -1) for visit in came)):
+        for node, requests in part.requests:
+            cpus[node] += sign * requests["cpu"]
+    for visit in kept:
+        for node, room in visit.room.items():
+            cpus[node] = min(cpus[node], (room or {})["cpu"])
+    return used, cpus
+
+
+some_devices = st.lists(st.sampled_from(DEVICES), max_size=3, unique=True)
+
+
+@st.composite
+def visits(draw: st.DrawFn) -> Visit:
+    node, cpu = NodeName(draw(st.sampled_from(NODES))), draw(st.integers(0, 3))
+    room: Mapping[NodeName, Mapping[str, int]] = {node: {"cpu": draw(st.integers(0, CPUS))}}
+    takings = tuple(map(Taking, draw(some_devices)))
+    return Visit(gang=draw(st.sampled_from(["v", "w"])), takings=takings, requests=((node, {"cpu": cpu}),), room=room)
+
+
+@given(st.data(), st.booleans())
+def test_an_imagined_world_is_what_a_copy_would_be_and_knows_where_it_differs(
+    data: st.DataObject,
+    knows: bool,
+) -> None:
+    gangs, outlook = Gangs(knows=knows), Outlook("test")
+    coming = data.draw(st.lists(visits(), max_size=3))
+    before: tuple[World, object, object] | None = None
+    for at in range(data.draw(st.integers(1, 6))):
+        for name in data.draw(st.lists(st.sampled_from([*gangs.running] or ["-"]), max_size=1)):
+            if name in gangs.running:
+                gangs.end(name)
+        gangs.start(f"g{at}", data.draw(some_devices), data.draw(st.sampled_from(NODES)), data.draw(st.integers(0, 3)))
+        stays = [stay for stay, _ in gangs.running.values()]
+        gone = data.draw(st.lists(st.sampled_from(stays), unique=True))
+        came = data.draw(st.lists(st.sampled_from(coming), unique=True)) if coming else []
+        kept = [visit for visit in coming if visit not in came]
+        now = gangs.ward.world
+
+        world = outlook.world(now, gone=gone, came=came, kept=kept)
+
+        used, cpus = imagined(now, gone, came, kept)
+        assert (in_use(world), left(world)) == (used, cpus)
+        assert {device: holder.gang for device, holder in world.taken.items()} == used
+        assert len(world.taken) == len(in_use(world))
+        if before is not None:
+            told = worlds.changed(before[0], world)
+            assert told is not None
+            assert {node for node in NODES if _of(node, used, cpus) != _of(node, *before[1:])} <= told
+        before = world, used, cpus
+
+
+def _of(node: str, used: object, cpus: object) -> object:
+    """Return what is so of one node: its own devices, those that every node sees, and its room."""
+    assert isinstance(used, dict)
+    assert isinstance(cpus, dict)
+    return [device in used for device in DEVICES if device.pool in {node, "fabric"}], cpus[node]
+
+
+class Tree:
+    """Worlds that go out from each other in any way, as sets of what is different in them."""
+
+    def __init__(self) -> None:
+        self.known = [(Journal(), 0, frozenset[str]())]
+
+    def grow(self, at: int, nodes: frozenset[str]) -> None:
+        journal, place, state = self.known[at % len(self.known)]
+        journal = journal if journal.steps == place else journal.branch(place)
+        journal.add(map(NodeName, nodes))
+        self.known.append((journal, journal.steps, state ^ nodes))
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.frozensets(st.sampled_from("abcde"), max_size=3)), max_size=12))
+def test_a_journal_never_leaves_out_a_node_that_changed(steps: list[tuple[int, frozenset[str]]]) -> None:
+    tree = Tree()
+    for at, nodes in steps:
+        tree.grow(at, nodes)
+
+    for one, place, before in tree.known:
+        for other, later, after in tree.known:
+            if one is other:
+                assert before ^ after <= {*other.since(min(place, later))}
+            elif other.knows(one, place):
+                assert before ^ after <= {*other.since(place)}
+
+
+def test_a_journal_names_just_what_changed_since_a_world_to_the_last_that_came_from_it() -> None:
+    journal = Journal()
+    for nodes in ("ab", "b", "c"):
+        journal.add(map(NodeName, nodes))
+    branch = journal.branch(1)
+    branch.add([NodeName("d")])
+
+    assert [{*journal.since(place)} for place in range(4)] == [{"a", "b", "c"}, {"b", "c"}, {"c"}, set()]
+    assert {*branch.since(1)} == {"d"}
+    assert (branch.knows(journal, 1), branch.knows(journal, 2), journal.knows(branch, 1)) == (True, False, False)
