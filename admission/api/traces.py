@@ -22,11 +22,14 @@ from admission.errors import Flaw
 MOST_PODS = 10_000
 """Pods of one job: as many as a gang may have."""
 
+NOTHING = "none"
+"""What a job has for `declared` that says nothing of its runtime."""
+
 LONGEST = timedelta(days=3650)
 """How late a job may arrive, and how long it may run."""
 
-FIELDS = ("name", "queue", "arrival", "runtime", "pods", "priority", "topology", "requests", "claims")
-COLUMNS = ("name", "queue", "arrival", "runtime", "pods", "priority", "topology", "cpu", "memory")
+FIELDS = ("name", "queue", "arrival", "runtime", "declared", "pods", "priority", "topology", "requests", "claims")
+COLUMNS = ("name", "queue", "arrival", "runtime", "declared", "pods", "priority", "topology", "cpu", "memory")
 CLAIM_COLUMNS = ("class", "count", "selector")
 
 
@@ -42,12 +45,16 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """One job of a trace. at: since the trace begins. runtime: from when all of its pods run. line: where it stands."""
+    """One job of a trace. at: since the trace begins. runtime: from when all of its pods run. line: where it stands.
+
+    declared: what it says of its runtime; None where it says nothing.
+    """
 
     name: str
     queue: QueueName
     at: timedelta
     runtime: timedelta
+    declared: timedelta | None
     pods: int = 1
     priority: int = 0
     ask: Ask = field(default_factory=Ask)
@@ -91,7 +98,9 @@ def from_columns(columns: Mapping[str, str]) -> dict[str, Any]:
     """Return the row that a line of CSV says. Empty cells are absent; other columns than the known ones are kept."""
     given = {name: text for name, text in columns.items() if text}
     row: dict[str, Any] = {name: text for name, text in given.items() if name not in (*COLUMNS, *CLAIM_COLUMNS)}
-    row |= {name: _number(given[name]) for name in ("arrival", "runtime", "pods", "priority") if name in given}
+    row |= {
+        name: _number(given[name]) for name in ("arrival", "runtime", "declared", "pods", "priority") if name in given
+    }
     row |= {name: given[name] for name in ("name", "queue", "topology") if name in given}
     requests = {name: given[name] for name in ("cpu", "memory") if name in given}
     claim: dict[str, Any] = {"class": given["class"]} if "class" in given else {}
@@ -141,10 +150,12 @@ class _Reading:
             reader.flaw("name", f"{name!r} is the name of the job in line {self._names[name]}, too")
         self._names.setdefault(name, row.line)
         moment, offset = _arrival(reader)
+        runtime = _runtime(reader, "runtime")
         rest = {
             "name": name,
             "queue": QueueName(reader.required("queue")),
-            "runtime": _runtime(reader),
+            "runtime": runtime,
+            "declared": _declared(reader, runtime),
             "pods": _pods(reader),
             "priority": reader.integer("priority"),
             "ask": self._ask(reader),
@@ -180,14 +191,21 @@ def _arrival(reader: Reader) -> tuple[datetime | None, timedelta]:
     return None, reader.parsed("arrival", _duration, timedelta())
 
 
-def _runtime(reader: Reader) -> timedelta:
-    if "runtime" not in reader:
-        reader.flaw("runtime", "is required")
+def _runtime(reader: Reader, name: str) -> timedelta:
+    if name not in reader:
+        reader.flaw(name, "is required")
         return LONGEST
-    found = reader.parsed("runtime", _duration, LONGEST)
+    found = reader.parsed(name, _duration, LONGEST)
     if not found:
-        reader.flaw("runtime", "must be longer than nothing")
+        reader.flaw(name, "must be longer than nothing")
     return found
+
+
+def _declared(reader: Reader, runtime: timedelta) -> timedelta | None:
+    """Return what a job says of its runtime: the truth, unless the trace has something else."""
+    if "declared" not in reader:
+        return runtime
+    return None if reader.raw("declared") == NOTHING else _runtime(reader, "declared")
 
 
 def _duration(text: str) -> timedelta:

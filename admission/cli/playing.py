@@ -88,6 +88,7 @@ def show(plays: Sequence[Play]) -> None:
             for driver, count in sorted(play.devices.items())
         ],
     )
+    _show_promises(found)
     _show_left(plays)
 
 
@@ -99,6 +100,23 @@ def draw(path: str, plays: Sequence[Play]) -> None:
 def unstarted(play: Play) -> list[Played]:
     """Return the jobs that never start."""
     return [job for job in play.jobs if job.start is None]
+
+
+def _show_promises(found: Sequence[tuple[Play, Figures]]) -> None:
+    """Write what became of reservations where some job ran longer than it said, or said nothing."""
+    told = [(play, figures.promises) for play, figures in found]
+    if any(one.overran or one.silent or one.late for _, one in told):
+        rendering.table(
+            "Reservations",
+            ("policy", *map(Number, ("overran", "said nothing", "promised", "late", "delay mean", "longest"))),
+            [
+                (
+                    *(play.policy, str(one.overran), str(one.silent), str(one.promised), str(one.late)),
+                    *(durations.render(timedelta(seconds=seconds)) for seconds in (one.delay, one.longest)),
+                )
+                for play, one in told
+            ],
+        )
 
 
 def _show_left(plays: Sequence[Play]) -> None:
@@ -152,6 +170,13 @@ def _result(play: Play) -> dict[str, Any]:
         },
         "all": _tally(found.whole),
         "queues": {str(name): _tally(tally) for name, tally in found.queues.items()},
+        "reservations": {
+            "overran": found.promises.overran,
+            "silent": found.promises.silent,
+            "promised": found.promises.promised,
+            "late": found.promises.late,
+            "delaySeconds": {"mean": found.promises.delay, "longest": found.promises.longest},
+        },
         "unstarted": [
             {
                 "name": job.arrival.name,

@@ -13,6 +13,7 @@ from admission.api.claims import Claim
 from admission.api.meta import Meta
 from admission.api.names import GangUid, QueueName, Uid
 from admission.api.pods import Pod, PodClaim
+from admission.api.queues import Queue
 from admission.api.traces import Arrival
 from admission.policy.identities import Identity
 from admission.policy.recognition import Group
@@ -52,6 +53,12 @@ def asked_devices(arrival: Arrival) -> int:
     return arrival.pods * sum(request.alternatives[0].count for spec in arrival.ask.claims for request in spec.requests)
 
 
+def expected(waiting: Waiting, queue: Queue) -> timedelta | None:
+    """Return how long a job is taken to run, as `runtimes.of` does of its gang; None where nobody says."""
+    stated = waiting.arrival.declared or queue.default_runtime
+    return min((one for one in (stated, queue.max_runtime) if one is not None), default=None)
+
+
 def made(waiting: Waiting) -> Group:
     """Return the gang of a job, and make its pods and claims where that was not done before."""
     if waiting.group is None:
@@ -75,7 +82,7 @@ def made(waiting: Waiting) -> Group:
 
 def _pods(waiting: Waiting) -> Iterator[Pod]:
     arrival, ask = waiting.arrival, waiting.arrival.ask
-    annotations = {names.RUNTIME: f"{arrival.runtime // MICROSECOND}us"}
+    annotations = {names.RUNTIME: f"{arrival.declared // MICROSECOND}us"} if arrival.declared is not None else {}
     if ask.topology:
         annotations[names.TOPOLOGY] = ask.topology
     for number in range(arrival.pods):

@@ -393,6 +393,9 @@ def _next_try(desk: Desk, facts: Facts) -> datetime | None:
         ends.append(facts.now + ASK_AGAIN)
     if desk.overtaken or desk.protection.soon:
         ends.append(facts.now + LOOK_AGAIN)
+    if desk.reserve.next is not None:
+        # Who should have ended by then and has not moves it.
+        ends.append(desk.reserve.next)
     for placement in desk.book.placements.values():
         queue = facts.snapshot.queues.get(QueueName(placement.queue))
         if queue is not None and _is_starting(placement, facts.snapshot):

@@ -124,8 +124,7 @@ class Muster:
 
     def settle(self, *, freed: bool) -> list[Running]:
         stage = self._stage
-        stage.reserve.present.now = stage.time
-        if freed:
+        if stage.reserve.advance(stage.time) or freed:
             self._forget_what_fell()
         contest = _Contest(stage, (line for line in self._lines.values() if line.held is None))
         started: list[Running] = []

@@ -45,12 +45,13 @@ Watch = Callable[[int, int], None]
 class Played:
     """What became of a job. start: None where it did not start. devices: that it had, or else asks for.
 
-    why: what held it to the end, or refused it.
+    promised: the first time that was reserved for it. why: what held it to the end, or refused it.
     """
 
     arrival: Arrival
     devices: int
     start: timedelta | None = None
+    promised: timedelta | None = None
     why: Hold | Denial | None = None
 
     @property
@@ -100,6 +101,9 @@ class _Run:
         self._arrived = self._done = 0
         self._waiting = 0
         self._found: dict[str, Played] = {}
+        self._promised: dict[str, timedelta] = {}
+        # Where all end when they said, nothing that is reserved has to be looked at but when somebody ends.
+        self._drifts = any(arrival.declared != arrival.runtime for arrival in arrivals)
         self._moments: list[Moment] = []
 
     def played(self) -> Play:
@@ -120,6 +124,8 @@ class _Run:
                 self._settled(waiting, denial)
             self._decider.refused.clear()
             self._note(len(ended))
+            for key, promised in self._stage.promised():
+                self._promised.setdefault(key, promised)
         for waiting, hold in self._decider.waiting():
             self._settled(waiting, hold)
         return Play(
@@ -133,6 +139,8 @@ class _Run:
         """Return when something happens next; None at the end."""
         arrival = self._arrivals[self._arrived].at if self._arrived < len(self._arrivals) else None
         times = [time for time in (arrival, self._stage.next_end) if time is not None]
+        if self._drifts and self._stage.next_end is not None and (due := self._stage.next_start) is not None:
+            times.append(due)
         return min(times, default=None)
 
     def _arrive(self) -> None:
@@ -147,7 +155,12 @@ class _Run:
         arrival = running.waiting.arrival
         self._use(running, 1)
         self._waiting -= 1
-        self._found[arrival.name] = Played(arrival=arrival, devices=running.tenancy.devices, start=running.start)
+        self._found[arrival.name] = Played(
+            arrival=arrival,
+            devices=running.tenancy.devices,
+            start=running.start,
+            promised=self._promised.get(running.waiting.key),
+        )
 
     def _settled(self, waiting: Waiting, why: Hold | Denial) -> None:
         """Note a job that does not start."""

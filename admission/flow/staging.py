@@ -207,9 +207,7 @@ class Stage:
 
     def bound(self, waiting: Waiting) -> frozenset[int]:
         """Return which reservations a job would have to leave alone, as far as they are made; equal for the same."""
-        longest = self.town.queue(waiting).max_runtime
-        runtime = waiting.arrival.runtime
-        return self.reserve.bound(ordering.rank(waiting), runtime if longest is None else min(runtime, longest))
+        return self.reserve.bound(ordering.rank(waiting), arriving.expected(waiting, self.town.queue(waiting)))
 
     def is_in_the_way(self, held: Finding) -> bool:
         """Return whether a job is still in the way of what is reserved."""
@@ -259,6 +257,18 @@ class Stage:
         """Return when the next job ends; None where none runs."""
         return self._ends[0][0] if self._ends else None
 
+    @property
+    def next_start(self) -> timedelta | None:
+        """Return when the next of those that something is reserved for is to start."""
+        due = self.reserve.next
+        return None if due is None else due - self.town.rules.now
+
+    def promised(self) -> Iterator[tuple[str, timedelta]]:
+        """Yield the jobs that something is reserved for, and from when on."""
+        for key, estimate in self.reserve.estimates.items():
+            if estimate.at is not None:
+                yield key, estimate.at - self.town.rules.now
+
     def end_due(self) -> list[Running]:
         """End the jobs whose time is up, and return them."""
         ended: list[Running] = []
@@ -283,6 +293,7 @@ class Stage:
         if ended:
             self.ward.move(went=[running.tenancy for running in ended])
             self.rules.recall.go_on()
+        self.reserve.present.now = self.time
         for running in ended:
             self.reserve.end(running.waiting.key)
             self.standing.give_back(running.waiting.queue, running.charge)

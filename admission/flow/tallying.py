@@ -45,6 +45,23 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Promises:
+    """How far one could rely on what jobs said of their runtimes, and on what was reserved by that.
+
+    overran: jobs that ran longer than they said; silent: jobs that said nothing. promised: jobs that something was
+    reserved for; late: those of them that started later than was promised first; delay and longest: of these, by how
+    many seconds in the mean and at most.
+    """
+
+    overran: int
+    silent: int
+    promised: int
+    late: int
+    delay: float
+    longest: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
     """What a play comes to. utilisation: by driver, from the first arrival to the last one.
 
@@ -58,6 +75,7 @@ class Figures:
     overall: Mapping[str, float]
     makespan: timedelta
     fairness: float
+    promises: Promises
 
 
 def figures(play: Play) -> Figures:
@@ -74,6 +92,7 @@ def figures(play: Play) -> Figures:
         overall=_utilisation(play, first, end),
         makespan=end - first,
         fairness=jain([tally.served for tally in queues.values()]),
+        promises=_promises(play.jobs),
     )
 
 
@@ -137,6 +156,28 @@ def _tally(jobs: Sequence[Played], last: timedelta) -> Tally:
         hours=sum(job.devices * job.arrival.runtime.total_seconds() for job in jobs if job.start is not None) / 3600,
         served=had / asked if asked else 1.0,
     )
+
+
+def _promises(jobs: Sequence[Played]) -> Promises:
+    started = [job for job in jobs if job.start is not None]
+    declared = [(job.arrival.declared, job.arrival.runtime) for job in started]
+    late = [delay for job in started if (delay := _delay(job)) > 0]
+    return Promises(
+        overran=sum(said is not None and said < runtime for said, runtime in declared),
+        silent=sum(said is None for said, _ in declared),
+        promised=sum(job.promised is not None for job in started),
+        late=len(late),
+        delay=sum(late) / len(late) if late else 0.0,
+        longest=max(late, default=0.0),
+    )
+
+
+def _delay(job: Played) -> float:
+    """Return by how many seconds a job started later than was promised; promises are to the second."""
+    if job.start is None or job.promised is None:
+        return 0.0
+    late = (job.start - job.promised).total_seconds()
+    return late if late >= 1 else 0.0
 
 
 def _slowdown(job: Played) -> float:

@@ -49,7 +49,7 @@ class Presence:
         gone = [one for gang, one in before.items() if gang not in tenures]
         came = [one for gang, one in self.tenures.items() if gang not in before]
         self.changes += bool(gone or came)
-        self.is_early |= any(one.end is None or one.end > now for one in gone)
+        self.is_early |= any(_is_early(one, now) for one in gone)
         self.is_vague |= any(one.end is None for one in (*gone, *came))
 
     def begin(self) -> None:
@@ -72,7 +72,15 @@ class Presence:
     def go(self, gang: str) -> Tenure | None:
         """Let a gang go, and return what it had, if it is known."""
         self.changes += 1
-        return self._taken_out(gang)
+        known = self._taken_out(gang)
+        self.is_early |= known is not None and _is_early(known, self.now)
+        return known
+
+    def late(self) -> dict[str, datetime]:
+        """Return the gangs that should have ended by now, and when they are expected to."""
+        due = self._ends[: bisect_left(self._ends, _End(runtimes.whole(self.now) + runtimes.SECOND, ""))]
+        said = ((gang, self.tenures[gang].end) for _, gang in due)
+        return {gang: runtimes.expected(end, self.now) for gang, end in said if end is not None and end <= self.now}
 
     @property
     def ends(self) -> Sequence[datetime]:
@@ -119,6 +127,11 @@ class Presence:
 def _end(tenure: Tenure) -> _End:
     assert tenure.end is not None  # noqa: S101 - who says nothing of it is not among the ends
     return _End(runtimes.whole(tenure.end), tenure.stay.gang)
+
+
+def _is_early(tenure: Tenure, now: datetime) -> bool:
+    """Return whether a gang that has gone was not expected to yet. Who ends in the second that it said is not early."""
+    return tenure.end is None or runtimes.whole(tenure.end) > runtimes.whole(now)
 
 
 def _joined(one: Stay, other: Stay) -> Stay:

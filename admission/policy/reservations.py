@@ -153,6 +153,12 @@ def first(count: int, fits: Callable[[int], bool]) -> int | None:
     return high
 
 
+def requests(group: Group, plan: Plan) -> tuple[tuple[NodeName, Resources], ...]:
+    """Return what a gang's pods ask of the nodes that are planned for them."""
+    pods = {pod.meta.uid: pod for pod in group.pods}
+    return tuple((place.node, pods[place.uid].requests) for place in plan.pods)
+
+
 def less(left: Mapping[str, int] | None, requests: Resources) -> Mapping[str, int] | None:
     """Return what is left of a node's resources beside requests."""
     return None if left is None else {name: had - requests.get(name, 0) for name, had in left.items()}

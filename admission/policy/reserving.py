@@ -20,8 +20,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from admission.api import durations
-from admission.api.names import GangUid, NodeName, QueueName
-from admission.api.nodes import Resources
+from admission.api.names import GangUid, QueueName
 from admission.api.queues import Queue
 from admission.api.reasons import Detail, Hold, HoldReason
 from admission.dra.outlooks import Outlook, Stay, Visit
@@ -131,13 +130,33 @@ class Reserve:
         if len(self._hopeless) > 2 * len(waiting) + MOST:
             self._hopeless = {uid: one for uid, one in self._hopeless.items() if uid in waiting}
 
+    def advance(self, now: datetime) -> bool:
+        """Let time go on where there are no cycles; return whether something that was reserved may not be any more."""
+        present = self.present
+        present.now = now
+        late, is_early, present.is_early, before = present.late(), present.is_early, False, self.revision
+        for head in self._heads.values():
+            one = head.reservation
+            if one is None:
+                continue
+            is_old = is_early and head.made is not None and now - head.made >= SOONER
+            if is_old or one.at <= now or any(end > one.at and gang in one.gone for gang, end in late.items()):
+                self._cancel(head)
+        return self.revision != before
+
+    @property
+    def next(self) -> datetime | None:
+        """Return when the next of the heads is to start."""
+        found = (head.reservation for head in self._heads.values())
+        return min((one.at for one in found if one is not None and one.at > self.present.now), default=None)
+
     def decide(self, inputs: Inputs) -> Finding:
         """Decide about a gang; hold it where it would be in the way of what is reserved for those ahead of it."""
         found = deciding.decide(inputs)
         if not isinstance(found.outcome, Grant):
             return found
         bound = self._binding(inputs)
-        requests = _requests(inputs.group, found.outcome.plan)
+        requests = reservations.requests(inputs.group, found.outcome.plan)
         if all(one.leaves(found.outcome.plan, requests, inputs.queue.name) for one in bound):
             return found
         rules = replace(inputs.rules, recall=self._recall, mute=True)
@@ -209,7 +228,7 @@ class Reserve:
         head = self._heads.get(group.queue)
         if head is not None and head.group.uid == group.uid:
             self._drop(group.queue)
-        requests, end = _requests(group, plan), self._end(group, queue)
+        requests, end = reservations.requests(group, plan), self._end(group, queue)
         for one in self._heads.values():
             reservation = one.reservation
             if reservation is None or not reservation.is_proved or not _reaches(end, reservation):
@@ -395,7 +414,7 @@ class Reserve:
         if first is None or answer is None:
             return None
         moment, plan = answer
-        requests = _requests(head.group, plan)
+        requests = reservations.requests(head.group, plan)
         takings = tuple(taking for takings in plan.takings.values() for taking in takings)
         room = reservations.room_beside(moment.world, requests)
         awaits = self._awaited(moment, plan, inputs.world)
@@ -467,12 +486,6 @@ def _asks_the_same(one: Group, other: Group) -> bool:
 def _take(standing: Standing, others: Iterable[Reservation]) -> None:
     for one in others:
         standing.take(one.group.queue, one.plan.charge)
-
-
-def _requests(group: Group, plan: Plan) -> tuple[tuple[NodeName, Resources], ...]:
-    """Return what a gang's pods ask of the nodes that are planned for them."""
-    pods = {pod.meta.uid: pod for pod in group.pods}
-    return tuple((place.node, pods[place.uid].requests) for place in plan.pods)
 
 
 def _names(gangs: Sequence[str]) -> str:

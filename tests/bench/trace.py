@@ -44,6 +44,12 @@ class Shape:
     load: float = 1.0
     seed: int = 2026
     strict: bool = False
+    overrun: float = 0.0
+    """The part of the jobs that run longer than they say: up to ten times as long."""
+    silent: float = 0.0
+    """The part of the jobs that say nothing of their runtime."""
+    slack: float = 1.0
+    """How many times its runtime a job says that it runs, at most."""
 
 
 def town(shape: Shape) -> Expanded:
@@ -68,6 +74,8 @@ def arrivals(shape: Shape) -> tuple[Arrival, ...]:
 def rows(shape: Shape) -> list[Json]:
     """Return the rows of the trace, as a file of it would have them."""
     random = Random(shape.seed)  # noqa: S311 - not for secrets
+    # What jobs say of themselves changes nothing of what they are.
+    sayings = Random(shape.seed + 1)  # noqa: S311 - not for secrets
     jobs = [_job(random) for _ in range(shape.jobs)]
     work = sum(gpus * seconds for gpus, _, seconds in jobs)
     span = work / (shape.load * shape.nodes * PER_NODE)
@@ -78,6 +86,7 @@ def rows(shape: Shape) -> list[Json]:
             "queue": f"team-{random.randrange(shape.queues)}",
             "arrival": round(moment),
             "runtime": round(seconds),
+            **_declared(sayings, round(seconds), shape),
             "pods": max(1, gpus // PER_NODE),
             "requests": {"cpu": str(6 * min(gpus, PER_NODE))},
             "claims": [_claim(min(gpus, PER_NODE), card)],
@@ -93,6 +102,16 @@ def _job(random: Random) -> tuple[int, str, float]:
     median = MEDIAN * (1 + math.log2(gpus) / 2)
     seconds = random.lognormvariate(math.log(median), SPREAD)
     return gpus, card, min(max(seconds, 30.0), LONGEST)
+
+
+def _declared(random: Random, seconds: int, shape: Shape) -> Json:
+    """Return what a job says of its runtime: too little, nothing, or more than it is; the truth by default."""
+    sort, part = random.random(), random.random()
+    if sort < shape.overrun:
+        return {"declared": max(1, round(seconds * 10**-part))}
+    if sort < shape.overrun + shape.silent:
+        return {"declared": traces.NOTHING}
+    return {"declared": round(seconds * shape.slack**part)} if shape.slack > 1 else {}
 
 
 def _moment(random: Random, span: float) -> float:

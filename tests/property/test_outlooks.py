@@ -69,9 +69,10 @@ def imagined(now: World, gone: Sequence[Stay], came: Sequence[Visit], kept: Sequ
         for taking in visit.takings:
             used.setdefault(taking.device, visit.gang)
     cpus = left(now)
-    for part, sign in (*((stay, 1) for stay in gone), *((visit, -1) for visit in came)):
-        for node, requests in part.requests:
-            cpus[node] += sign * requests["cpu"]
+    moved = [(one.requests, 1) for one in gone] + [(one.requests, -1) for one in came]
+    for requests, sign in moved:
+        for node, asked in requests:
+            cpus[node] += sign * asked["cpu"]
     for visit in kept:
         for node, room in visit.room.items():
             cpus[node] = min(cpus[node], (room or {})["cpu"])

@@ -59,6 +59,12 @@ def test_jobs_without_a_name_are_called_by_their_line_and_come_in_order_of_time(
     ]
 
 
+def test_a_job_says_the_truth_of_its_runtime_unless_the_trace_has_something_else() -> None:
+    found = read(row(), row(declared="2h"), row(declared=30), row(declared="none")).arrivals
+
+    assert [job.declared and job.declared.total_seconds() for job in found] == [60, 7200, 30, None]
+
+
 def test_times_of_day_count_from_the_earliest() -> None:
     found = read(row(arrival="2026-01-31T13:00:00+01:00"), row(arrival="2026-01-31T12:00:05Z"))
 
@@ -72,6 +78,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a runtime without end": ({"runtime": float("inf")}, "1: runtime: 'inf' is not between 0 and 3650 days"),
     "a runtime below nothing": ({"runtime": -5}, "1: runtime: '-5' is not between 0 and 3650 days"),
     "no runtime": ({"runtime": None}, "1: runtime: is required"),
+    "nothing declared": ({"declared": 0}, "1: declared: must be longer than nothing"),
+    "a guess": ({"declared": "long"}, "1: declared: 'long' is not a duration"),
     "no arrival": ({"arrival": None}, "1: arrival: is required"),
     "words for a time": ({"arrival": "soon"}, "1: arrival: 'soon' is not a duration"),
     "a time of day without a zone": ({"arrival": "2026-01-31T12:00:00"}, "has no time zone"),

@@ -175,6 +175,35 @@ def test_a_class_that_no_meter_counts_is_denied_and_keeps_nobody_waiting() -> No
         assert why(found, "no")[0] == DenyReason.UNMETERED_CLASS
 
 
+def test_who_runs_longer_than_it_said_delays_the_first_one_and_may_be_passed_again() -> None:
+    """`large` is promised the end that `a` declares; at that time it is reckoned anew, and `short` fits before that."""
+    rows = row("a", 0, 100, gpus=2, declared=10), row("large", 1, 10, gpus=4), row("short", 2, 30)
+
+    found = play(town(teams(), node("one", 4)), *rows)
+
+    assert starts(found) == {"a": 0, "large": 100, "short": 10}
+    promises = tallying.figures(found).promises
+    assert (promises.overran, promises.promised, promises.late, promises.longest) == (1, 1, 1, 90.0)
+
+
+def test_who_runs_shorter_than_it_said_brings_the_first_one_forward() -> None:
+    rows = row("a", 0, 20, gpus=2, declared=50), row("b", 0, 30, declared=30), row("large", 1, 10, gpus=4)
+
+    found = play(town(teams(), node("one", 4)), *rows, row("long", 2, 48), row("later", 21, 8))
+
+    assert starts(found) == {"a": 0, "b": 0, "large": 50, "long": 2, "later": 21}
+    assert tallying.figures(found).promises.late == 0
+
+
+def test_who_says_nothing_of_its_runtime_is_taken_to_run_for_ever_unless_its_queue_says_something() -> None:
+    first, *rest = teams()
+    rows = row("a", 0, 10, gpus=2), row("large", 1, 10, gpus=4), row("short", 2, 5, declared="none")
+    defaulted = [{**first, "spec": {**first["spec"], "defaultRuntime": "8s"}}, *rest]
+
+    assert starts(play(town(teams(), node("one", 4)), *rows)) == {"a": 0, "large": 10, "short": 20}
+    assert starts(play(town(defaulted, node("one", 4)), *rows)) == {"a": 0, "large": 10, "short": 2}
+
+
 def test_a_queue_that_counts_holds_quota_for_devices_that_are_not_there() -> None:
     """Two devices are free when `pair` comes, but on two nodes: where it counts, `c` waits though it has a place."""
     place = town(teams(quota=4), node("one", 2), node("two", 2))
