@@ -1,0 +1,89 @@
+"""The first gang that waits is told when it is to start, and who passes it does not delay it."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from tests.controlplane import ControlPlane, fleet
+from tests.controlplane.namespaces import Namespace
+from tests.controlplane.observing import eventually
+from tests.e2e.musters import Muster
+from tests.e2e.teams import GROUP, Team, found_team
+
+RUNTIME = "muster.dev/runtime"
+
+
+@pytest.fixture
+def muster(control_plane: ControlPlane) -> Iterator[Muster]:
+    """Muster with a node of four GPUs."""
+    client = control_plane.client()
+    manifests = fleet.demo_fleet([4])
+    fleet.install(client, manifests)
+    muster = Muster(control_plane).start()
+    yield muster
+    muster.clean()
+    fleet.remove(client, manifests)
+
+
+def submit(team: Team, name: str, pods: int, runtime: str) -> None:
+    team.submit(name, pods=pods, annotations={RUNTIME: runtime})
+
+
+def status(team: Team, name: str) -> Any:
+    return (team.gang(name) or {}).get("status", {})
+
+
+def wait_estimate(team: Team, name: str, *, after: datetime | None = None) -> datetime:
+    """Wait until a gang is told when it is to start, later than a time, and return that."""
+
+    def said() -> datetime | None:
+        text = status(team, name).get("startEstimate")
+        found = datetime.fromisoformat(text) if text else None
+        return found if found is not None and (after is None or found > after) else None
+
+    return eventually(said, what=f"{name} is told when it is to start, after {after}")
+
+
+def key(team: Team, name: str) -> str:
+    gang = team.gang(name)
+    assert gang is not None
+    return f"{team.namespace.name}/{gang['metadata']['name']}"
+
+
+def test_short_gangs_pass_the_first_one_that_waits_and_long_ones_do_not(
+    control_plane: ControlPlane, muster: Muster, namespace: Namespace
+) -> None:
+    team = found_team(control_plane, namespace, gpus=100)
+    submit(team, "runs", 2, "1h")
+    team.wait_running("runs", 2)
+    submit(team, "large", 4, "20s")
+    team.wait_held("large", "DevicesBusy")
+
+    estimate = wait_estimate(team, "large")
+    assert status(team, "large")["startReason"] == f"when {key(team, 'runs')} should have ended"
+    told = muster.command("why", f"{namespace.name}/large")
+    assert "It is to start at " in told
+    assert f"when {key(team, 'runs')} should have ended." in told
+
+    submit(team, "short", 1, "1m")
+    submit(team, "long", 1, "2h")
+    team.wait_running("short", 1)
+    hold = team.wait_held("long", "BehindInOrder")
+    assert f"{key(team, 'large')} is ahead of it" in hold["message"]
+    assert wait_estimate(team, "large") == estimate, "who has passed it delays it by nothing"
+
+    team.finish("runs")
+    team.finish("short")
+    team.wait_running("large", 4)
+    eventually(lambda: "startEstimate" not in status(team, "large"), what="who runs is told nothing of its start")
+
+    # `large` runs longer than it said, and the estimate of who waits for it moves by that.
+    first = wait_estimate(team, "long")
+    wait_estimate(team, "long", after=first)
+    assert status(team, "long")["startReason"] == f"when {key(team, 'large')} should have ended"
+
+    team.finish("large")
+    team.wait_running("long", 1)
+    control_plane.client().delete(f"{GROUP}/queues/{team.queue}")
