@@ -100,10 +100,15 @@ def _known(snapshot: Snapshot) -> Knowledge:
     )
 
 
-def _effects(source: str, patch: Iterable[Operation], verdict: Verdict) -> Iterator[Effect]:
+def given(source: str, patch: Iterable[Operation]) -> Iterator[Effect]:
+    """Yield what an object is given at the door, or what is taken from it."""
     for step in patch:
-        value = json.dumps(step["value"], ensure_ascii=False)
+        value = json.dumps(step["value"], ensure_ascii=False) if "value" in step else "is removed"
         yield Effect(source=source, act=Act.DEFAULT, message=f"{_field(step['path'])}: {value}")
+
+
+def _effects(source: str, patch: Iterable[Operation], verdict: Verdict) -> Iterator[Effect]:
+    yield from given(source, patch)
     if verdict.denial is not None:
         yield Effect(source=source, act=Act.DENY, message=f"{verdict.denial.reason}: {verdict.denial.message}")
     for warning in verdict.warnings:

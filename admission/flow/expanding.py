@@ -167,11 +167,14 @@ class _Door:
         """Complete a pod and judge it; pods that run, have ended or were gated by a webhook are in already."""
         if _is_in(pod):
             return True
+        source = f"Job {pod.job.meta.key}" if pod.job else f"Pod {meta.name_in(pod.body)}"
         verdict = reviewing.mutate(_review(pod.body), self._view, memory=self._memory)
         if verdict.denial is None:
             pod.body = patches.apply(pod.body, verdict.patch)
+            if not _is_gated(pod):
+                # Nothing else is told of who is in no queue.
+                self.effects += claiming.given(source, verdict.patch)
             verdict = reviewing.validate(_review(pod.body), self._view, rules=RULES, memory=self._memory)
-        source = f"Job {pod.job.meta.key}" if pod.job else f"Pod {meta.name_in(pod.body)}"
         self.warnings += [f"{source}: {text.removeprefix('muster: ')}" for text in verdict.warnings]
         self.effects += claiming.noted(source, verdict.annotations)
         if verdict.denial is not None:
@@ -189,10 +192,13 @@ class _Door:
 
 def _is_in(pod: Candidate) -> bool:
     reader = Reader(pod.body)
-    spec = reader.child("spec")
-    gates = (gate.text("name") for gate in spec.children("schedulingGates"))
-    bound_or_over = bool(spec.text("nodeName")) or reader.child("status").text("phase") in pods.FINISHED
-    return bound_or_over or (pod.known and names.GATE in gates)
+    bound = bool(reader.child("spec").text("nodeName"))
+    return bound or reader.child("status").text("phase") in pods.FINISHED or (pod.known and _is_gated(pod))
+
+
+def _is_gated(pod: Candidate) -> bool:
+    gates = Reader(pod.body).child("spec").children("schedulingGates")
+    return any(gate.text("name") == names.GATE for gate in gates)
 
 
 def _review(body: Json) -> Review:

@@ -145,6 +145,22 @@ def test_extended_resources_are_converted() -> None:
     assert fates(not_ever) != {"train": "Admitted"}
 
 
+def test_what_pods_are_given_that_are_in_no_queue_is_told() -> None:
+    resources: Json = {"limits": {"nvidia.com/gpu": 2}}
+    entry = {"extendedResource": "nvidia.com/gpu", "deviceClassName": "gpu"}
+    _, *others = teams()
+    found = alike(job("train", pods=3), resources=resources), policy(conversions=[entry])
+
+    effects = expand(others, node("a", 2), *found).effects
+
+    assert {(effect.source, effect.act) for effect in effects} == {("Job default/train", Act.DEFAULT)}
+    told = " ".join(effect.message for effect in effects)
+    assert "resourceClaims" in told
+    assert "nvidia.com/gpu" in told
+    assert len(effects) == len({effect.message for effect in effects}), "pods of one template are told of once"
+    assert expand(teams(), node("a", 2), *found).effects == (), "of who is in a queue the gang is told"
+
+
 def test_templates_that_give_way_are_noted() -> None:
     spec: Json = {"devices": {"requests": []}}
     listed = [{"name": "one", "spec": spec}]
