@@ -1,7 +1,7 @@
 """What a head is promised, and who is there until then: values and arithmetic for `reserving`."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
 
@@ -41,9 +41,10 @@ class Estimate:
 class Reservation:
     """What is kept for a head, from a time on. until: when it gives it back; None where nobody knows.
 
-    gone: the gangs that have ended by then. drawn: the pools of its devices that have counters. standing: what the
-    queues may take then, beside all who are there but itself; the room of its visit is what is left on its nodes beside
-    it. Both follow what starts meanwhile. is_proved: whether they are of this cycle.
+    gone: the gangs that have ended by then; passed: those that have passed it since, and should have ended, too. drawn:
+    the pools of its devices that have counters. standing: what the queues may take then, beside all who are there but
+    itself; the room of its visit is what is left on its nodes beside it. Both follow what starts meanwhile. is_proved:
+    whether they are of this cycle.
     """
 
     group: Group
@@ -55,7 +56,12 @@ class Reservation:
     estimate: Estimate
     drawn: frozenset[PoolId]
     standing: Standing
+    passed: set[str] = field(default_factory=set)
     is_proved: bool = True
+
+    def counts_on(self, gang: str) -> bool:
+        """Return whether it can be had only if a gang has ended by then."""
+        return gang in self.gone or gang in self.passed
 
     def leaves(self, plan: Plan, requests: Requests, queue: QueueName) -> bool:
         """Return whether it can still be had where a plan for a gang of a queue is carried out that runs then."""

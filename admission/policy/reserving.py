@@ -140,7 +140,7 @@ class Reserve:
             if one is None:
                 continue
             is_old = is_early and head.made is not None and now - head.made >= SOONER
-            if is_old or one.at <= now or any(end > one.at and gang in one.gone for gang, end in late.items()):
+            if is_old or one.at <= now or any(end > one.at and one.counts_on(gang) for gang, end in late.items()):
                 self._cancel(head)
         return self.revision != before
 
@@ -231,9 +231,11 @@ class Reserve:
         requests, end = reservations.requests(group, plan), self._end(group, queue)
         for one in self._heads.values():
             reservation = one.reservation
-            if reservation is None or not reservation.is_proved or not _reaches(end, reservation):
+            if reservation is None or not reservation.is_proved:
                 continue
-            if reservation.leaves(plan, requests, group.queue):
+            if not _reaches(end, reservation):
+                reservation.passed.add(group.key)
+            elif reservation.leaves(plan, requests, group.queue):
                 reservation.take(plan.charge, requests, group.queue)
             else:
                 self._cancel(one)

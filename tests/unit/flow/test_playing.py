@@ -195,6 +195,17 @@ def test_who_runs_shorter_than_it_said_brings_the_first_one_forward() -> None:
     assert tallying.figures(found).promises.late == 0
 
 
+def test_who_passes_the_first_one_and_then_runs_too_long_has_its_time_reckoned_anew() -> None:
+    """`late` has what was reserved for `large`, so `endless` must leave it what has become free instead."""
+    place = town(teams(), node("one", 2), node("three", 2), node("two", 1))
+    known = row("a", 0, 6, gpus=2, declared=8), row("b", 0, 8), row("c", 0, 7, gpus=2, declared="none")
+    large, endless = row("large", 1, 10, pods=3), row("endless", 5, 90, gpus=2, declared="none")
+
+    found = play(place, *known, large, endless, row("late", 6, 6, gpus=2, declared=1))
+
+    assert starts(found) == {"a": 0, "b": 0, "c": 0, "large": 8, "endless": 12, "late": 6}
+
+
 def test_who_says_nothing_of_its_runtime_is_taken_to_run_for_ever_unless_its_queue_says_something() -> None:
     first, *rest = teams()
     rows = row("a", 0, 10, gpus=2), row("large", 1, 10, gpus=4), row("short", 2, 5, declared="none")
