@@ -4,6 +4,7 @@ import base64
 import copy
 import gc
 import json
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -184,7 +185,11 @@ def test_a_second_pass_changes_nothing(sent: tuple[str, dict[str, Any]]) -> None
     assert DOORS["mutate"](_asked(resource, after)).patch == ()
     assert after["spec"].keys() >= obj["spec"].keys()
     if resource == "pods" and first.patch:
-        assert "nvidia.com/gpu" not in json.dumps([one.get("resources") for one in after["spec"]["containers"]])
+        # An amount below nothing is left to the API server, which refuses it.
+        left = re.findall(
+            r'"nvidia.com/gpu": "?[^-"]', json.dumps([one.get("resources") for one in after["spec"]["containers"]])
+        )
+        assert not left
         enters = after["metadata"]["labels"].get(names.QUEUE) in ("team-a", "any")
         assert gates_of(after).count(names.GATE) == (1 if enters else gates_of(obj).count(names.GATE))
     if resource == "jobs":
