@@ -151,6 +151,7 @@ def test_defaults_are_filled_in(cluster: ControlPlane, namespace: Namespace) -> 
 
     assert stored["spec"] == {
         "default": False,
+        "holdAt": "Pod",
         "placement": "Auto",
         "preemption": {"reclaim": "Never", "withinQueue": "Never"},
         "queueingStrategy": "BestEffortFIFO",
@@ -197,6 +198,9 @@ TAKEN = {
     ),
     "a gang of all its pods": a_gang(size=2, minCount=2),
     "a gang in one rack": a_gang(topology={"required": "topology.kubernetes.io/rack"}),
+    "a gang in one zone, and in one rack if that can be": a_gang(topology={"required": "zone", "preferred": "rack"}),
+    "a gang whose subgroups have a rack each": a_gang(topology={"subgroups": {"required": "rack"}}),
+    "a queue that others call otherwise": a_queue(namespaceSelector={}, aliases=["root.team-a"]),
     "a gang of the longest names": a_gang(queue="q" * 63),
 }
 
@@ -258,6 +262,10 @@ REFUSED = {
     "a half-life of nothing": (a_queue(fairSharing={"halfLife": "0s"}), "must be longer than 0s, for example 90s"),
     "a negative half-life": (a_queue(fairSharing={"halfLife": "-1h"}), "spec.fairSharing.halfLife"),
     "no time to start": (a_queue(startTimeout="0s"), "must be longer than 0s, for example 90s"),
+    "aliases for no namespace": (
+        a_queue(aliases=["user-queue"]),
+        "aliases need a namespaceSelector that says for which namespaces",
+    ),
     "a longer first wait than the longest": (a_queue(requeue={"base": "2h"}), "base must not be longer than max"),
     "a longer default than the maximum": (
         a_queue(maxRuntime="1h", defaultRuntime="61m"),
@@ -293,11 +301,14 @@ REFUSED = {
         "a request has either exactly or firstAvailable",
     ),
     "a gang whose part is larger": (a_gang(size=2, minCount=3), "minCount must not be more than size"),
-    "a gang in one rack and in one zone": (
-        a_gang(topology={"required": "zone", "preferred": "rack"}),
-        "name the label in one of required and preferred",
+    "a gang that is together nowhere": (
+        a_gang(topology={}),
+        "name a label in required or preferred, or say what keeps subgroups together",
     ),
-    "a gang that is together nowhere": (a_gang(topology={}), "name the label in one of required and preferred"),
+    "a gang whose subgroups are together nowhere": (
+        a_gang(topology={"subgroups": {}}),
+        "name a label in required or preferred",
+    ),
     "a field that does not exist": (a_gang(sise=3), 'unknown field "spec.sise"'),
 }
 
