@@ -4,14 +4,20 @@ Fifty clients create pods at a steady pace, each over a connection of its own an
 namespace with a queue and in one that Muster does not see; rounds alternate in one run on one control plane. Pods carry
 a gate of somebody else's, so that no scheduler looks at them; those of a round are deleted before the next begins.
 Webhook and controller are processes of their own, as the chart deploys them, or one, as `muster serve` has it by
-default: then cycles and what they write compete with answers in one process. They compete for the cores either way.
+default: then cycles and what they write compete with answers in one process. They compete for the cores either way, and
+so does the API server with what the controller asks of it. A third row stops the controller (SIGSTOP) during rounds:
+what the way through the webhook costs by itself. The fourth has a webhook that lets everything pass: what any costs.
 """
 
 import asyncio
+import base64
 import json
+import os
 import random
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import count
 from time import perf_counter
@@ -21,40 +27,101 @@ from urllib.parse import urlsplit
 import uvloop
 from rich.table import Table
 
+from tests.bench import webhook
 from tests.bench.admission import WAYS, namespace_of, running_muster
+from tests.bench.serving import DOORS, HOST
 from tests.controlplane import ControlPlane, fleet, workloads
 from tests.controlplane.clients import Client
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
+from tests.e2e.musters import Muster
 
 CLIENTS = 50
 GOAL_MS = 5.0
+REGISTRATIONS = "/apis/admissionregistration.k8s.io/v1"
 PARTS = (0.5, 0.9, 0.99)
-PROCESSES = {"two processes": (("controller",), ("webhook",)), "one process": (("controller", "webhook"),)}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Processes of Muster by their roles; none: a webhook that lets everything pass.
+
+    paused: the first of them stands still during rounds.
+    """
+
+    processes: tuple[tuple[str, ...], ...]
+    paused: bool = False
+
+
+TWO = (("controller",), ("webhook",))
+SETTINGS = {
+    "two processes": Setting(TWO),
+    "one process": Setting((("controller", "webhook"),)),
+    "webhook, the controller paused": Setting(TWO, paused=True),
+    "a webhook that does nothing": Setting(()),
+}
 
 
 def measure(*, rounds: int, seconds: float, pace: float) -> dict[str, Any]:
     """Run all rounds. pace: pods a second of each client."""
-    rows = {name: _measured(roles, rounds=rounds, seconds=seconds, pace=pace) for name, roles in PROCESSES.items()}
+    rows = {name: _measured(setting, rounds=rounds, seconds=seconds, pace=pace) for name, setting in SETTINGS.items()}
     return {"rounds": rounds, "seconds": seconds, "pace": pace, "rows": rows}
 
 
-def _measured(
-    processes: Sequence[Sequence[str]], *, rounds: int, seconds: float, pace: float
-) -> dict[str, dict[str, float]]:
-    """Return percentiles in ms by way. processes: of Muster, by their roles."""
+def _measured(setting: Setting, *, rounds: int, seconds: float, pace: float) -> dict[str, dict[str, float]]:
+    """Return percentiles in ms by way."""
     latencies: dict[str, list[float]] = {way: [] for way in WAYS}
     with ControlPlane() as control_plane, ExitStack() as stack:
         fleet.install(control_plane.client(), fleet.demo_fleet([8]))
-        for roles in processes:
-            stack.enter_context(running_muster(control_plane, roles=list(roles)))
-        namespaces = {way: namespace_of(control_plane, way, gpus=8) for way in WAYS}
+        ones = [stack.enter_context(running_muster(control_plane, roles=[*roles])) for roles in setting.processes]
+        if setting.processes:
+            namespaces = {way: namespace_of(control_plane, way, gpus=8) for way in WAYS}
+        else:
+            namespaces = _asking(
+                control_plane, stack.enter_context(webhook.running("allowing", workers=1, loop="uvloop"))
+            )
         for number in range(rounds + 1):
             for way in WAYS if number % 2 else WAYS[::-1]:
-                found = _round(control_plane.client(), namespaces[way], seconds=seconds, pace=pace)
+                with _standing_still(ones[:1] if setting.paused else []):
+                    found = _round(control_plane.client(), namespaces[way], seconds=seconds, pace=pace)
                 if number:
                     latencies[way] += found
     return {way: {str(part): _percentile(found, part) for part in PARTS} for way, found in latencies.items()}
+
+
+def _asking(control_plane: ControlPlane, server: webhook.Running) -> dict[str, Namespace]:
+    """Make two namespaces without queues, and have the server asked twice about pods of the first, as Muster is."""
+    client = control_plane.client()
+    namespaces = {way: Namespace(name=f"bench-{way}", client=client) for way in WAYS}
+    for namespace in namespaces.values():
+        client.create("/api/v1/namespaces", {"metadata": {"name": namespace.name}})
+    asked = {"matchLabels": {"kubernetes.io/metadata.name": namespaces["muster"].name}}
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    authority = base64.b64encode(server.authority.encode()).decode()
+    for kind, door in zip(("Mutating", "Validating"), DOORS, strict=True):
+        entry = {
+            "name": f"{door}.bench.example.com",
+            "clientConfig": {"url": f"https://{HOST}:{server.port}/{door}", "caBundle": authority},
+            "namespaceSelector": asked,
+            "rules": [rule],
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+            "failurePolicy": "Fail",
+        }
+        path = f"{REGISTRATIONS}/{kind.lower()}webhookconfigurations"
+        client.create(path, {"kind": f"{kind}WebhookConfiguration", "metadata": {"name": "bench"}, "webhooks": [entry]})
+    return namespaces
+
+
+@contextmanager
+def _standing_still(ones: Sequence[Muster]) -> Iterator[None]:
+    for one in ones:
+        os.kill(one.program.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for one in ones:
+            os.kill(one.program.pid, signal.SIGCONT)
 
 
 def _percentile(latencies: list[float], part: float) -> float:

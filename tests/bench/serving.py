@@ -1,6 +1,7 @@
-"""One server in a process of its own: `python -m tests.bench.serving muster|plain asyncio|uvloop PORT`.
+"""One server in a process of its own: `python -m tests.bench.serving muster|plain|allowing asyncio|uvloop PORT`.
 
-`plain` is aiohttp alone: over TLS, too, it reads the body and answers a constant AdmissionReview of the same size. It
+`plain` is aiohttp alone: over TLS, too, it reads the body and answers a constant AdmissionReview of the same size.
+`allowing` is one that an API server can ask: it reads the request's UID, and lets everything pass as it is. Each
 prints one JSON object when it listens: port, and the authority to trust; it stops when its standard input ends. Those
 that are given the same port share the connections that come to it.
 """
@@ -26,6 +27,7 @@ from tests.bench import cluster
 
 HOST = "127.0.0.1"
 DOORS = ("mutate", "validate")
+Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
 def judges() -> dict[str, Judge]:
@@ -60,9 +62,22 @@ async def muster(certificate: certificates.Certificate, port: int) -> AsyncItera
 @asynccontextmanager
 async def plain(certificate: certificates.Certificate, port: int) -> AsyncIterator[int]:
     """Serve as little as possible."""
+    async with _bare({door: _constant(answer_of(door)) for door in DOORS}, certificate, port) as heard:
+        yield heard
+
+
+@asynccontextmanager
+async def allowing(certificate: certificates.Certificate, port: int) -> AsyncIterator[int]:
+    """Serve as little as an API server accepts."""
+    async with _bare(dict.fromkeys(DOORS, _allow), certificate, port) as heard:
+        yield heard
+
+
+@asynccontextmanager
+async def _bare(handlers: dict[str, Handler], certificate: certificates.Certificate, port: int) -> AsyncIterator[int]:
     app = web.Application(client_max_size=server.MAX_BODY)
-    for door in DOORS:
-        app.router.add_post(f"/{door}", _constant(answer_of(door)))
+    for door, handler in handlers.items():
+        app.router.add_post(f"/{door}", handler)
     context = certificates.server_context()
     await asyncio.to_thread(certificates.load, context, certificate)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
@@ -72,7 +87,13 @@ async def plain(certificate: certificates.Certificate, port: int) -> AsyncIterat
     await runner.cleanup()
 
 
-def _constant(answer: bytes) -> Callable[[web.Request], Awaitable[web.Response]]:
+async def _allow(request: web.Request) -> web.Response:
+    asked = await request.json()
+    response = {"uid": asked["request"]["uid"], "allowed": True}
+    return web.json_response({"apiVersion": asked["apiVersion"], "kind": asked["kind"], "response": response})
+
+
+def _constant(answer: bytes) -> Handler:
     async def handler(request: web.Request) -> web.Response:
         await request.read()
         return web.Response(body=answer, content_type="application/json")
@@ -82,7 +103,7 @@ def _constant(answer: bytes) -> Callable[[web.Request], Awaitable[web.Response]]
 
 async def _main(name: str, port: int) -> None:
     certificate = certificates.self_made([HOST], now=datetime.now(UTC))
-    serving = {"muster": muster, "plain": plain}[name]
+    serving = {"muster": muster, "plain": plain, "allowing": allowing}[name]
     async with serving(certificate, port) as heard:
         # As `app` does once the cluster is read: what lives as long as the process need not be looked through again.
         gc.collect()
