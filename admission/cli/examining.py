@@ -75,7 +75,7 @@ async def apis(exam: Exam) -> list[Finding]:
     own = (kinds.QUEUES, kinds.METERS, kinds.POLICIES, kinds.GANGS)
     absent = [str(kind) for kind in own if not await _is_served(exam.connection, kind.path)]
     if absent:
-        mend = "start Muster with install_crds, or `kubectl apply --server-side -f config/crds`"
+        mend = "start Muster with install_crds, or `kubectl apply --server-side --force-conflicts -f config/crds`"
         found.append(findings.wrong("apis", f"these CRDs are not installed: {', '.join(absent)}", mend))
     return found or [findings.fine("apis", "resource.k8s.io/v1 and muster.dev/v1alpha1 are served")]
 

@@ -95,6 +95,14 @@ def test_the_api_server_takes_the_crds_without_a_warning(cluster: ControlPlane) 
     assert done.stderr == ""
 
 
+def test_whoever_applies_the_same_crds_meets_no_conflict(cluster: ControlPlane) -> None:
+    kubectl(cluster, "apply", "--server-side", "--force-conflicts", "--field-manager=muster", "-f", str(CRDS))
+
+    done = kubectl(cluster, "apply", "--server-side", "--field-manager=helm", "-f", str(CRDS))
+
+    assert done.stdout.count("serverside-applied") == len(DEFINITIONS)
+
+
 @pytest.mark.parametrize("plural", DEFINITIONS)
 def test_the_crds_are_established_and_structural(cluster: ControlPlane, plural: str) -> None:
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{plural}.muster.dev"

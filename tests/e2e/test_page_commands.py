@@ -115,6 +115,7 @@ def _forget(control_plane: ControlPlane) -> None:
     with suppress(CommandFailed):
         control_plane.kubectl("delete", "namespace", "vision", "--ignore-not-found")
     control_plane.kubectl("delete", "--ignore-not-found", "-f", str(pages.ROOT / "deploy/manifests/rbac.yaml"))
+    control_plane.kubectl("delete", "--ignore-not-found", "-f", str(pages.ROOT / "config/crds"))
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -189,14 +189,12 @@ def hours_seen(description: str) -> Schema:
 
 
 def column(name: str, kind: str, path: str, description: str, *, wide: bool = False) -> Schema:
-    """Return a column of `kubectl get`; a wide one shows with `-o wide` only."""
-    return {
-        "name": name,
-        "type": kind,
-        "jsonPath": path,
-        "description": one_line(description),
-        "priority": 1 if wide else 0,
-    }
+    """Return a column of `kubectl get`; a wide one shows with `-o wide` only.
+
+    A priority of 0 is left out, as the API server does: whoever else applies the same CRD would conflict with it.
+    """
+    seen = {"name": name, "type": kind, "jsonPath": path, "description": one_line(description)}
+    return seen | {"priority": 1} if wide else seen
 
 
 def age() -> Schema:

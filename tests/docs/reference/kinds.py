@@ -125,4 +125,4 @@ def _rules(schema: Schema, path: str) -> Iterator[tuple[str, str]]:
 
 def _columns(definition: Schema) -> Iterator[tuple[str, str, str]]:
     for column in definition["spec"]["versions"][0]["additionalPrinterColumns"]:
-        yield column["name"], "with `-o wide`" if column["priority"] else "always", plain(column["description"])
+        yield column["name"], "with `-o wide`" if column.get("priority") else "always", plain(column["description"])
