@@ -193,6 +193,16 @@ def launcher(job: Manifest) -> Manifest:
 # Ray.
 
 
+def ray_cluster(job: Manifest, suffix: str = "x7k2p") -> Manifest:
+    """Return the RayCluster of a RayJob, which copies what labels and annotates that; suffix: drawn by lot."""
+    meta: Manifest = {"name": f"{job['metadata']['name']}-{suffix}", "ownerReferences": [owner(job)]}
+    for part in ("namespace", "labels", "annotations"):
+        if part in job["metadata"]:
+            meta[part] = copy.deepcopy(job["metadata"][part])
+    spec = copy.deepcopy(job["spec"]["rayClusterSpec"])
+    return {"apiVersion": job["apiVersion"], "kind": "RayCluster", "metadata": meta, "spec": spec}
+
+
 def ray_pods(cluster: Manifest, **replicas: int) -> list[Manifest]:
     """Return the head and the workers of a RayCluster. replicas: of groups that Ray has scaled."""
     name, spec = cluster["metadata"]["name"], cluster["spec"]
@@ -201,11 +211,15 @@ def ray_pods(cluster: Manifest, **replicas: int) -> list[Manifest]:
     found = [pod_of(cluster, f"{name}-head", spec["headGroupSpec"]["template"], **head)]
     for group in spec.get("workerGroupSpecs", ()):
         labels = {**ray, "ray.io/node-type": "worker", "ray.io/group": group["groupName"]}
-        count = replicas.get(group["groupName"], group.get("replicas", 0)) * group.get("numOfHosts", 1)
-        found += [
-            pod_of(cluster, f"{name}-{group['groupName']}-{number}", group["template"], **labels)
-            for number in range(count)
-        ]
+        hosts = group.get("numOfHosts", 1)
+        for number in range(replicas.get(group["groupName"], group.get("replicas", 0)) * hosts):
+            replica = {"ray.io/worker-group-replica-name": f"{group['groupName']}-{digest(str(number // hosts))[:5]}"}
+            own = labels | (replica if hosts > 1 else {})
+            pod = pod_of(cluster, f"{name}-{group['groupName']}-{number}", group["template"], **own)
+            waits = {"name": "wait-gcs-ready", "image": pod["spec"]["containers"][0].get("image", "ray")}
+            waits["resources"] = {"requests": {"cpu": "200m", "memory": "256Mi"}}
+            pod["spec"]["initContainers"] = [*pod["spec"].get("initContainers", []), waits]
+            found.append(pod)
     return found
 
 

@@ -32,13 +32,15 @@ class Parent:
     """An object that pods belong to.
 
     waves: what its controller makes at a time, by name; the first has the name "". roles: the wave of a pod, by what
-    the pod is to the object; a role that is not named here is of the wave "". suspended and templates: whether it makes
-    no pods, and what they would be; of objects that Muster holds as a whole, or has held.
+    the pod is to the object; a role that is not named here is of the wave "". attempt: which try of it this is, where
+    the object says so and not what it makes; empty for the first. suspended and templates: whether it makes no pods,
+    and what they would be; of objects that Muster holds as a whole, or has held.
     """
 
     meta: Meta
     waves: Mapping[str, Wave] = field(default_factory=dict)
     roles: Mapping[str, str] = field(default_factory=dict)
+    attempt: str = ""
     suspended: bool = False
     templates: tuple[PodTemplate, ...] = ()
 

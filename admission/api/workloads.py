@@ -16,7 +16,8 @@ class PodTemplate:
     """One of a workload's pod templates, and what its controller makes of it at first.
 
     path: where it stands in the object. body: the template as JSON. pods: how many are made of it before any other
-    has to run. name: of its pods, up to their number. labels: those that the controller adds.
+    has to run. name: of its pods, up to their number. labels: those that the controller adds. counted: those of them
+    that tell parts of so many pods apart.
     """
 
     path: tuple[str | int, ...]
@@ -24,6 +25,7 @@ class PodTemplate:
     pods: int
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
+    counted: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

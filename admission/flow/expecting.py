@@ -25,7 +25,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.workloads import PodTemplate
 from admission.errors import MalformedObjectError, RetryError
 from admission.flow import claiming, memory, reviewing
-from admission.policy import doors, holdable, identities, prioritizing
+from admission.policy import doors, holdable, identities, lineages, prioritizing
 from admission.policy.holdable import Workload
 from admission.policy.identities import LARGEST_SIZE
 from admission.policy.remembering import Memory
@@ -235,15 +235,15 @@ def _seated(book: Book) -> dict[Uid, frozenset[Uid]]:
 
 
 def _busy(snapshot: Snapshot) -> set[Uid]:
-    """Return what has pods that have not ended: their controllers, and these Jobs' controllers."""
+    """Return what has pods that have not ended: their controllers, and the controllers of these."""
     found: set[Uid] = set()
     for pod in snapshot.pods.values():
         owner = pod.meta.controller
         if owner is None or pod.finished or owner.uid in found:
             continue
         found.add(owner.uid)
-        job = snapshot.jobs.get(owner.uid)
-        above = job.meta.controller if job is not None else None
+        maker = lineages.found(owner, snapshot)
+        above = maker.meta.controller if maker is not None else None
         if above is not None:
             found.add(above.uid)
     return found
@@ -326,7 +326,11 @@ def _numbered(pod: Pod, template: PodTemplate, number: int, uid: Uid) -> Pod:
     name = f"{template.name}-{number}"
     created = pod.meta.created + timedelta(microseconds=number)
     claims = {claim.name: f"{name}-{claim.name}{SUFFIX}" for claim in pod.claims if claim.template is not None}
-    return replace(pod, meta=replace(pod.meta, name=name, uid=uid, created=created), generated_claims=claims)
+    labels = pod.meta.labels
+    if template.counted:
+        labels = {**labels, **{key: str(number // pods) for key, pods in template.counted.items()}}
+    meta = replace(pod.meta, name=name, uid=uid, created=created, labels=labels)
+    return replace(pod, meta=meta, generated_claims=claims)
 
 
 def _claim(pod: Pod, named: PodClaim, template: ClaimTemplate) -> Claim:

@@ -25,7 +25,10 @@ CRON_JOB = "CronJob"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdable:
-    """One kind. templates: what its controller would make first of an object as JSON; raises MalformedObjectError."""
+    """One kind. templates: what its controller would make first of an object as JSON; raises MalformedObjectError.
+
+    may_suspend: whether its controller bears with an object that is suspended.
+    """
 
     kind: str
     group: str
@@ -33,6 +36,7 @@ class Holdable:
     plural: str
     suspend: tuple[str, ...]
     templates: Callable[[Json], tuple[PodTemplate, ...]]
+    may_suspend: Callable[[Reader], bool] = kinship.always
 
     @property
     def key(self) -> str:
@@ -128,6 +132,7 @@ ALL: tuple[Holdable, ...] = (
             plural=family.plural,
             suspend=family.suspend,
             templates=_of_family(family),
+            may_suspend=family.may_suspend,
         )
         for family in table.ALL
         if family.suspend

@@ -27,7 +27,10 @@ from admission.policy.holdable import Holdable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadArrival:
-    """A workload at the door. obj: all of it, as JSON; meta: with the namespace of the request."""
+    """A workload at the door. obj: all of it, as JSON; meta: with the namespace of the request.
+
+    may_suspend: whether its controller bears with it when it is suspended.
+    """
 
     kind: Holdable
     obj: Json
@@ -35,6 +38,7 @@ class WorkloadArrival:
     namespace: str
     suspended: bool
     templates: tuple[PodTemplate, ...]
+    may_suspend: bool = True
 
     @property
     def held(self) -> Held | None:
@@ -50,7 +54,7 @@ def decode(kind: Holdable, obj: Json | None, namespace: str) -> WorkloadArrival:
     """Read a workload. Raises MalformedObjectError."""
     reader = Reader(obj)
     known = meta.decode(reader)
-    suspended = kinship.is_suspended(reader, kind.suspend)
+    suspended, may_suspend = kinship.is_suspended(reader, kind.suspend), kind.may_suspend(reader)
     reader.finish(kind.kind, known.key)
     return WorkloadArrival(
         kind=kind,
@@ -59,6 +63,7 @@ def decode(kind: Holdable, obj: Json | None, namespace: str) -> WorkloadArrival:
         namespace=namespace,
         suspended=suspended,
         templates=kind.templates(obj or {}),
+        may_suspend=may_suspend,
     )
 
 
@@ -79,8 +84,8 @@ def additions(
     queue = queue_of(arrival, snapshot, defaults)
     if before is not None:
         resumes = before.suspended and not arrival.suspended and not before.is_waiting
-        return (*_suspended(arrival), *_said(arrival, _HELD)) if resumes and _holds(queue) else ()
-    if queue is None or not _holds(queue):
+        return (*_suspended(arrival), *_said(arrival, _HELD)) if resumes and _is_held(arrival, queue) else ()
+    if queue is None or not _is_held(arrival, queue):
         return tuple(_unmarked(arrival))
     # The template of a batch Job says who made it already.
     maker = {names.USER: username} if username and arrival.kind is not holdable.JOB else {}
@@ -105,7 +110,7 @@ def judge(  # noqa: PLR0913 - all that an answer depends on, by name
     if username == rules.controller or not holdable.is_free(arrival.meta.controller):
         return None
     if before is None:
-        missed = not arrival.suspended and _holds(queue_of(arrival, snapshot, defaults))
+        missed = not arrival.suspended and _is_held(arrival, queue_of(arrival, snapshot, defaults))
         return _missed(arrival) if missed else None
     if before.is_waiting and not arrival.suspended:
         return _resumed(arrival, username)
@@ -122,8 +127,8 @@ def queue_of(arrival: WorkloadArrival, snapshot: Snapshot, defaults: Defaults) -
     return entering.entrance(pod, snapshot, defaults).queue
 
 
-def _holds(queue: Queue | None) -> bool:
-    return queue is not None and queue.hold_at is HoldAt.WORKLOAD
+def _is_held(arrival: WorkloadArrival, queue: Queue | None) -> bool:
+    return queue is not None and queue.hold_at is HoldAt.WORKLOAD and arrival.may_suspend
 
 
 def _label(template: PodTemplate) -> str:

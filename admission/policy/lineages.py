@@ -7,6 +7,7 @@ makes pods in another namespace: who names such an owner has none.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from admission.api import names
 from admission.api.meta import Owner
 from admission.api.parents import Parent
 from admission.api.pods import Pod
@@ -56,23 +57,44 @@ def of(pod: Pod, snapshot: Snapshot) -> Lineage:
     while owner is not None:
         kind = kind_of(owner)
         family = table.OWNERS.get(kind)
+        if family is None and names.is_expected(pod.meta.uid):
+            family = table.EXPECTED.get(kind)
         if family is None and kind not in (BATCH_JOB, POD):
             break
         if owner.uid in grounds or len(links) == LONGEST:
             return Lineage(links=(*links, Link(owner=owner, found=None)), endless=True, grounds=tuple(grounds)[1:])
         grounds[owner.uid] = None
-        found = _found(owner, kind, snapshot)
-        if "/" in owner.uid or (found is not None and found.meta.namespace != pod.meta.namespace):
+        seen = found(owner, snapshot)
+        if "/" in owner.uid or (seen is not None and seen.meta.namespace != pod.meta.namespace):
             # The API server takes any text for a UID. One with a slash is that of a gang, and of no object.
             break
-        links.append(Link(owner=owner, found=found))
+        links.append(Link(owner=owner, found=seen))
         if family is not None and not family.is_link:
+            above = _held_above(links[-1], grounds, snapshot)
+            if above is not None:
+                links.append(above[0])
+                family = above[1]
             return Lineage(links=tuple(links), family=family, grounds=tuple(grounds)[1:])
-        owner = found.meta.controller if found is not None else None
+        owner = seen.meta.controller if seen is not None else None
     return Lineage(links=tuple(links), grounds=tuple(grounds)[1:])
 
 
-def _found(owner: Owner, kind: str, snapshot: Snapshot) -> Job | Pod | Parent | None:
+def _held_above(below: Link, grounds: dict[str, None], snapshot: Snapshot) -> tuple[Link, Family] | None:
+    """Return what has made an object that pods belong to, and is held as a whole: its pods are planned before that."""
+    family, made = table.HOLDERS.get(kind_of(below.owner)), below.found
+    owner = made.meta.controller if made is not None else None
+    if family is None or made is None or owner is None or kind_of(owner) != family.key:
+        return None
+    grounds[owner.uid] = None
+    above = snapshot.parents.get(family.key, NONE).get(owner.uid)
+    if above is None or above.meta.namespace != made.meta.namespace or names.HELD not in above.meta.annotations:
+        return None
+    return Link(owner=owner, found=above), family
+
+
+def found(owner: Owner, snapshot: Snapshot) -> Job | Pod | Parent | None:
+    """Return the object with the UID of an owner, if it is of a kind that gangs are read from, and is seen."""
+    kind = kind_of(owner)
     if kind == BATCH_JOB:
         return snapshot.jobs.get(owner.uid)
     if kind == POD:

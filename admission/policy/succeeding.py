@@ -18,6 +18,8 @@ from admission.api.names import Uid
 from admission.api.pods import Pod
 from admission.api.snapshot import Snapshot
 from admission.dra import demands
+from admission.policy import subgroups
+from admission.policy.families import table
 from admission.policy.recognition import Group
 from admission.quota import inheriting
 
@@ -54,13 +56,38 @@ def succession(group: Group, snapshot: Snapshot, *, at: datetime, actor: str) ->
         return None
     came.sort(key=lambda pod: demands.natural(pod.meta.name))
     pairs: list[tuple[Pod, Pod]] = []
+    left, parts = [(pod, subgroups.of(pod)) for pod in came], _Parts()
     for pod in before:
-        heir = next((one for one in came if _differs(pod, one, snapshot) is None), None)
+        part = subgroups.of(pod)
+        found = (at for at, (one, own) in enumerate(left) if parts.agree(part, own))
+        heir = next((at for at in found if _differs(pod, left[at][0], snapshot) is None), None)
         if heir is None:
-            return Mismatch(pod=came[0].meta.name, differs=_differs(pod, came[0], snapshot) or "it")
-        came.remove(heir)
-        pairs.append((pod, heir))
+            first, _ = left[0]
+            return Mismatch(pod=first.meta.name, differs=_differs(pod, first, snapshot) or "the part of its gang")
+        one, own = left.pop(heir)
+        parts.join(part, own)
+        pairs.append((pod, one))
     return _entry(placement, pairs, snapshot, at=at, actor=actor)
+
+
+class _Parts:
+    """Which part of a gang takes the places of which: what was planned to be together stays together.
+
+    Controllers may call a part otherwise than was expected, or not at all; then anybody takes its places.
+    """
+
+    def __init__(self) -> None:
+        self._heirs: dict[str, str] = {}
+        self._taken: dict[str, str] = {}
+
+    def agree(self, part: str, heir: str) -> bool:
+        if not part or not heir:
+            return True
+        return self._heirs.get(part, heir) == heir and self._taken.get(heir, part) == part
+
+    def join(self, part: str, heir: str) -> None:
+        if part and heir:
+            self._heirs[part], self._taken[heir] = heir, part
 
 
 def _have_claims(came: Sequence[Pod], snapshot: Snapshot) -> bool:
@@ -74,6 +101,10 @@ def _differs(pod: Pod, heir: Pod, snapshot: Snapshot) -> str | None:
 
     The API server adds tolerations to every pod, and more of them close no node.
     """
+    for key in table.TEMPLATES:
+        planned, own = pod.meta.labels.get(key, "").lower(), heir.meta.labels.get(key, "").lower()
+        if planned and own and planned != own:
+            return f"the template that it is made of ({key})"
     asked, asks = _asks(pod), _asks(heir)
     wrong = next((what for what, value in asked.items() if asks[what] != value), None)
     if wrong is not None:

@@ -18,7 +18,13 @@ from tests.e2e.labs import Lab, plain
 from tests.e2e.musters import Muster
 
 DRIVER = "held.test"
-KINDS = (("jobset.x-k8s.io/v1alpha2", "JobSet"), ("kubeflow.org/v1", "PyTorchJob"))
+RAY = "ray.io/v1"
+KINDS = (
+    ("jobset.x-k8s.io/v1alpha2", "JobSet"),
+    ("kubeflow.org/v1", "PyTorchJob"),
+    (RAY, "RayJob"),
+    (RAY, "RayCluster"),
+)
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -219,7 +225,49 @@ def jobset(herd: Herd) -> tuple[Manifest, Callable[[Manifest], list[str]]]:
     return job, run
 
 
-@pytest.mark.parametrize("kind", [training, jobset])
+def ray_job(herd: Herd) -> tuple[Manifest, Callable[[Manifest], list[str]]]:
+    """A RayJob has a RayCluster made, and another one for each retry."""
+    head, workers = ({"template": herd.template("Always")} for _ in range(2))
+    cluster = {"headGroupSpec": head, "workerGroupSpecs": [{"groupName": "w", "replicas": 2, **workers}]}
+    job = herd.put(an_object(RAY, "RayJob", "ray", shutdownAfterJobFinishes=True, rayClusterSpec=cluster))
+
+    def run(found: Manifest) -> list[str]:
+        failed = found.get("status", {}).get("failed", 0)
+        made = herd.put(standins.ray_cluster(found, f"try-{failed}"))
+        return named(herd.all(standins.ray_pods(made)))
+
+    return job, run
+
+
+def test_a_retry_of_a_ray_job_that_was_held_is_another_gang_at_its_gates(herd: Herd) -> None:
+    lab = herd.lab
+    job, run = ray_job(herd)
+    path = f"{herd.path(job)}/{job['metadata']['name']}"
+    eventually(lambda: mark(seen(herd, job)) == "started", what="it is resumed")
+    started = {"apiVersion": RAY, "kind": "RayJob", **seen(herd, job)}
+    first = herd.wait_running(*run(started))
+
+    lab.client.merge_patch(path, {"status": {"failed": 1}})
+    herd.delete({"apiVersion": RAY, "kind": "RayCluster", "metadata": {"name": "ray-try-0"}})
+    herd.clear()
+    again = herd.wait_running(*run({**started, "status": {"failed": 1}}))
+
+    assert again["metadata"]["name"].startswith("ray-restart-1-")
+    assert again["spec"]["workload"]["uid"] == first["spec"]["workload"]["uid"] == job["metadata"]["uid"]
+    herd.clear(job, {"apiVersion": RAY, "kind": "RayCluster", "metadata": {"name": "ray-try-1"}})
+    assert "are right" in lab.muster.ledger("verify")
+
+
+def test_a_ray_job_that_its_operator_would_give_up_is_not_suspended(herd: Herd) -> None:
+    cluster = {"headGroupSpec": {"template": herd.template("Always")}}
+    job = herd.put(an_object(RAY, "RayJob", "kept", rayClusterSpec=cluster))
+
+    assert "suspend" not in job["spec"]
+    assert mark(job) == ""
+    herd.delete(job)
+
+
+@pytest.mark.parametrize("kind", [training, jobset, ray_job])
 def test_other_kinds_are_held_and_their_pods_take_over_what_was_planned(
     herd: Herd, kind: Callable[[Herd], tuple[Manifest, Callable[[Manifest], list[str]]]]
 ) -> None:

@@ -164,8 +164,9 @@ def _starting() -> dict[str, Schema]:
         ),
         "holdAt": fields.choice(
             """What waits until its gang may start. Pod: the pods, behind a scheduling gate. Workload: what makes them
-            (a Job, a JobSet, a training job of Kubeflow, an MPIJob) is suspended, and no pod exists before; other pods
-            wait as with Pod. Counts for workloads that are created, or resumed, from then on. Default: Pod.""",
+            (a Job, a JobSet, a training job of Kubeflow, an MPIJob, a RayJob) is suspended, and no pod exists before;
+            other pods wait as with Pod. Counts for workloads that are created, or resumed, from then on.
+            Default: Pod.""",
             *HoldAt,
             default=HoldAt.POD,
         ),

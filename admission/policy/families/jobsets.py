@@ -53,6 +53,7 @@ def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
                 pods=_pods(job),
                 name=f"{meta.name}-{name}",
                 labels={REPLICATED_JOB: name, RESTARTS: str(restarts)},
+                counted={JOB_INDEX: max(at_a_time(job.child("template").child("spec")), 1)},
             )
 
 

@@ -49,6 +49,16 @@ def no_templates(_reader: Reader, _meta: Meta) -> Iterable[PodTemplate]:
     return ()
 
 
+def always(_reader: Reader) -> bool:
+    """Return true, for kinds of which every object may be suspended."""
+    return True
+
+
+def first_try(_reader: Reader) -> str:
+    """Return that an object does not say which try of it this is."""
+    return ""
+
+
 def belongs(_pod: Pod, _links: Sequence[Link], parent: Parent) -> Member:
     """Return a member like all others of an object."""
     return Member(uid=parent.meta.uid, name=parent.meta.name)
@@ -62,7 +72,9 @@ class Family:
     fields: which of its fields say so. named: whether pods name the object, as a PodGroup, and do not belong to it.
     is_link: whether it only stands between pods and what they belong to. suspend: the field by which its controller
     is told to make no pods; empty where it has none, or where the pods that would come cannot be told from the object.
-    templates: what would come of it, those first that nothing has to run before.
+    may_suspend: whether its controller bears with an object that is suspended. templates: what would come of it, those
+    first that nothing has to run before. by_way_of: the kind that its pods belong to, by its key, where the object only
+    makes one of that kind: it speaks for the pods as long as it is held as a whole. attempt: which try of it this is.
     """
 
     kind: str
@@ -75,7 +87,10 @@ class Family:
     named: bool = False
     is_link: bool = False
     suspend: tuple[str, ...] = ()
+    may_suspend: Callable[[Reader], bool] = always
     templates: Callable[[Reader, Meta], Iterable[PodTemplate]] = no_templates
+    by_way_of: str = ""
+    attempt: Callable[[Reader], str] = first_try
 
     @property
     def makes_pods(self) -> bool:
@@ -95,8 +110,9 @@ class Family:
         is_held = bool(self.suspend) and names.HELD in known.annotations
         templates = tuple(self.templates(reader, known)) if is_held else ()
         suspended = is_held and is_suspended(reader, self.suspend)
+        attempt = self.attempt(reader)
         reader.finish(self.kind, known.key)
-        return Parent(meta=known, waves=waves, roles=roles, suspended=suspended, templates=templates)
+        return Parent(meta=known, waves=waves, roles=roles, attempt=attempt, suspended=suspended, templates=templates)
 
 
 def is_suspended(reader: Reader, path: tuple[str, ...]) -> bool:

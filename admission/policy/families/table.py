@@ -28,8 +28,14 @@ ALL: tuple[Family, ...] = (
     *podgroups.FAMILIES,
 )
 
-OWNERS: Mapping[str, Family] = {family.key: family for family in ALL if not family.named}
+OWNERS: Mapping[str, Family] = {family.key: family for family in ALL if not family.named and not family.by_way_of}
 """Those that own what belongs to them, by kind."""
+
+HOLDERS: Mapping[str, Family] = {family.by_way_of: family for family in ALL if family.by_way_of}
+"""Those that speak for objects of another kind while they are held as a whole, by that kind."""
+
+EXPECTED: Mapping[str, Family] = {family.key: family for family in HOLDERS.values()}
+"""Those that own pods only as long as these are still to come, by kind."""
 
 BY_GROUP: Mapping[tuple[str, str], Family] = {(family.group, family.kind): family for family in ALL}
 """All of them, by API group and kind."""
@@ -60,6 +66,9 @@ SUBGROUP_KEYS: tuple[str, ...] = (
     labelled.TASK_GROUP,
 )
 """Labels and annotations of pods that name a part of a gang."""
+
+TEMPLATES: tuple[str, ...] = (jobsets.REPLICATED_JOB, ray.GROUP, kubeflow.REPLICA_TYPE)
+"""Labels that say which of the templates of its workload a pod was made of, of kinds that are held as a whole."""
 
 SUBGROUPS: tuple[Said, ...] = (
     sayings.either(SUBGROUP),

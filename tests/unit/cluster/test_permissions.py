@@ -44,6 +44,7 @@ CALLS: dict[str, tuple[str, str]] = {
     "a JobSet is held": ("PATCH", "/apis/jobset.x-k8s.io/v1alpha2/namespaces/team/jobsets/train"),
     "a training job is held": ("PATCH", "/apis/kubeflow.org/v1/namespaces/team/pytorchjobs/train"),
     "an MPIJob is held": ("PATCH", "/apis/kubeflow.org/v2beta1/namespaces/team/mpijobs/train"),
+    "a RayJob is held": ("PATCH", "/apis/ray.io/v1/namespaces/team/rayjobs/train"),
     "a gang is made": ("PATCH", "/apis/muster.dev/v1alpha1/namespaces/team/gangs/train"),
     "the gang of an earlier workload is removed": ("DELETE", "/apis/muster.dev/v1alpha1/namespaces/team/gangs/train"),
     "a gang's status is written": ("PATCH", "/apis/muster.dev/v1alpha1/namespaces/team/gangs/train/status"),

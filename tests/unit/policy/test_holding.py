@@ -49,6 +49,16 @@ def a_jobset() -> dict[str, Any]:
     return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "s"}, "spec": spec}
 
 
+def a_ray_job(**spec: Any) -> dict[str, Any]:
+    template: dict[str, Any] = {"spec": {"containers": []}}
+    cluster = {
+        "headGroupSpec": {"template": copy.deepcopy(template)},
+        "workerGroupSpecs": [{"groupName": "w", "replicas": 2, "template": template}],
+    }
+    spec = {"shutdownAfterJobFinishes": True, "rayClusterSpec": cluster, **spec}
+    return {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "r"}, "spec": spec}
+
+
 def arrival(obj: dict[str, Any]) -> WorkloadArrival:
     group = obj["apiVersion"].partition("/")[0]
     kind = holdable.BY_RESOURCE[group, f"{obj['kind'].lower()}s"]
@@ -116,6 +126,30 @@ def test_a_jobset_is_suspended_and_every_template_of_it_labelled() -> None:
     assert found["spec"]["suspend"] is True
     template = found["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
     assert template["metadata"] == {"annotations": {"a": "b"}, "labels": {names.QUEUE: "team-a"}}
+
+
+def test_a_ray_job_is_suspended_and_the_templates_of_its_cluster_are_labelled() -> None:
+    found = held(a_ray_job())
+
+    assert found["spec"]["suspend"] is True
+    assert found["metadata"]["annotations"] == {names.HELD: "waiting", names.USER: "alice"}
+    cluster = found["spec"]["rayClusterSpec"]
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        assert group["template"] == {"spec": {"containers": []}, "metadata": {"labels": {names.QUEUE: "team-a"}}}
+
+
+UNBORNE: dict[str, dict[str, Any]] = {
+    "one that keeps its cluster": {"shutdownAfterJobFinishes": False},
+    "one that runs on a cluster of others": {"clusterSelector": {"ray.io/cluster": "shared"}},
+    "one that waits for its user": {"submissionMode": "InteractiveMode"},
+}
+
+
+@pytest.mark.parametrize("spec", UNBORNE.values(), ids=UNBORNE)
+def test_a_ray_job_that_its_operator_would_give_up_is_not_suspended(spec: dict[str, Any]) -> None:
+    assert held(a_ray_job(**spec)) == a_ray_job(**spec)
+    resumed = a_ray_job(suspend=False, **spec)
+    assert held(resumed, before=a_ray_job(suspend=True, **spec)) == resumed
 
 
 def test_a_job_of_a_queue_that_holds_pods_or_of_none_is_left_as_it_is() -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from admission.api import names
 from tests import standins
 from tests.standins import Manifest
 from tests.unit.policy.families.herds import TEMPLATE, Herd, an_object
@@ -117,6 +118,64 @@ def test_what_a_ray_job_submits_with_is_no_part_of_the_gang() -> None:
     herd.all(standins.job_pods(submitter))
 
     assert sorted(herd.told.values()) == [(1, 1), (5, 5)]
+
+
+def ray_job(**status: Any) -> Manifest:
+    meta = {"name": "job", "uid": "ray-job", "annotations": {names.HELD: "started"}}
+    spec = {"shutdownAfterJobFinishes": True, "rayClusterSpec": ray()["spec"]}
+    return {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": meta, "spec": spec, "status": status}
+
+
+def test_a_ray_job_that_was_held_as_a_whole_is_whom_the_pods_of_its_cluster_belong_to() -> None:
+    herd = Herd()
+    job = herd.put(ray_job())
+    herd.all(standins.ray_pods(herd.put(standins.ray_cluster(job)), off=0))
+
+    identity = herd.gang.identity
+    assert (identity.uid, identity.size, identity.needed) == ("ray-job", 5, 5)
+    assert identity.workload is not None
+    assert (identity.workload.kind, identity.workload.uid) == ("RayJob", "ray-job")
+
+
+def test_each_retry_of_a_ray_job_is_another_gang() -> None:
+    herd = Herd()
+    job = herd.put(ray_job())
+    first = herd.all(standins.ray_pods(herd.put(standins.ray_cluster(job, "one")), off=0))
+    known = herd.gang.identity
+    for pod in first:
+        herd.take(pod)
+
+    herd.put(ray_job(failed=1))
+    herd.all(standins.ray_pods(herd.put(standins.ray_cluster(job, "two")), off=0))
+
+    again = herd.gang.identity
+    assert (len(herd.gang.pods), again.size) == (5, 5)
+    assert known.uid != again.uid == "ray-job/restart-1"
+    assert again.line == known.line
+
+
+def test_a_ray_job_that_is_not_held_or_not_seen_says_nothing_of_its_cluster() -> None:
+    herd = Herd()
+    job = ray_job()
+    del job["metadata"]["annotations"]
+    cluster = herd.put(standins.ray_cluster(herd.put(job)))
+    herd.all(standins.ray_pods(cluster, off=0))
+    assert herd.gang.uid == cluster["metadata"]["uid"]
+
+    herd.take(job)
+    assert herd.gang.uid == cluster["metadata"]["uid"]
+
+
+def test_what_says_that_a_held_ray_job_made_it_without_a_cluster_is_no_part_of_the_gang() -> None:
+    herd = Herd()
+    job = herd.put(ray_job())
+    herd.all(standins.ray_pods(herd.put(standins.ray_cluster(job)), off=0))
+    herd.put(standins.pod_of(job, "forged", TEMPLATE))
+    meta = {"name": "submit", "ownerReferences": [standins.owner(job)]}
+    submitter = herd.put({"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {"template": TEMPLATE}})
+    herd.all(standins.job_pods(submitter))
+
+    assert sorted(herd.told.values()) == [(1, 1), (1, 1), (5, 5)]
 
 
 @pytest.mark.parametrize("operated", [True, False], ids=["by the operator", "by spark-submit"])

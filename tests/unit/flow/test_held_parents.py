@@ -1,0 +1,211 @@
+"""Other workloads than Jobs that are held as a whole: RayJobs, whose pods belong to what they make, and JobSets.
+
+What their controllers make when they are resumed, `standins` says.
+"""
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from admission.api import claims, names, pods, workloads
+from admission.api.entries import Kind
+from admission.api.gangs import Phase
+from admission.api.names import Held, Uid
+from admission.api.workloads import Suspendable
+from admission.policy import subgroups
+from admission.policy.families import table
+from tests import standins
+from tests.builders import NAMESPACE, NOON, ClusterBuilder, a_cluster, claim_manifest
+from tests.standins import Manifest
+from tests.unit.flow import held
+from tests.unit.flow.fences import kinds, report
+from tests.unit.flow.held import HeldJobs
+from tests.unit.flow.jobs import Play
+
+Made = Callable[[Manifest], list[Manifest]]
+
+
+class HeldParents(HeldJobs):
+    """One workload, as the API server has it. make: has its controller make pods of it. lost: those that never come."""
+
+    def __init__(self, builder: ClusterBuilder, obj: Manifest, make: Made) -> None:
+        super().__init__(builder)
+        self.obj = obj
+        self.make = make
+        self.lost: set[str] = set()
+        told = {"namespace": NAMESPACE, "uid": "workload", "creationTimestamp": NOON.isoformat()}
+        obj["metadata"] |= {**told, "annotations": {names.HELD: Held.WAITING.value}}
+        self.put(obj)
+
+    def put(self, obj: Manifest) -> Manifest:
+        """Have the API server know an object that pods belong to."""
+        obj["metadata"].setdefault("uid", f"{obj['kind'].lower()}-{obj['metadata']['name']}".lower())
+        if obj["kind"] == "Job":
+            self._jobs[obj["metadata"]["uid"]] = workloads.decode(obj)
+            return obj
+        family = table.BY_GROUP[str(obj["apiVersion"]).partition("/")[0], obj["kind"]]
+        parent = family.decode(copy.deepcopy(obj))
+        of_kind = {**self._rest.parents.get(family.key, {}), parent.meta.uid: parent}
+        self._rest = replace(self._rest, parents={**self._rest.parents, family.key: of_kind})
+        return obj
+
+    def create(self, made: list[Manifest]) -> None:
+        """Create pods, with their claims, behind their gates."""
+        for pod in made:
+            name = pod["metadata"]["name"]
+            uid = Uid(f"pod-{name}")
+            if name in self.lost:
+                continue
+            pod["metadata"] |= {"namespace": NAMESPACE, "uid": uid, "creationTimestamp": self.now.isoformat()}
+            pod["spec"]["schedulingGates"] = [{"name": names.GATE}]
+            own = {"name": "gpus", "resourceClaimName": f"{name}-gpus"}
+            self._pods[uid] = pods.decode({**pod, "status": {"phase": "Pending", "resourceClaimStatuses": [own]}})
+            claim = claims.decode(claim_manifest(f"{name}-gpus", 1, owner=uid))
+            self._claims[claim.meta.key] = replace(claim, meta=replace(claim.meta, resource_version="1"))
+
+    async def start(self, workload: Suspendable) -> None:
+        self._mark(Held.STARTED, suspend=False)
+        self.writes.append(f"start {workload.meta.name}")
+        self.create(self.make(self.obj))
+
+    async def hold(self, workload: Suspendable) -> None:
+        self._mark(Held.WAITING, suspend=True)
+        self.writes.append(f"hold {workload.meta.name}")
+        self._end([pod for pod in self._pods.values() if not pod.finished])
+
+    def _mark(self, mark: Held, *, suspend: bool) -> None:
+        self.obj["metadata"]["annotations"][names.HELD] = mark.value
+        self.obj["spec"]["suspend"] = suspend
+        self.put(self.obj)
+
+
+def template() -> Manifest:
+    return held.template("q")
+
+
+def a_ray_job(**cluster: Any) -> Manifest:
+    groups = [{"groupName": "w", "replicas": 2, "minReplicas": 1, "numOfHosts": 2, "template": template()}]
+    spec = {"headGroupSpec": {"template": template()}, "workerGroupSpecs": groups, **cluster}
+    whole = {"suspend": True, "shutdownAfterJobFinishes": True, "rayClusterSpec": spec}
+    return {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "ray"}, "spec": whole}
+
+
+def a_jobset() -> Manifest:
+    """Two Jobs of two pods, and one of one."""
+    entries = [
+        {"name": name, "replicas": count, "template": {"spec": {"parallelism": pods, "template": template()}}}
+        for name, count, pods in (("workers", 2, 2), ("driver", 1, 1))
+    ]
+    spec = {"suspend": True, "replicatedJobs": entries}
+    return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "set"}, "spec": spec}
+
+
+def a_play(obj: Manifest, gpus: int = 8, **queue: Any) -> tuple[HeldParents, Play]:
+    def of_ray(job: Manifest) -> list[Manifest]:
+        return standins.ray_pods(cluster.put(standins.ray_cluster(job)))
+
+    def of_jobset(jobset: Manifest) -> list[Manifest]:
+        return [pod for job in map(cluster.put, standins.jobset_jobs(jobset)) for pod in standins.job_pods(job)]
+
+    builder = a_cluster().node("a", gpus=4, cpu="64").node("b", gpus=4, cpu="64").queue("q", gpus=gpus, **queue)
+    cluster = HeldParents(builder, obj, of_ray if obj["kind"] == "RayJob" else of_jobset)
+    return cluster, Play(cluster)
+
+
+@pytest.mark.parametrize("obj", [a_ray_job, a_jobset])
+async def test_it_is_planned_without_pods_resumed_and_its_pods_take_the_plan_over(obj: Callable[[], Manifest]) -> None:
+    cluster, play = a_play(obj())
+    name = cluster.obj["metadata"]["name"]
+
+    granted = report(await play.go_on(), name)
+
+    assert (granted.phase, granted.size) == (Phase.RESERVED, 5)
+    assert cluster.writes == [f"start {name}"]
+    ran = report(await play.go_on(4), name)
+    assert ran.phase is Phase.RUNNING
+    assert ran.uid == granted.uid
+    assert [pod.phase for pod in cluster._pods.values()] == ["Running"] * 5
+    assert kinds(play.ledger) == [Kind.RESERVE, Kind.ADJUST, Kind.SETTLE]
+    assert [len(one.seats) for one in play.ledger.book.placements.values()] == [5]
+
+
+async def test_a_ray_job_whose_quota_is_too_small_waits_and_is_told_of_all_hosts() -> None:
+    _, play = a_play(a_ray_job(), gpus=4)
+
+    told = report(await play.go_on(), "ray")
+
+    assert told.hold is not None
+    assert (told.pods, told.expected) == (0, 5)
+    assert "needs 5" in told.hold.message
+
+
+async def test_what_the_operator_adds_to_the_pods_of_ray_is_planned_for() -> None:
+    """Else a node would be promised to more than it has room for."""
+    options = {"enableInTreeAutoscaling": True, "autoscalerOptions": {"resources": {"requests": {"cpu": "2"}}}}
+    cluster, play = a_play(a_ray_job(**options))
+    cluster.obj["spec"]["submissionMode"] = "SidecarMode"
+    cluster.put(cluster.obj)
+    for group in cluster.obj["spec"]["rayClusterSpec"]["workerGroupSpecs"]:
+        group["template"]["spec"]["containers"] = [{"name": "main"}]
+    cluster.put(cluster.obj)
+
+    snapshot = play.desk.expecting.over(cluster.snapshot(), play.ledger.book)
+
+    found = {pod.meta.name: pod for pod in snapshot.pods.values()}
+    assert found["ray-head-0"].requests["cpu"] == 1000 + 2000 + 500
+    assert found["ray-w-worker-0"].requests["cpu"] == 200
+    assert [subgroups.of(found[f"ray-w-worker-{number}"]) for number in range(4)] == ["0", "0", "1", "1"]
+
+
+async def test_a_ray_job_that_is_taken_back_is_suspended_and_its_next_cluster_takes_the_next_plan_over() -> None:
+    cluster, play = a_play(a_ray_job(), startTimeout="3s", requeue={"base": "2s", "max": "2s"})
+    cluster.lost = {"ray-x7k2p-w-0"}
+    first = report(await play.go_on(2), "ray")
+
+    while len(cluster.writes) < 2:
+        await play.go_on()
+    assert cluster.writes == ["start ray", "hold ray"]
+    assert cluster._pods == {}
+    cluster.lost = set()
+
+    ran = report(await play.go_on(10), "ray")
+    assert cluster.writes == ["start ray", "hold ray", "start ray"]
+    assert (ran.phase, ran.uid) == (Phase.RUNNING, first.uid)
+
+
+async def test_parts_that_were_planned_together_take_over_each_others_places_only() -> None:
+    """Replicas of Ray are called by lot, so which of them is which is not known before."""
+    obj = a_ray_job()
+    for part in (obj["spec"]["rayClusterSpec"]["headGroupSpec"], *obj["spec"]["rayClusterSpec"]["workerGroupSpecs"]):
+        part["template"]["metadata"]["annotations"][names.SUBGROUP_TOPOLOGY] = names.HOSTNAME
+    cluster, play = a_play(obj)
+    make = cluster.make
+
+    def mixed(job: Manifest) -> list[Manifest]:
+        """Name the pods so that those of one replica do not follow each other."""
+        head, *workers = make(job)
+        for number, pod in zip((3, 1, 0, 2), workers, strict=True):
+            pod["metadata"]["name"] = f"ray-x7k2p-w-{number}"
+        return [head, *workers]
+
+    cluster.make = mixed
+    await play.go_on(5)
+
+    where: dict[str, set[str]] = {}
+    for pod in cluster._pods.values():
+        assert pod.phase == "Running"
+        where.setdefault(subgroups.of(pod), set()).add(pod.node)
+    assert len(where) == 3
+    assert [len(nodes) for nodes in where.values()] == [1, 1, 1]
+
+
+async def test_every_job_of_a_jobset_is_a_part_before_it_exists() -> None:
+    cluster, play = a_play(a_jobset())
+
+    snapshot = play.desk.expecting.over(cluster.snapshot(), play.ledger.book)
+
+    parts = sorted(subgroups.of(pod) for pod in snapshot.pods.values())
+    assert parts == ["driver-0", "workers-0", "workers-0", "workers-1", "workers-1"]
