@@ -43,7 +43,9 @@ def decide(desk: Desk, facts: Facts, rules: Rules, world: World, usage: Usage) -
     dropped = _dropped(desk, facts, found)
     sacrifices: tuple[Sacrifice, ...] = ()
     if rules.beyond is None and rules.balances is not None:
+        promised = {*memory.promises}
         sacrifices = tuple(_sacrifices(desk, facts, found, lambda: _scene(desk, facts, rules, world, usage, decided)))
+        dropped += promised - {*memory.promises}
     return replace(decided, anew=_told(desk, found, dropped)), sacrifices
 
 
@@ -120,6 +122,7 @@ def _scene(desk: Desk, facts: Facts, rules: Rules, world: World, usage: Usage, d
         world = promises.granted(world, group, grant)
     standing = Standing(rules.tree, promises.charged(usage, charges))
     staying, going = _tenants(desk, facts)
+    staying += (promise.tenant() for promise in left if _may_be_taken_over(desk, promise, going))
     return _Stage(Scene(rules=rules, world=world, standing=standing, going=going), staying)
 
 
@@ -155,6 +158,12 @@ def _tenants(desk: Desk, facts: Facts) -> tuple[list[Tenant], list[Tenant]]:
     return [tenant for tenant in staying if tenant.uid not in busy], going
 
 
+def _may_be_taken_over(desk: Desk, promise: Promise, going: Iterable[Tenant]) -> bool:
+    """Return whether all that is promised will be free."""
+    goes = {tenant.uid for tenant in going}
+    return all(uid in goes for uid in promise.victims if uid in desk.book.placements)
+
+
 def _sacrifices(
     desk: Desk, facts: Facts, found: dict[GangUid, Decision], scene: Callable[[], "_Stage"]
 ) -> Iterator[Sacrifice]:
@@ -176,8 +185,7 @@ def _sacrifices(
         if answer is None:
             continue
         if answer.victims:
-            _promise(desk, facts, answer, stage.scene.going)
-            yield answer
+            yield from _promised(desk, facts, answer, stage.scene.going)
         stage.take(answer)
 
 
@@ -208,15 +216,34 @@ def _ask(decision: Decision) -> Hashable:
     return group.queue, group.priority, group.identity.namespace, needed, wanted
 
 
-def _promise(desk: Desk, facts: Facts, answer: Sacrifice, going: Iterable[Tenant]) -> None:
+def _promised(desk: Desk, facts: Facts, answer: Sacrifice, going: Iterable[Tenant]) -> Iterator[Sacrifice]:
+    """Promise a gang what it is planned to get; yield who is still to be evicted for it.
+
+    Of those that it goes before some may not run yet: they lose what they were promised, and keep their places.
+    """
+    promises_ = desk.preempting.promises
+    before = [promises_.pop(victim.uid) for victim in answer.victims if victim.uid in promises_]
+    running = tuple(victim for victim in answer.victims if victim.uid not in {one.uid for one in before})
+    _promise(desk, facts, replace(answer, victims=running), going, before)
+    if running:
+        yield replace(answer, victims=running)
+
+
+def _promise(
+    desk: Desk, facts: Facts, answer: Sacrifice, going: Iterable[Tenant], before: Sequence[Promise] = ()
+) -> None:
+    """Note a promise. before: those that it takes over, with the gangs that were evicted for these."""
     group = answer.group
     gone = [*answer.victims, *(tenant for tenant in going if _is_gone_for(desk, facts, tenant, group))]
+    victims = {uid: at for one in before for uid, at in one.victims.items()}
+    victims |= {tenant.uid: tenant.candidate.reserved_at for tenant in gone}
+    named = {name for one in before for name in one.names}.union(tenant.key for tenant in gone)
     desk.preempting.promises[group.uid] = Promise(
         group=group,
         grant=answer.grant,
-        victims={tenant.uid: tenant.candidate.reserved_at for tenant in gone},
-        names=tuple(sorted(tenant.key for tenant in gone)),
-        pods=frozenset().union(*(tenant.belongings.pods for tenant in gone)),
+        victims=victims,
+        names=tuple(sorted(named)),
+        pods=frozenset().union(*(one.pods for one in before), *(tenant.belongings.pods for tenant in gone)),
         since=facts.now,
     )
 

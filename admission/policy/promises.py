@@ -2,7 +2,8 @@
 
 A promise is kept against everybody else: what the gang was planned to get counts as taken, devices and quota, beside
 what the victims still have. The gang itself is asked first in every cycle whether it can start by now, on whatever it
-finds. A promise ends when it is redeemed, or when the victims are gone and it was in vain.
+finds. A promise ends when it is redeemed, when the victims are gone and it was in vain, or when it is taken over by a
+gang for which its own could be evicted if it ran already.
 """
 
 import operator
@@ -17,13 +18,16 @@ from admission.api.queues import Queue
 from admission.api.reasons import Hold
 from admission.api.snapshot import Snapshot
 from admission.dra import vacating, waking, worlds
+from admission.dra.vacating import Belongings
 from admission.dra.worlds import Holder, World
 from admission.policy import completeness, deciding, paying, rounds
 from admission.policy.deciding import Decision, Grant, Inputs, Rules
+from admission.policy.preempting import Tenant
 from admission.policy.recalling import Recall
 from admission.policy.recognition import Group
 from admission.policy.resting import Rest
 from admission.policy.rounds import Round
+from admission.quota.reclaiming import Candidate
 from admission.quota.standing import Standing, Usage
 
 LONGEST = timedelta(minutes=10)
@@ -63,6 +67,24 @@ class Promise:
         has = any(one is not None and one.reserved_at == self.victims[one.gang_uid] for one in open_)
         ends = max((pod.meta.deleted for pod in pods if pod.meta.deleted is not None), default=self.since)
         return (has or any(pod.node for pod in pods)) and now <= max(ends, self.since) + LONGEST
+
+    def tenant(self) -> Tenant:
+        """Return the gang as one that has what it is promised, to be judged as those that run."""
+        plan, pods = self.grant.plan, {pod.meta.uid: pod for pod in self.group.waiting}
+        return Tenant(
+            key=self.group.key,
+            candidate=Candidate(
+                uid=self.uid,
+                queue=self.group.queue,
+                priority=self.group.priority,
+                reserved_at=self.since,
+                charge=plan.charge,
+            ),
+            belongings=Belongings(
+                claims=frozenset(claim.claim for place in plan.pods for claim in place.claims),
+                room=tuple((place.node, pods[place.uid].requests) for place in plan.pods),
+            ),
+        )
 
     def told(self, hold: Hold) -> Hold:
         """Return what holds the gang, with whom it waits for."""

@@ -160,6 +160,95 @@ async def test_what_was_freed_is_kept_for_the_gang_that_it_was_freed_for() -> No
     assert [gang for gang, _, _ in play.evicted] == ["low"]
 
 
+async def test_who_could_evict_it_afterwards_takes_over_what_a_gang_is_promised() -> None:
+    cluster = Jobs(a_queue(), graceful=True)
+    play = Play(cluster)
+    cluster.submit("low", queue="q", pods=4)
+    await play.go_on(2)
+    cluster.submit("middle", queue="q", pods=4, priority=10)
+    first = report(await play.go_on(2), "middle")
+    assert first.hold is not None
+    assert "evicted" in first.hold.details
+
+    cluster.submit("high", queue="q", pods=3, priority=20)
+    result = await play.go_on(2)
+
+    held = report(result, "high").hold
+    assert held is not None
+    assert held.details["evicted"] == [report(result, "low").key]
+    waits = report(result, "middle")
+    assert waits.hold is not None
+    assert "evicted" not in waits.hold.details
+    assert "is evicted for it" not in waits.hold.message
+    cluster.end_grace()
+    await play.go_on(2)
+    assert cluster.running() == {"high"}
+    assert play.evicted == [("low", "Preempted", "middle")], "nobody has started only to be evicted"
+
+    cluster.finish_job("high")
+    after = await play.go_on(3)
+    assert cluster.running() == {"middle"}
+    assert report(after, "middle").queued_since == first.queued_since
+    assert report(after, "low").queued_since is not None
+    cluster.finish_job("middle")
+    await play.go_on(3)
+    assert cluster.running() == {"low"}
+
+
+@pytest.mark.parametrize("priority", [10, 5])
+async def test_who_could_not_evict_it_afterwards_takes_over_nothing(priority: int) -> None:
+    cluster = Jobs(a_queue(), graceful=True)
+    play = Play(cluster)
+    cluster.submit("low", queue="q", pods=4)
+    await play.go_on(2)
+    cluster.submit("middle", queue="q", pods=4, priority=10)
+    await play.go_on(2)
+
+    cluster.submit("other", queue="q", pods=2, priority=priority)
+    await play.go_on(2)
+    cluster.end_grace()
+    await play.go_on(2)
+
+    assert cluster.running() == {"middle"}
+
+
+async def test_one_that_runs_goes_before_one_of_higher_priority_that_was_promised_its_place() -> None:
+    cluster = Jobs(a_queue(), graceful=True)
+    play = Play(cluster)
+    for name in ("one", "two"):
+        cluster.submit(name, queue="q", pods=2)
+    await play.go_on(2)
+    cluster.submit("middle", queue="q", pods=2, priority=10)
+    await play.go_on(2)
+
+    cluster.submit("high", queue="q", pods=2, priority=20)
+    await play.go_on(2)
+    cluster.end_grace()
+    await play.go_on(2)
+
+    assert cluster.running() == {"middle", "high"}
+    assert sorted(play.evicted) == [("one", "Preempted", "middle"), ("two", "Preempted", "high")]
+
+
+async def test_a_promise_is_taken_over_again_where_another_leader_has_renewed_it() -> None:
+    cluster = Jobs(a_queue(), graceful=True)
+    play = Play(cluster)
+    cluster.submit("low", queue="q", pods=4)
+    await play.go_on(2)
+    cluster.submit("middle", queue="q", pods=4, priority=10)
+    await play.go_on(2)
+    cluster.submit("high", queue="q", pods=3, priority=20)
+    await play.go_on(2)
+
+    play.succeed()
+    await play.go_on(2)
+    cluster.end_grace()
+    await play.go_on(2)
+
+    assert cluster.running() == {"high"}
+    assert [gang for gang, _, _ in play.evicted] == ["low"]
+
+
 @pytest.mark.parametrize("victims", [1, 2])
 async def test_the_next_leader_evicts_nobody_more(victims: int) -> None:
     cluster = Jobs(a_queue(gpus=5), graceful=True)
