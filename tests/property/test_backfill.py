@@ -1,8 +1,10 @@
 """Laws of backfill: who is promised a time starts by then, and nobody waits for ever.
 
-Single queues of gangs of one priority, so that nobody but those who pass can be in the way of the first one.
+Single queues of gangs, mostly of one priority, so that nobody but those who pass can be in the way of the first one.
+Who comes later with a higher priority goes before it, and takes over what is reserved for it.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -35,13 +37,14 @@ def towns(draw: st.DrawFn) -> Town:
 
 
 @st.composite
-def jobs(draw: st.DrawFn) -> tuple[Arrival, ...]:
+def jobs(draw: st.DrawFn, priorities: Sequence[int] = (0,)) -> tuple[Arrival, ...]:
     rows = [
         {
             "name": f"j{at:02}",
             "queue": "x",
             "arrival": draw(st.integers(0, 12)),
             "runtime": draw(st.integers(1, 20)),
+            "priority": draw(st.sampled_from(priorities)),
             "pods": draw(st.sampled_from([1, 1, 1, 2, 3, 4])),
             "requests": {"cpu": draw(st.sampled_from(["1", "1", "2"]))},
             "claims": [_claim(draw(st.sampled_from([1, 1, 2, 3])), draw(st.sampled_from(["", "", *CARDS])))],
@@ -54,10 +57,11 @@ def jobs(draw: st.DrawFn) -> tuple[Arrival, ...]:
 
 
 class Promises:
-    """A trace as it is played, with the first time that every head was promised."""
+    """A trace as it is played, with the first time that every head was promised, and when that was."""
 
     def __init__(self, town: Town, arrivals: tuple[Arrival, ...]) -> None:
         self.promised: dict[str, datetime] = {}
+        self.since: dict[str, datetime] = {}
         self.started: dict[str, datetime] = {}
         self.stage = Stage(town)
         self.decider = Muster(self.stage)
@@ -75,6 +79,7 @@ class Promises:
             for uid, estimate in self.stage.reserve.estimates.items():
                 if estimate.at is not None:
                     self.promised.setdefault(uid, estimate.at)
+                    self.since.setdefault(uid, self.stage.time)
         self.decider.refused.clear()
 
 
@@ -84,6 +89,19 @@ def test_who_is_promised_a_time_starts_by_then(town: Town, arrivals: tuple[Arriv
 
     late = {key: (at, found.started.get(key)) for key, at in found.promised.items() if found.started[key] > at}
     assert late == {}
+
+
+@given(towns(), jobs(priorities=(0, 0, 0, 5, 9)))
+def test_only_who_comes_later_with_a_higher_priority_takes_over_what_is_reserved(
+    town: Town, arrivals: tuple[Arrival, ...]
+) -> None:
+    found = Promises(town, arrivals)
+
+    came = {one.name: (one.priority, town.rules.now + one.at) for one in arrivals}
+    for key, at in found.promised.items():
+        start, (own, _) = found.started[key], came[key.rpartition("/")[2]]
+        ahead = [other for other, when in came.values() if other > own and found.since[key] < when <= start]
+        assert start <= at or ahead
 
 
 @given(towns(), jobs())

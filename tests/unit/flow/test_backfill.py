@@ -74,6 +74,14 @@ def test_who_is_ahead_may_take_what_is_reserved() -> None:
     assert starts(found) == {"a": 0, "large": 32, "urgent": 2}
 
 
+def test_who_comes_with_a_higher_priority_and_cannot_start_yet_takes_over_what_is_reserved() -> None:
+    urgent = row("urgent", 2, 30, gpus=4, priority=1)
+    place = town(teams(), queue("other", 8), node("one", 4))
+
+    for own in (urgent, {**urgent, "queue": "other"}):
+        assert starts(play(place, A, LARGE, own)) == {"a": 0, "large": 40, "urgent": 10}
+
+
 def test_nothing_is_reserved_for_a_gang_that_can_never_start() -> None:
     found = play(town(teams(), node("one", 4)), A, row("never", 1, 10, gpus=5), LARGE, row("long", 2, 9))
 
@@ -141,6 +149,23 @@ def test_the_status_says_when_the_head_is_to_start_and_whom_it_waits_for() -> No
     assert hold.details["behind"] == "trace/large"
     assert told.at(10, ended="a") == ["large"]
     assert (told.report("large").start_estimate, told.report("large").start_reason) == (None, "")
+
+
+def test_who_loses_a_reservation_is_told_so_and_keeps_its_place() -> None:
+    told = Told(A, LARGE, row("urgent", 2, 30, gpus=4, priority=1), row("late", 3, 30, gpus=4))
+    for at, name in enumerate(("a", "large")):
+        told.at(at, created=name)
+    before = told.report("large")
+
+    told.at(2, created="urgent")
+    told.at(3, created="late")
+
+    assert (told.estimate("urgent"), told.estimate("large")) == (10, None)
+    assert told.report("large").queued_since == before.queued_since
+    assert [told.report(name).position for name in ("urgent", "large", "late")] == [1, 2, 3]
+    assert told.at(10, ended="a") == ["urgent"]
+    assert told.estimate("large") == 40
+    assert told.at(40, ended="urgent") == ["large"]
 
 
 def test_who_ends_sooner_brings_the_head_forward() -> None:
