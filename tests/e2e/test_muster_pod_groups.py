@@ -1,11 +1,15 @@
-"""PodGroups of Kubernetes itself, in the shape that each release serves, with a claim that the whole group shares."""
+"""PodGroups of Kubernetes itself, in the shape that each release serves, with a claim that the whole group shares.
 
+Both releases are seen in every run, unless K8S chooses one: what they serve is not the same, and is not the default.
+"""
+
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.controlplane import ControlPlane, workloads
+from tests.controlplane import ControlPlane, building, workloads
 from tests.controlplane.fleet import Manifest
 from tests.e2e import herds
 from tests.e2e.herds import OWN_TRACEBACK, Herd
@@ -20,11 +24,18 @@ GATES: dict[str, dict[str, bool]] = {
 pytestmark = pytest.mark.timeout(300)
 
 
+@pytest.fixture(scope="module", params=[os.environ["K8S"]] if os.environ.get("K8S") else building.VERSIONS)
+def release(request: pytest.FixtureRequest) -> str:
+    """The minor version of Kubernetes."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def herd(kubernetes: str) -> Iterator[Herd]:
+def herd(release: str) -> Iterator[Herd]:
     """A control plane of its own, since what it serves is not served by default."""
-    served = {f"scheduling.k8s.io/{VERSIONS[kubernetes]}": True}
-    with ControlPlane(kubernetes, feature_gates=GATES[kubernetes], runtime_config=served) as control_plane:
+    building.build(release)
+    served = {f"scheduling.k8s.io/{VERSIONS[release]}": True}
+    with ControlPlane(release, feature_gates=GATES[release], runtime_config=served) as control_plane:
         muster = Muster(control_plane).start()
         with herds.of(control_plane, muster, "groups", nodes=2, devices=4) as herd:
             yield herd
@@ -32,9 +43,9 @@ def herd(kubernetes: str) -> Iterator[Herd]:
         muster.clean()
 
 
-def a_group(kubernetes: str, name: str, count: int, **spec: Any) -> Manifest:
+def a_group(release: str, name: str, count: int, **spec: Any) -> Manifest:
     return {
-        "apiVersion": f"scheduling.k8s.io/{VERSIONS[kubernetes]}",
+        "apiVersion": f"scheduling.k8s.io/{VERSIONS[release]}",
         "kind": "PodGroup",
         "metadata": {"name": name},
         "spec": {"schedulingPolicy": {"gang": {"minCount": count}}, **spec},
@@ -45,27 +56,27 @@ def a_pod(name: str, group: str, **more: Any) -> Manifest:
     return workloads.pod(name, template="one", schedulingGroup={"podGroupName": group}, **more)
 
 
-def test_a_pod_group_starts_whole_and_is_another_gang_when_it_is_made_again(kubernetes: str, herd: Herd) -> None:
+def test_a_pod_group_starts_whole_and_is_another_gang_when_it_is_made_again(release: str, herd: Herd) -> None:
     pods = [a_pod(f"trio-{number}", "trio") for number in range(3)]
     herd.all(pods[:2])
     herd.wait_held("PodGroup trio (scheduling.k8s.io), which the pods name, is not there", "trio-0", "trio-1")
 
-    made = herd.put(a_group(kubernetes, "trio", 3))
+    made = herd.put(a_group(release, "trio", 3))
     herd.wait_held("2 of 3 pods exist", "trio-0", "trio-1", of=made)
     herd.put(pods[2])
     first = herd.wait_running("trio-0", "trio-1", "trio-2")
     herd.clear(made)
 
-    again = herd.put(a_group(kubernetes, "trio", 3))
+    again = herd.put(a_group(release, "trio", 3))
     herd.all(pods)
     second = herd.wait_running("trio-0", "trio-1", "trio-2", other_than=first)
     assert second["metadata"]["name"] != first["metadata"]["name"]
     herd.clear(again)
 
 
-def test_a_claim_of_the_group_is_charged_once(kubernetes: str, herd: Herd) -> None:
+def test_a_claim_of_the_group_is_charged_once(release: str, herd: Herd) -> None:
     claims = [{"name": "shared", "resourceClaimTemplateName": "one"}]
-    group = herd.put(a_group(kubernetes, "pair", 2, resourceClaims=claims))
+    group = herd.put(a_group(release, "pair", 2, resourceClaims=claims))
     for number in range(2):
         pod = workloads.pod(f"pair-{number}", schedulingGroup={"podGroupName": "pair"})
         pod["spec"]["resourceClaims"] = claims
