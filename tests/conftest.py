@@ -6,6 +6,7 @@ How thoroughly laws are tried: HYPOTHESIS_PROFILE is `quick` for the fast loop, 
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -59,10 +60,13 @@ def durable_postgres(_durable_postgres: postgresql.Server) -> Iterator[postgresq
         _durable_postgres.start()
 
 
-def started(*, fsync: bool) -> postgresql.Server:
-    """Return a server to enter. Without PostgreSQL the test fails where it could be installed, and else skips."""
+def started(*, fsync: bool, within: Path | None = None) -> postgresql.Server:
+    """Return a server to enter, whose files are within a folder.
+
+    Without PostgreSQL the test fails where it could be installed, and else skips.
+    """
     try:
-        return postgresql.Server(fsync=fsync)
+        return postgresql.Server(fsync=fsync, within=within)
     except postgresql.ProgramsMissing as missing:
         if postgresql.programs.must_be_here():
             pytest.fail(f"{missing}; `make deps` does so as root on Debian")

@@ -6,20 +6,25 @@
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+import asyncpg
+import pytest
 import yaml
 
+from admission.api.reasons import HoldReason
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.observing import eventually
-from tests.e2e import jumping
+from tests.e2e import disks, jumping
 from tests.e2e.herds import CRDS
 from tests.e2e.loads import Load
 from tests.e2e.musters import COMMAND, ROOT
 from tests.e2e.replicas import WEBHOOKS, Replicas
+from tests.e2e.teams import GROUP
 from tests.e2e.wires import Weather
 from tests.e2e.witnesses import Witness
 from tests.postgres import Server
@@ -29,6 +34,7 @@ SECONDS_TO_GRANT = 90.0
 QUIET = 5.0
 """Seconds for which a fault lasts at least, so that users meet it."""
 
+UNAVAILABLE = HoldReason.LEDGER_UNAVAILABLE
 HOUR = 3600.0
 SHORT_LIVED = 15.0
 """Seconds that a certificate lasts which is to expire: files are read again every ten."""
@@ -51,12 +57,13 @@ class Reviews(StrEnum):
 
 @dataclass(slots=True, kw_only=True)
 class Site:
-    """What a fault may touch; it says itself when it begins and ends."""
+    """What a fault may touch; it says itself when it begins and ends. disk: a small one that the database is on."""
 
     replicas: Replicas
     load: Load
     witness: Witness
     database: Server
+    disk: Path | None
     folder: Path
     """For files."""
     books: str
@@ -78,6 +85,11 @@ class Site:
             return min((at for name, at in opened.copy().items() if asked.get(name, 0.0) > origin), default=None)
 
         return eventually(first, what="the next grant", within=SECONDS_TO_GRANT)
+
+    def holds(self, reason: str) -> bool:
+        """Say whether some gang is told to wait for this reason."""
+        gangs = self.load.lab.client.items(f"{GROUP}/namespaces/{self.load.lab.namespace.name}/gangs")
+        return any(gang.get("status", {}).get("hold", {}).get("reason") == reason for gang in gangs)
 
     def wait_succession(self, transitions: int) -> None:
         """Wait until the lease has changed hands since it had done so so often."""
@@ -139,18 +151,36 @@ def webhooks_killed(site: Site) -> None:
     site.replicas.wait_ready()
 
 
-def cut_off(*, leader: bool, weather: Weather, from_books: bool = False) -> Callable[[Site], None]:
-    """Have bad weather between controllers and the API server or the books: the leader's alone, or everybody's."""
+def cut_off(*, leader: bool, weather: Weather) -> Callable[[Site], None]:
+    """Have bad weather between Muster and the API server: for the leader alone, or for everybody."""
 
     def cut(site: Site) -> None:
         replicas, before = site.replicas, site.replicas.transitions
-        ones = [replicas.leader] if leader else replicas.all
-        lines = [line for one in ones if (line := one.books if from_books else one.cluster) is not None]
+        lines = [one.cluster for one in ([replicas.leader] if leader else replicas.all)]
         site.begins()
         for line in lines:
             line.turn(weather)
-        if leader and not from_books:
+        if leader:
             site.wait_succession(before)
+        time.sleep(QUIET)
+        site.ends()
+        for line in lines:
+            line.turn(Weather.CLEAR)
+
+    return cut
+
+
+def books_cut_off(*, leader: bool, weather: Weather) -> Callable[[Site], None]:
+    """Have bad weather between controllers and PostgreSQL: for the leader alone, or for both."""
+
+    def cut(site: Site) -> None:
+        ones = [site.replicas.leader] if leader else site.replicas.controllers
+        lines = [one.books for one in ones if one.books is not None]
+        site.begins()
+        for line in lines:
+            line.turn(weather)
+        if weather is not Weather.LATE:
+            eventually(lambda: site.holds(UNAVAILABLE), what="gangs wait for the database")
         time.sleep(QUIET)
         site.ends()
         for line in lines:
@@ -192,6 +222,28 @@ def everybody_restarted(site: Site) -> None:
     for one in site.replicas.all:
         one.restart()
         site.replicas.wait_ready()
+    site.ends()
+
+
+def disk_filled(site: Site) -> None:
+    """Leave the database no room: sooner or later it needs another segment for its log, finds none, and ends."""
+    if site.disk is None:
+        pytest.skip("only root may mount a small disk")
+    site.begins()
+    filler = disks.fill(site.disk)
+
+    def gangs_are_held() -> bool:
+        with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+            site.database.query("SELECT pg_switch_wal()")
+        return site.holds(UNAVAILABLE)
+
+    try:
+        eventually(gangs_are_held, what="gangs wait for the database")
+        time.sleep(QUIET)
+    finally:
+        filler.unlink()
+    if not site.database.runs:
+        site.database.start()
     site.ends()
 
 
@@ -329,26 +381,26 @@ FAULTS: dict[str, Fault] = {
         kept="the lease is renewed in time nevertheless",
     ),
     "the controllers' packets to PostgreSQL are lost": Fault(
-        does=cut_off(leader=False, weather=Weather.LOST, from_books=True),
+        does=books_cut_off(leader=False, weather=Weather.LOST),
         seen="gangs wait with `LedgerUnavailable`; pods are judged as ever",
         kept="no gate opens without a row; what ends meanwhile is booked with the time at which it was seen",
         since=Since.END,
-        quick=True,
     ),
     "the leading controller's packets to PostgreSQL are lost": Fault(
-        does=cut_off(leader=True, weather=Weather.LOST, from_books=True),
+        does=books_cut_off(leader=True, weather=Weather.LOST),
         seen="gangs wait with `LedgerUnavailable`: the leader keeps its lease, and what it has not booked yet",
         kept="no gate opens without a row",
         since=Since.END,
     ),
     "the controllers' connections to PostgreSQL are reset": Fault(
-        does=cut_off(leader=False, weather=Weather.CUT, from_books=True),
+        does=books_cut_off(leader=False, weather=Weather.CUT),
         seen="gangs wait with `LedgerUnavailable`; pods are judged as ever",
         kept="no gate opens without a row; what ends meanwhile is booked with the time at which it was seen",
         since=Since.END,
+        quick=True,
     ),
     "the controllers' packets to PostgreSQL are late by 0.5 s": Fault(
-        does=cut_off(leader=False, weather=Weather.LATE, from_books=True),
+        does=books_cut_off(leader=False, weather=Weather.LATE),
         seen="gangs start later",
         kept="no gate opens without a row",
     ),
@@ -376,6 +428,12 @@ FAULTS: dict[str, Fault] = {
         kept="no pod of a queued namespace comes in without having been judged",
         since=Since.END,
         reviews=Reviews.NONE,
+    ),
+    "the disk of PostgreSQL is full": Fault(
+        does=disk_filled,
+        seen="gangs wait with `LedgerUnavailable`; pods are judged as ever",
+        kept="what was not written is written once there is room",
+        since=Since.END,
     ),
     "the CRDs are upgraded, and go back": Fault(
         does=crds_upgraded,

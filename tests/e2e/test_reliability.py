@@ -7,6 +7,7 @@ and written to bench-results/reliability.json; `MUSTER_REGENERATE=1` writes the 
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tests import conftest
 from tests.controlplane import ControlPlane, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
-from tests.e2e import matrices, replicas
+from tests.e2e import disks, matrices, replicas
 from tests.e2e.faults import FAULTS, Fault, Reviews, Since, Site
 from tests.e2e.herds import OWN_TRACEBACK
 from tests.e2e.labs import Lab, plain
@@ -42,16 +43,17 @@ pytestmark = pytest.mark.timeout(SECONDS_PER_ROW, func_only=True)
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """PostgreSQL. books: the ledger's URL, by no line that could fail."""
+    """PostgreSQL, on a disk of its own where we may have one. books: the ledger's URL, by no line that could fail."""
 
     server: Server
+    disk: Path | None
     books: str
 
 
 @pytest.fixture(scope="module")
 def database() -> Iterator[Database]:
-    with conftest.started(fsync=True) as server:
-        yield Database(server, server.database())
+    with disks.small() as disk, conftest.started(fsync=True, within=disk) as server:
+        yield Database(server, disk, server.database())
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +126,7 @@ def site(installed: Replicas, load: Load, witness: Witness, database: Database, 
         load=load,
         witness=witness,
         database=database.server,
+        disk=database.disk,
         folder=folder,
         books=database.books,
     )
@@ -193,8 +196,11 @@ class Trial:
         self._judge_reviews(row)
         assert not self.site.witness.wrong, "devices that more claims had than there are"
         assert row.in_part <= IN_PART, "a gang ran in part"
-        assert "are right" in muster.ledger("verify")
-        assert "say what the cluster shows" in muster.ledger("reconcile", "--grace", "0.5")
+        with ThreadPoolExecutor() as threads:
+            verified = threads.submit(muster.ledger, "verify")
+            reconciled = threads.submit(muster.ledger, "reconcile", "--grace", "0.5")
+        assert "are right" in verified.result()
+        assert "say what the cluster shows" in reconciled.result()
         assert self._grants() == dict.fromkeys(load.gangs, 1), "each gang was granted once"
         assert not OWN_TRACEBACK.search(self.site.replicas.logs)
         load.forget()

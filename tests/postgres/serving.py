@@ -42,17 +42,19 @@ class StartFailed(Exception):  # noqa: N818 - a fact, as in tests.controlplane
 class Server:
     """A context: a fresh PostgreSQL on a free port of 127.0.0.1, under an unprivileged user, gone afterwards.
 
-    fsync: whether commits are flushed to the disk; off is faster, and survives all but a crash of the machine.
+    fsync: whether commits are flushed to the disk; off is faster, and survives all but a crash of the machine. within:
+    the folder that it keeps its own one in, which its user may enter.
     """
 
-    def __init__(self, *, fsync: bool = False) -> None:
+    def __init__(self, *, fsync: bool = False, within: Path | None = None) -> None:
         self._programs = programs.folder()
         self._fsync = fsync
+        self._within = within
         self._user = _unprivileged()
         self._numbers = itertools.count(1)
 
     def __enter__(self) -> Self:
-        self._folder = Path(tempfile.mkdtemp(prefix="muster-postgres-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="muster-postgres-", dir=self._within))
         if self._user:
             shutil.chown(self._folder, self._user)
         # Isolated (-I -S): the leash must start fast and must not depend on the caller's environment. SIGQUIT first,
