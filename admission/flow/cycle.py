@@ -84,7 +84,7 @@ async def run(desk: Desk, now: datetime) -> Result:
         await bookkeeping.open_book(desk)
         judging.judge(desk, snapshot, now)
         snapshot = await asyncio.to_thread(desk.expecting.over, snapshot, desk.book)
-        facts = await _gather(desk, snapshot, times.onward(now, desk.book))
+        facts = await _gather(desk, snapshot, now)
 
     # 2. Take back gangs that cannot start whole or in time; only then release what is gone, of which they are part.
     if desk.known:
@@ -127,7 +127,7 @@ async def run(desk: Desk, now: datetime) -> Result:
     return replace(result, behind=behind, unposted=len(desk.unposted), lag=lag, defects=tuple(desk.defects))
 
 
-async def _gather(desk: Desk, snapshot: Snapshot, now: datetime) -> Facts:
+async def _gather(desk: Desk, snapshot: Snapshot, clock: datetime) -> Facts:
     profile = _profile(desk)
     meters = _compiled(desk, snapshot)
     snapshot = protection.without_fences(snapshot)
@@ -137,7 +137,8 @@ async def _gather(desk: Desk, snapshot: Snapshot, now: datetime) -> Facts:
         sight=_seen(desk, snapshot, meters),
         tree=tree,
         meters=meters,
-        now=now,
+        now=times.onward(clock, desk.book),
+        clock=clock,
         profile=profile,
     )
     evicting.forget_pods(desk, facts)
@@ -201,6 +202,7 @@ def _decide(desk: Desk, facts: Facts, balances: Balances | None) -> tuple[Round,
         selectors=desk.selectors,
         backoffs=dict(desk.backoffs),
         now=facts.now,
+        clock=facts.clock,
         steps=desk.steps,
         profile=facts.profile,
         recall=desk.recall,
@@ -249,7 +251,7 @@ async def _report(desk: Desk, facts: Facts, decided: Round) -> Result:
         granted=tuple(granted),
         evicted=dict(desk.taken),
         decisions=desk.teller.told(decided.anew, gangs, desk.taken, desk.retelling.groups, facts.now),
-        next_try=facts.now if (granted and not decided.whole) or _has_more(desk) else _next_try(desk, facts),
+        next_try=facts.clock if (granted and not decided.whole) or _has_more(desk) else _next_try(desk, facts),
     )
 
 
@@ -291,7 +293,7 @@ def _statuses(
         policies=desk.remembered.policies(facts.snapshot),
         estimates=desk.reserve.estimates,
         templates=desk.ports.templates.troubles(),
-        now=facts.now,
+        now=facts.clock,
     )
     gangs = desk.retelling.look(facts.groups, decided, basis, desk.defects)
     return gangs, _entitled(desk, basis), reporting.conditions(basis)
@@ -387,12 +389,13 @@ def _next_try(desk: Desk, facts: Facts) -> datetime | None:
 
     What has ended and could not be acted on (a refused eviction, say) is tried again by the resync.
     """
-    ends = [backoff.next_try for backoff in desk.backoffs.values()]
-    ends.append(times.next_mark(times.budgets_of(facts.tree.queues.values()), facts.now))
+    soon = [backoff.next_try for backoff in desk.backoffs.values() if backoff.next_try > facts.clock]
     if desk.away:
-        ends.append(facts.now + ASK_AGAIN)
+        soon.append(facts.clock + ASK_AGAIN)
     if desk.overtaken or desk.protection.soon:
-        ends.append(facts.now + LOOK_AGAIN)
+        soon.append(facts.clock + LOOK_AGAIN)
+    # The rest ends by the books, whose time goes on once the clock has caught up with it.
+    ends = [times.next_mark(times.budgets_of(facts.tree.queues.values()), facts.now)]
     if desk.reserve.next is not None:
         # Who should have ended by then and has not moves it.
         ends.append(desk.reserve.next)
@@ -403,7 +406,7 @@ def _next_try(desk: Desk, facts: Facts) -> datetime | None:
         longest = ending.at_latest(placement, facts.tree)
         if longest is not None:
             ends.append(longest)
-    return min((end for end in ends if end > facts.now), default=None)
+    return min((*soon, *(end for end in ends if end > facts.now)), default=None)
 
 
 def _is_starting(placement: Placement, snapshot: Snapshot) -> bool:

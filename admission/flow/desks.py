@@ -226,7 +226,8 @@ class Facts:
     """What one cycle is about.
 
     taken_back: gangs that it evicts, or has tried to. unready: why gangs are not planned in it that it has just taken
-    back otherwise, or whose claims it could not free.
+    back otherwise, or whose claims it could not free. now: by the books, whose time never goes back. clock: what the
+    clock says: back-offs end by it, and whatever is tried again after a while.
     profile: which kube-scheduler to decide like; None for one that nothing is predicted for.
     """
 
@@ -235,6 +236,7 @@ class Facts:
     tree: Tree
     meters: Meters
     now: datetime
+    clock: datetime
     profile: Profile | None = None
     groups: tuple[Group, ...] = ()
     taken_back: frozenset[GangUid] = frozenset()
@@ -253,7 +255,8 @@ class Result:
     evicted: Mapping[GangUid, Evicted] = field(default_factory=dict)
     """Gangs that could go on and were taken back in this cycle."""
     next_try: datetime | None = None
-    """When something will change though nothing happens: a back-off, a start timeout or a time between marks ends."""
+    """When something will change though nothing happens: a back-off, a start timeout or a time between marks ends. By
+    the clock, which the time of the books is never behind."""
     behind: timedelta = timedelta(0)
     """How far the clock is behind the books; their time was decided by."""
     unposted: int = 0

@@ -14,7 +14,7 @@ from functools import partial
 
 from admission.api import names
 from admission.api.entries import Placement
-from admission.api.gangs import Evicted
+from admission.api.gangs import Evicted, Gang
 from admission.api.meta import EPOCH
 from admission.api.names import GangUid, QueueName
 from admission.api.pods import Pod
@@ -99,7 +99,9 @@ def _note(desk: Desk, facts: Facts, eviction: Eviction) -> bool:
     backs_off = eviction.timed_out and queue is not None and not _is_under_way(desk, eviction)
     if backs_off and queue is not None:
         before, overran = desk.backoffs.get(group.uid), eviction.cause is EvictionReason.RUNTIME_EXCEEDED
-        backoff = backoffs.following(before, queue, facts.now, eviction.failure, overran=overran)
+        backoff = backoffs.following(
+            before, queue, clock=facts.clock, since=facts.now, failure=eviction.failure, overran=overran
+        )
         desk.backoffs[group.uid] = backoff
         if group.identity.line:
             desk.lines[group.identity.line] = backoff
@@ -131,7 +133,8 @@ async def give_back(desk: Desk, facts: Facts, group: Group, reason: str, *, wait
         return
     desk.returned[group.uid] = desk.returned.get(group.uid, 0) + 1
     if (wait or desk.returned[group.uid] > AT_ONCE) and queue is not None:
-        desk.backoffs[group.uid] = backoffs.following(desk.backoffs.get(group.uid), queue, facts.now, reason)
+        before = desk.backoffs.get(group.uid)
+        desk.backoffs[group.uid] = backoffs.following(before, queue, clock=facts.clock, since=facts.now, failure=reason)
         await _remember(desk, facts, group)
     if not await _shut(desk, gated):
         return
@@ -267,9 +270,11 @@ def remember_backoffs(desk: Desk, facts: Facts) -> None:
         if uid not in desk.book.placements and facts.now - desk.evicted[uid].at > FORGET_AFTER:
             del desk.evicted[uid]
     for uid in [uid for uid in desk.backoffs if uid not in desk.census]:
-        if uid not in desk.book.placements and facts.now - desk.backoffs[uid].next_try > FORGET_AFTER:
+        if uid not in desk.book.placements and facts.clock - desk.backoffs[uid].next_try > FORGET_AFTER:
             del desk.backoffs[uid]
-    desk.lines = {line: known for line, known in desk.lines.items() if facts.now - known.next_try <= FORGET_AFTER}
+    desk.backoffs = {uid: backoffs.within(known, facts.clock) for uid, known in desk.backoffs.items()}
+    lines = ((line, backoffs.within(known, facts.clock)) for line, known in desk.lines.items())
+    desk.lines = {line: known for line, known in lines if facts.clock - known.next_try <= FORGET_AFTER}
 
 
 def _look_at_records(desk: Desk, facts: Facts) -> None:
@@ -283,10 +288,19 @@ def _look_at_records(desk: Desk, facts: Facts) -> None:
         elif group.uid not in desk.backoffs and group.identity.line in desk.lines:
             desk.backoffs[group.uid] = desk.lines[group.identity.line]
         elif group.uid not in desk.backoffs and group.record is not None and group.record.evictions:
-            at, evicted = group.record.next_try or EPOCH, desk.evicted.get(group.uid)
-            overran = evicted is not None and evicted.reason is EvictionReason.RUNTIME_EXCEEDED
-            desk.backoffs[group.uid] = Backoff(evictions=group.record.evictions, next_try=at, overran=overran)
+            desk.backoffs[group.uid] = _recalled(desk, facts, group, group.record)
     desk.returned = {uid: times for uid, times in desk.returned.items() if uid in desk.census}
+
+
+def _recalled(desk: Desk, facts: Facts, group: Group, record: Gang) -> Backoff:
+    """Return the back-off that an earlier leader wrote, by its own clock."""
+    evicted, queue = desk.evicted.get(group.uid), facts.snapshot.queues.get(group.queue)
+    return Backoff(
+        evictions=record.evictions,
+        next_try=record.next_try or EPOCH,
+        wait=backoffs.wait_after(record.evictions, queue) if queue is not None else backoffs.LONGEST,
+        overran=evicted is not None and evicted.reason is EvictionReason.RUNTIME_EXCEEDED,
+    )
 
 
 def _recall_eviction(desk: Desk, facts: Facts, group: Group) -> None:

@@ -1,6 +1,10 @@
-"""How long a gang that was evicted waits before it is tried again, and what it is told meanwhile."""
+"""How long a gang that was evicted waits before it is tried again, and what it is told meanwhile.
 
-from dataclasses import dataclass
+Back-offs end by the clock, and not by the time of the books, which stands still while the clock is behind them. A clock
+that was ahead and was set right holds nobody for longer than the back-off itself: `within` sees to it.
+"""
+
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from admission.api.meta import EPOCH
@@ -15,31 +19,49 @@ LONGEST = timedelta(days=3650)
 class Backoff:
     """What is remembered of a gang that was evicted: how often, and when it may be tried again.
 
-    since: when the last eviction was decided; the beginning of time where an earlier leader decided it. failure: what
-    was in the way, where the gang was not just late; nobody knows it of what an earlier leader decided. overran:
-    whether it ran for too long.
+    next_try: by the clock. wait: how long the whole back-off is; LONGEST where nobody knows. since: when the last
+    eviction was decided, by the books; the beginning of time where an earlier leader decided it. failure: what was in
+    the way, where the gang was not just late; nobody knows it of what an earlier leader decided. overran: whether it
+    ran for too long.
     """
 
     evictions: int
     next_try: datetime
+    wait: timedelta = LONGEST
     since: datetime = EPOCH
     failure: str = ""
     overran: bool = False
 
 
-def following(
-    before: Backoff | None, queue: Queue, now: datetime, failure: str = "", *, overran: bool = False
+def following(  # noqa: PLR0913 - what a back-off consists of
+    before: Backoff | None,
+    queue: Queue,
+    *,
+    clock: datetime,
+    since: datetime,
+    failure: str = "",
+    overran: bool = False,
 ) -> Backoff:
-    """Return when an evicted gang is tried again: base x 2^(n-1) after its n-th eviction, at most the queue's `max`."""
+    """Return when an evicted gang is tried again: `wait_after` its n-th eviction."""
     evictions = (before.evictions if before else 0) + 1
-    doublings = min(evictions - 1, 62)
+    wait = wait_after(evictions, queue)
+    return Backoff(evictions=evictions, next_try=clock + wait, wait=wait, since=since, failure=failure, overran=overran)
+
+
+def wait_after(evictions: int, queue: Queue) -> timedelta:
+    """Return how long a gang waits after its n-th eviction: base x 2^(n-1), at most the queue's `max`."""
     longest = min(queue.requeue.max, LONGEST).total_seconds()
-    wait = min(queue.requeue.base.total_seconds() * 2**doublings, longest)
-    again = now + timedelta(seconds=wait)
-    return Backoff(evictions=evictions, next_try=again, since=now, failure=failure, overran=overran)
+    doublings = min(max(evictions, 1) - 1, 62)
+    return timedelta(seconds=min(queue.requeue.base.total_seconds() * 2**doublings, longest))
 
 
-def hold(backoff: Backoff, queue: Queue, now: datetime) -> Hold | None:
+def within(backoff: Backoff, clock: datetime) -> Backoff:
+    """Return a back-off that ends no later than it would if it began now: the clock may have gone back since."""
+    latest = clock + backoff.wait
+    return backoff if backoff.next_try <= latest else replace(backoff, next_try=latest)
+
+
+def hold(backoff: Backoff, queue: Queue, clock: datetime) -> Hold | None:
     """Return why an evicted gang waits: until its next try, and for good after its last."""
     reason, said = _said(backoff)
     limit = queue.requeue.limit
@@ -49,7 +71,7 @@ def hold(backoff: Backoff, queue: Queue, now: datetime) -> Hold | None:
             f"delete it, or raise spec.requeue.limit of queue {queue.name}"
         )
         return Hold(reason, message, {"evictions": backoff.evictions, "limit": limit})
-    if now >= backoff.next_try:
+    if clock >= backoff.next_try:
         return None
     at = backoff.next_try.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     details: dict[str, Detail] = {"evictions": backoff.evictions, "nextTry": at}

@@ -55,8 +55,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What a cycle decides by. backoffs: of the gangs that have been evicted.
+    """What a cycle decides by. backoffs: of the gangs that have been evicted. now: by the books.
 
+    clock: what the clock says, where it is behind the books; back-offs end by it.
     profile: which kube-scheduler to decide like; None where it is one that nothing is predicted for.
     """
 
@@ -66,6 +67,7 @@ class Rules:
     selectors: Selectors
     backoffs: Mapping[GangUid, Backoff] = field(default_factory=dict)
     now: datetime
+    clock: datetime | None = None
     steps: int
     profile: Profile | None = field(default_factory=Profile)
     recall: Recall = field(default_factory=Recall)
@@ -250,8 +252,9 @@ def claims_exist(inputs: Inputs) -> Hold | None:
 
 def backoff_is_over(inputs: Inputs) -> Hold | None:
     """Hold a gang that was evicted until its next try, and for good after its last."""
-    backoff = inputs.rules.backoffs.get(inputs.group.uid)
-    return None if backoff is None else backoffs.hold(backoff, inputs.queue, inputs.rules.now)
+    rules = inputs.rules
+    backoff = rules.backoffs.get(inputs.group.uid)
+    return None if backoff is None else backoffs.hold(backoff, inputs.queue, rules.clock or rules.now)
 
 
 def meters_are_known(inputs: Inputs) -> Hold | None:

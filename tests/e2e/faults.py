@@ -99,13 +99,14 @@ class Site:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """One row. does: breaks something and mends it; seen: by users; kept: what holds beside that which holds in every
-    row; quick: whether `make test` has it, too."""
+    row; takes_back: whether gangs may be taken back that have just started; quick: whether `make test` has it, too."""
 
     does: Callable[[Site], None]
     seen: str
     kept: str
     since: Since = Since.START
     reviews: Reviews = Reviews.ALL
+    takes_back: bool = False
     quick: bool = False
 
 
@@ -444,5 +445,11 @@ FAULTS: dict[str, Fault] = {
         does=clock_jumps(-HOUR),
         seen="nothing; the metric `muster_clock_behind_books_seconds` tells",
         kept="the books' time never goes back",
+    ),
+    "the clock of the leading controller jumps forth by an hour, and back again": Fault(
+        does=clock_jumps(HOUR),
+        seen="gangs that are just starting may be taken back, as out of time, and start again after a back-off",
+        kept="the books' time never goes back; the hour counts as used for who held devices in it",
+        takes_back=True,
     ),
 }

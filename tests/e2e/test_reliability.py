@@ -201,7 +201,7 @@ class Trial:
             reconciled = threads.submit(muster.ledger, "reconcile", "--grace", "0.5")
         assert "are right" in verified.result()
         assert "say what the cluster shows" in reconciled.result()
-        assert self._grants() == dict.fromkeys(load.gangs, 1), "each gang was granted once"
+        assert not self._granted_otherwise(), "gangs that were not granted once"
         assert not OWN_TRACEBACK.search(self.site.replicas.logs)
         load.forget()
 
@@ -214,9 +214,17 @@ class Trial:
             case Reviews.NONE:
                 assert row.refused
 
-    def _grants(self) -> dict[str, int]:
-        """Return how often each gang of the load was granted and not taken back, by the ledger."""
-        kinds = "sum(CASE kind WHEN 'reserve' THEN 1 ELSE -1 END)"
-        asked = f"SELECT gang, {kinds} FROM transactions WHERE kind IN ('reserve', 'evict') GROUP BY gang"  # noqa: S608
-        found = {gang.partition("/")[2].rpartition("-")[0]: int(count) for gang, count in query(self.site.books, asked)}
-        return {name: found.get(name, 0) for name in self.site.load.gangs}
+    def _granted_otherwise(self) -> dict[str, str]:
+        """Return the entries of gangs that the ledger has not granted once, those that were taken back not counted.
+
+        Where the fault takes gangs back that have just started, one may have run on what was taken back.
+        """
+        kinds = "string_agg(kind, ' ' ORDER BY sequence)"
+        asked = f"SELECT gang, {kinds} FROM transactions WHERE gang <> '' GROUP BY gang"  # noqa: S608
+        found = {gang.partition("/")[2].rpartition("-")[0]: str(told) for gang, told in query(self.site.books, asked)}
+        entries = {name: found.get(name, "") for name in self.site.load.gangs}
+        return {name: told for name, told in entries.items() if not self._is_granted_once(told.split())}
+
+    def _is_granted_once(self, kinds: list[str]) -> bool:
+        granted = kinds.count("reserve") - kinds.count("evict")
+        return granted == 1 or (self.fault.takes_back and granted == 0 and kinds[-2:] == ["settle", "evict"])

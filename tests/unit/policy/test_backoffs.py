@@ -21,7 +21,7 @@ def a_queue(**requeue: str | int) -> Queue:
 def after(evictions: int, queue: Queue, failure: str = "") -> Backoff:
     backoff = None
     for _ in range(evictions):
-        backoff = backoffs.following(backoff, queue, NOON, failure)
+        backoff = backoffs.following(backoff, queue, clock=NOON, since=NOON, failure=failure)
     assert backoff is not None
     return backoff
 
@@ -71,6 +71,14 @@ def test_after_its_last_try_it_waits_for_good(failure: str) -> None:
 def test_what_was_in_the_way_last_is_told() -> None:
     queue = a_queue(base="1m")
 
-    backoff = backoffs.following(after(1, queue, "the API server refuses it"), queue, NOON)
+    backoff = backoffs.following(after(1, queue, "the API server refuses it"), queue, clock=NOON, since=NOON)
 
     assert (backoff.evictions, backoff.failure) == (2, "")
+
+
+def test_a_clock_that_goes_back_makes_nobody_wait_for_longer_than_from_the_start() -> None:
+    backoff = after(2, a_queue(base="1m"))
+    assert backoff.next_try == NOON + 2 * MINUTE
+
+    assert backoffs.within(backoff, NOON - timedelta(hours=1)).next_try == NOON - timedelta(hours=1) + 2 * MINUTE
+    assert backoffs.within(backoff, NOON) == backoffs.within(backoff, NOON + MINUTE) == backoff
