@@ -8,7 +8,7 @@ import operator
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Self
+from typing import Self, TypeVar
 
 from admission.api import names
 from admission.api.claims import Claim
@@ -28,8 +28,8 @@ from admission.dra.stocks import Stock
 from admission.dra.tainting import Tainted
 from admission.dra.takings import Share, Taking
 
+K = TypeVar("K")
 Nodes = frozenset[NodeName]
-
 Left = Mapping[NodeName, Mapping[str, int] | None]
 """What is left of each node's allocatable resources; None for a node that limits nothing."""
 
@@ -332,21 +332,20 @@ def seeing(world: World, devices: Iterable[DeviceId], pools: Iterable[PoolId] = 
 
 
 def _differing(before: World, world: World) -> frozenset[NodeName]:
-    """Return the nodes of which something differs, by comparing everything."""
-    devices = {device for device in world.taken if device not in before.taken}
+    """Return the nodes of which something differs, by comparing everything; who has a device is told to people."""
+    devices = _changed(before.taken, world.taken)
     devices |= {device for device in before.taken if device not in world.taken}
     if world.shares or before.shares:
         both = world.shares.keys() | before.shares.keys()
         devices |= {device for device in both if world.shares.get(device) != before.shares.get(device)}
-    return _reshelved(before, world) | seeing(world, devices) | _refilled(before.left, world.left)
+    return _reshelved(before, world) | seeing(world, devices) | _changed(before.left, world.left)
 
 
-def _refilled(before: Left, left: Left) -> frozenset[NodeName]:
-    """Return the nodes of which something else is left."""
-    if before is left:
-        return frozenset()
+def _changed(before: Mapping[K, object], now: Mapping[K, object]) -> set[K]:
+    """Return what has another value than before."""
     known = before.get
-    return frozenset(n for n, amounts in left.items() if (old := known(n)) is not amounts and old != amounts)
+    same = before is now
+    return set() if same else {k for k, value in now.items() if (old := known(k)) is not value and old != value}
 
 
 def _shelved(before: World | None) -> Shelved | None:

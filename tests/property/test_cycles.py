@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from random import Random
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from admission.api.meters import Meter
@@ -145,6 +145,7 @@ def _reason(decision: Decision) -> str:
 
 
 @given(st.integers(0, 10**6), st.integers(5, 25))
+@example(507859, 5)  # devices go from one gang to another between two cycles
 def test_what_is_remembered_makes_no_difference(seed: int, length: int) -> None:
     async def live() -> None:
         town = Town(Random(seed))  # noqa: S311 - not for secrets
