@@ -43,6 +43,8 @@ from admission.dra.traits import Traits
 from admission.dra.worlds import World
 from admission.errors import AmountError
 
+NO_PLAN = "there is no plan"
+
 
 def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
     pods: Sequence[PodDemand],
@@ -104,8 +106,7 @@ def _plan(pods: Sequence[PodDemand], question: _Question) -> Plan | NoPlan:
         return NoPlan(kind=Kind.FATAL, message=f"pod {gang.pod}: {gang.refusal}", details={"pod": gang.pod})
     known = question.traits(gang)
     if question.topology is None:
-        gang = thinning.thinned(gang, question.world, known) if question.mute else gang
-        return _Planning(gang, question, known, question.steps).answer()
+        return _counted(gang, question, known)
 
     loose = replace(question, choice=Choice.FREE, affordable=anything, mute=True)
     known_loosely = loose.traits(gang) if question.topology.subgroups else known
@@ -118,6 +119,19 @@ def _plan(pods: Sequence[PodDemand], question: _Question) -> Plan | NoPlan:
 
     searches = Searches(own=own, quick=quick, by=(known, known_loosely))
     return gathering.placed(question.topology, gang, question.world, known, steps=question.steps, searches=searches)
+
+
+def _counted(gang: Gang, question: _Question, known: Traits) -> Plan | NoPlan:
+    """Search for a plan, unless counting shows that there is none and nobody asks why."""
+    counted = thinning.counted(gang, question.world, known)
+    if counted is None:
+        return _Planning(gang, question, known, question.steps).answer()
+    if question.mute:
+        if counted.is_short:
+            return NoPlan(kind=Kind.INFEASIBLE, message=NO_PLAN, lack=counted.lack)
+        gang = counted.thinned()
+    answer = _Planning(gang, question, known, question.steps).answer()
+    return replace(answer, lack=counted.lack) if isinstance(answer, NoPlan) else answer
 
 
 def diagnose(  # noqa: PLR0913 - the same
@@ -254,7 +268,7 @@ class _Planning:
         if refusals:
             return self._refused(refusals[0], outcome)
         if self.question.mute:
-            return NoPlan(kind=Kind.INFEASIBLE, message="there is no plan", steps=spent)
+            return NoPlan(kind=Kind.INFEASIBLE, message=NO_PLAN, steps=spent)
         try:
             placer, found = self._explained()
         except StepsEndedError:

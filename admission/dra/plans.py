@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from admission.api.claims import Claim
 from admission.api.entries import Holding
@@ -12,6 +12,10 @@ from admission.api.names import NodeName, Uid
 from admission.api.pods import Pod
 from admission.api.reasons import Detail
 from admission.dra.takings import Taking
+
+if TYPE_CHECKING:
+    # It is about gangs, which are made of what is here.
+    from admission.dra.thinning import Lack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +158,8 @@ class Plan:
 class NoPlan:
     """Why the gang cannot be placed: code, a sentence for people, and the numbers behind it.
 
-    placed: how many pods had found a place where the sentence says that the gang is stuck.
+    placed: how many pods had found a place where the sentence says that the gang is stuck. lack: tells of other worlds
+    whether they are too small as well; None where nobody can tell without a search.
     """
 
     kind: Kind
@@ -162,3 +167,4 @@ class NoPlan:
     details: Mapping[str, Detail] = field(default_factory=dict)
     steps: int = 0
     placed: int = 0
+    lack: "Lack | None" = field(default=None, compare=False, repr=False)

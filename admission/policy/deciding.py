@@ -359,7 +359,7 @@ def _planned(inputs: Inputs) -> Finding:
     unpaid: dict[str, BudgetShortage] = {}
     answer = _proposed(inputs, wanted, topology, alike, unpaid)
     if alike is not None and isinstance(answer, Proved):
-        proof = Proof(hold=answer, pods=alike.question, world=inputs.world)
+        proof = Proof(hold=answer, pods=alike.question, world=inputs.world, lack=answer.lack)
         rules.recall.prove(alike.key, proof)
         return Finding(group=group, outcome=alike.hold(answer), by=PROOF, alike=alike, proof=proof)
     if alike is not None and isinstance(answer, Hold):

@@ -14,6 +14,7 @@ from admission.dra import metering, planning, plans
 from admission.dra.metering import Meters
 from admission.dra.plans import Affordable, Choice, NoPlan, Plan, PodDemand, Topology
 from admission.dra.selecting import Selectors
+from admission.dra.thinning import Lack
 from admission.dra.worlds import World
 from admission.policy import counting, placements, topologies
 from admission.policy.placements import Chosen
@@ -33,7 +34,19 @@ HOLDS = {
 
 @dataclass(frozen=True, slots=True)
 class Proved(Hold):
-    """There is no plan, whatever the quota: only a change of nodes or of devices in use can help."""
+    """There is no plan, whatever the quota: only a change of nodes or of devices in use can help.
+
+    lack: tells of other worlds whether they are too small as well, where that can be told without a search.
+    """
+
+    lack: Lack | None = field(default=None, compare=False, repr=False)
+
+
+def _hold(answer: NoPlan, why: NoPlan) -> Hold:
+    """Return the hold for an answer. why: the same, with what is told of it."""
+    if answer.kind is plans.Kind.INFEASIBLE:
+        return Proved(HOLDS[why.kind], why.message, why.details, answer.lack)
+    return Hold(HOLDS[why.kind], why.message, why.details)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,11 +131,9 @@ class Planner:
             mute=self.mute,
         )
         if isinstance(answer, NoPlan) and self.mute:
-            found = Proved if answer.kind is plans.Kind.INFEASIBLE else Hold
-            return found(HOLDS[answer.kind], answer.message, answer.details)
+            return _hold(answer, answer)
         if isinstance(answer, NoPlan):
-            is_proved = answer.kind is plans.Kind.INFEASIBLE
-            answer = planning.diagnose(
+            why = planning.diagnose(
                 answer,
                 demands,
                 world,
@@ -132,6 +143,6 @@ class Planner:
                 choice=choice,
                 topology=topology,
             )
-            return (Proved if is_proved else Hold)(HOLDS[answer.kind], answer.message, answer.details)
+            return _hold(answer, why)
         chosen = placements.mode(wanted, answer.holdings, self.protection)
         return chosen if isinstance(chosen, Hold) else Proposal(plan=answer, chosen=chosen)

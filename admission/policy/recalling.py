@@ -19,6 +19,7 @@ from admission.dra import waking, worlds
 from admission.dra.metering import Meters
 from admission.dra.plans import PodDemand, Topology
 from admission.dra.selecting import Selectors
+from admission.dra.thinning import Lack
 from admission.dra.worlds import World
 from admission.policy.protection import Protections
 
@@ -63,12 +64,14 @@ class Basis:
 class Proof:
     """Why there is no plan, in general names, and the last world in which that was so.
 
-    pods: the question. stale: how often nodes have changed since the sentence was written.
+    pods: the question. lack: tells whether there is room for all of them at all, where that can be told. stale: how
+    often nodes have changed since the sentence was written.
     """
 
     hold: Hold
     pods: Sequence[PodDemand]
     world: World
+    lack: Lack | None = None
     stale: int = 0
 
 
@@ -123,7 +126,9 @@ class Recall:
         if tokens not in self._changed:
             self._changed[tokens] = waking.changed(found.world, world)
         nodes = self._changed[tokens]
-        if waking.may_help(found.pods, nodes, world, selectors=selectors):
+        # Where everything may be different, the classes say, so may be what the question means.
+        is_lacking = nodes is not None and found.lack is not None and found.lack.is_felt(world)
+        if not is_lacking and waking.may_help(found.pods, nodes, world, selectors=selectors):
             del self._proofs[key]
             return None
         found.world, found.stale = world, found.stale + bool(nodes)

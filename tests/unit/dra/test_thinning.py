@@ -1,0 +1,80 @@
+"""Counting room before a search: it says that there is none only where there is none."""
+
+import gc
+
+import pytest
+
+from admission.dra import planning
+from admission.dra.plans import NoPlan, Plan, PodDemand
+from admission.dra.selecting import Selectors
+from admission.dra.worlds import World
+from tests.unit.dra.clusters import STEPS, WorldBuilder, a_pod, a_request, a_world
+
+
+def plan(*pods: PodDemand, world: World, selectors: Selectors | None = None, mute: bool = True) -> Plan | NoPlan:
+    return planning.plan(pods, world, selectors=selectors or Selectors(), steps=STEPS, mute=mute)
+
+
+def two() -> list[PodDemand]:
+    return [a_pod("p-0", 2), a_pod("p-1", 2)]
+
+
+def nodes(*, closed: bool = False, gpus: int = 2) -> WorldBuilder:
+    return a_world().node("a", gpus=2).node("b", gpus=gpus, unschedulable=closed)
+
+
+def test_too_little_room_is_told_without_a_step() -> None:
+    answer = plan(*two(), world=nodes(gpus=1).world())
+
+    assert isinstance(answer, NoPlan)
+    assert answer.steps == 0
+
+
+def test_room_on_nodes_counts_as_well_as_devices() -> None:
+    small = a_world().node("a", gpus=4, allocatable={"cpu": "4"})
+    pods = [a_pod(f"p-{at}", 1, requests={"cpu": "2"}) for at in range(3)]
+
+    assert isinstance(plan(*pods[:2], world=small.world()), Plan)
+    assert isinstance(plan(*pods, world=small.world()), NoPlan)
+
+
+@pytest.mark.parametrize("requests", [1, 2])
+def test_a_device_that_can_be_shared_has_room_for_more_than_one(requests: int) -> None:
+    shared = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "80"}}}
+    asked = [a_request(f"r-{at}", 1, capacity={"requests": {"memory": "10"}}) for at in range(requests)]
+    pods = [a_pod(f"p-{at}", *asked) for at in range(3)]
+
+    assert isinstance(plan(*pods, world=a_world().node("a", gpus=[shared]).world()), Plan)
+
+
+def lack_of(answer: Plan | NoPlan) -> NoPlan:
+    assert isinstance(answer, NoPlan)
+    assert answer.lack is not None
+    return answer
+
+
+@pytest.mark.parametrize("mute", [False, True])
+def test_what_a_gang_lacks_is_felt_in_later_worlds_until_there_is_room(*, mute: bool) -> None:
+    selectors = Selectors()
+    lack = lack_of(plan(*two(), world=nodes(gpus=1).world(), selectors=selectors, mute=mute)).lack
+    assert lack is not None
+
+    assert lack.is_felt(nodes(gpus=1).taken("a", 0).world())
+    assert not lack.is_felt(nodes().world())
+
+
+def test_nothing_is_said_of_a_world_in_which_pods_may_go_to_other_nodes() -> None:
+    selectors = Selectors()
+    lack = lack_of(plan(*two(), world=nodes(closed=True).world(), selectors=selectors)).lack
+    assert lack is not None
+
+    assert lack.is_felt(nodes(closed=True).world())
+    assert not lack.is_felt(nodes().world())
+
+
+def test_nothing_is_said_once_what_was_counted_is_forgotten() -> None:
+    lack = lack_of(plan(*two(), world=nodes(gpus=1).world(), selectors=Selectors())).lack
+    assert lack is not None
+    gc.collect()
+
+    assert not lack.is_felt(nodes(gpus=1).world())
