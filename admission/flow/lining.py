@@ -10,12 +10,15 @@ of one line, others are asked that would be in the way of fewer reservations.
 import bisect
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
+from operator import itemgetter
 from typing import Protocol
 
 from admission.api.gangs import Charge
 from admission.api.names import QueueName
-from admission.api.queues import QueueingStrategy
+from admission.api.queues import Queue, QueueingStrategy
 from admission.api.reasons import Denial, Hold
+from admission.flow import arriving
 from admission.flow.arriving import Waiting
 from admission.flow.staging import Running, Stage
 from admission.policy import reserving
@@ -23,7 +26,7 @@ from admission.policy.deciding import Grant
 from admission.policy.recalling import Proof
 from admission.policy.resting import PROOF, QUOTA, RESERVED, STEADY, Finding
 from admission.quota import ordering
-from admission.quota.ordering import Tournament
+from admission.quota.ordering import Rank, Tournament
 from admission.quota.shortages import Shortage
 from admission.quota.standing import Standing
 
@@ -53,9 +56,12 @@ class Line:
     held: what was found of it, or None. passed: what was found of others since, which would be in the way of less.
     """
 
+    queue: Queue
     jobs: list[Waiting] = field(default_factory=list)
     held: Finding | None = None
     passed: list[Finding] = field(default_factory=list)
+    _by_runtime: list[tuple[timedelta, Rank, Waiting]] = field(default_factory=list)
+    """The same jobs, those first that are to run for the shortest time."""
 
     @property
     def head(self) -> Waiting:
@@ -74,6 +80,7 @@ class Line:
     def add(self, waiting: Waiting) -> bool:
         """Put a job in its place; return whether it is the first now."""
         jobs, rank = self.jobs, ordering.rank(waiting)
+        bisect.insort(self._by_runtime, self._entry(waiting))
         if not jobs or ordering.rank(jobs[-1]) < rank:
             jobs.append(waiting)
             return len(jobs) == 1
@@ -97,9 +104,23 @@ class Line:
         """Take a job out: the first one, unless another is named. After the first one the next one is to be asked."""
         if waiting is None or waiting is self.head:
             self.ask_again()
-            return self.jobs.pop(0)
-        self.jobs.remove(waiting)
+            waiting = self.jobs.pop(0)
+        else:
+            del self.jobs[bisect.bisect_left(self.jobs, ordering.rank(waiting), key=ordering.rank)]
+        del self._by_runtime[bisect.bisect_left(self._by_runtime, self._entry(waiting))]
         return waiting
+
+    def after(self, waiting: Waiting, shorter: timedelta | None) -> Waiting | None:
+        """Return the first job behind another one that is to run for a shorter time; None: however long it runs."""
+        rank = ordering.rank(waiting)
+        if shorter is None:
+            at = bisect.bisect(self.jobs, rank, key=ordering.rank)
+            return self.jobs[at] if at < len(self.jobs) else None
+        short = self._by_runtime[: bisect.bisect_left(self._by_runtime, shorter, key=itemgetter(0))]
+        return min((entry[1:] for entry in short if entry[1] > rank), default=(None, None))[1]
+
+    def _entry(self, waiting: Waiting) -> tuple[timedelta, Rank, Waiting]:
+        return arriving.expected(waiting, self.queue) or timedelta.max, ordering.rank(waiting), waiting
 
 
 class Muster:
@@ -116,7 +137,7 @@ class Muster:
     def arrive(self, waiting: Waiting) -> None:
         key = self._line_of(waiting)
         if key not in self._lines:
-            self._lines[key] = Line()
+            self._lines[key] = Line(self._stage.town.queue(waiting))
             self._of_queue.setdefault(waiting.queue, set()).add(key)
         line = self._lines[key]
         if line.add(waiting) or line.is_reserved:
@@ -174,13 +195,10 @@ class Muster:
         if line.jobs and line.held is None:
             contest.enter(line.head, line)
         elif line.is_reserved and not self._is_strict(waiting):
-            in_the_way = [frozenset(map(id, found.bound)) for found in line.found if found.bound]
-            is_full = any(not found.bound for found in line.found)
-            for job in line.jobs[bisect.bisect(line.jobs, ordering.rank(waiting), key=ordering.rank) :]:
-                bound = self._stage.bound(job)
-                if not is_full and not any(some <= bound for some in in_the_way):
-                    contest.enter(job, line)
-                    return
+            bounds = [found.bound for found in line.found]
+            job = line.after(waiting, self._stage.shorter(waiting, bounds)) if all(bounds) else None
+            if job is not None:
+                contest.enter(job, line)
 
     def _ask_reserved(self, contest: "_Contest") -> None:
         """Ask those again who were in the way of something that is not reserved any more."""
@@ -251,7 +269,9 @@ class Counting:
         self._unlimited = _Unlimited(stage.town.tree, {})
 
     def arrive(self, waiting: Waiting) -> None:
-        line = self._lines.setdefault(waiting.queue, Line())
+        if waiting.queue not in self._lines:
+            self._lines[waiting.queue] = Line(self._stage.town.queue(waiting))
+        line = self._lines[waiting.queue]
         if line.add(waiting):
             line.held = None
 

@@ -4,7 +4,7 @@ What the input shows as running has its devices and its quota from the beginning
 """
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -24,12 +24,13 @@ from admission.errors import Flaw
 from admission.flow import arriving, opening, simulating
 from admission.flow.arriving import Waiting
 from admission.flow.expanding import Expanded
-from admission.policy import deciding, protection, recognition, wanting
+from admission.policy import deciding, protection, recognition, runtimes, wanting
 from admission.policy.deciding import Inputs, Rules
 from admission.policy.presence import Presence
 from admission.policy.protection import Scene
 from admission.policy.recalling import Recall
 from admission.policy.recognition import Group
+from admission.policy.reservations import Reservation
 from admission.policy.reserving import Reserve
 from admission.policy.resting import Finding, Rest
 from admission.quota import ordering, sharing
@@ -205,9 +206,13 @@ class Stage:
         """Return what time it is."""
         return self.town.rules.now + self.now
 
-    def bound(self, waiting: Waiting) -> frozenset[int]:
-        """Return which reservations a job would have to leave alone, as far as they are made; equal for the same."""
-        return self.reserve.bound(ordering.rank(waiting), arriving.expected(waiting, self.town.queue(waiting)))
+    def shorter(self, waiting: Waiting, bounds: Iterable[Sequence[Reservation]]) -> timedelta | None:
+        """Return than what a job behind another one must run for shorter to be in the way of less; None: than nothing.
+
+        bounds: what others before it were in the way of.
+        """
+        until = self.reserve.until(ordering.rank(waiting), bounds)
+        return None if until is None else runtimes.whole(until) + runtimes.SECOND - self.time
 
     def is_in_the_way(self, held: Finding) -> bool:
         """Return whether a job is still in the way of what is reserved."""

@@ -40,7 +40,7 @@ from admission.policy.proposing import Planner, Proved
 from admission.policy.protection import NOTHING, Protections
 from admission.policy.recalling import Proof, Recall
 from admission.policy.recognition import Group
-from admission.policy.resting import PROOF, Finding, Rest
+from admission.policy.resting import PROOF, QUOTA, Finding, Rest
 from admission.policy.vacancies import Vacancies
 from admission.quota import sharing as sharing_
 from admission.quota.budgets import Balances, BudgetShortage
@@ -175,6 +175,24 @@ def _judged(inputs: Inputs) -> Finding:
     needed = wanting.at_least(demands, inputs.rules.meters, inputs.rules.snapshot.nodes.values())
     inputs = replace(inputs, demands=demands, needed=needed)
     found = objected(inputs) or _planned(inputs)
+    found.needed = needed
+    return found
+
+
+def short(inputs: Inputs, beside: Standing) -> Finding | None:
+    """Return what is found of a gang for which quota is too short beside something, but not now; None for any other.
+
+    Not of gangs that may start with fewer pods.
+    """
+    if elastic.least(inputs.group) < len(inputs.group.waiting):
+        return None
+    demands = wanting.demands(inputs.group, inputs.rules.snapshot)
+    needed = wanting.at_least(demands, inputs.rules.meters, inputs.rules.snapshot.nodes.values())
+    if beside.charge_fits(inputs.queue.name, needed) is None:
+        return None
+    found = objected(replace(inputs, demands=demands, needed=needed, standing=beside))
+    if found is None or found.by != QUOTA or _shortage(inputs, needed) is not None:
+        return None
     found.needed = needed
     return found
 

@@ -1,7 +1,7 @@
 """Who has devices now, and who of them will have ended by a time; for `reserving`."""
 
-from bisect import bisect, bisect_left, insort
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
@@ -34,9 +34,10 @@ class Presence:
     is_vague: bool = False
     _told: Mapping[str, Tenure] = field(default_factory=dict)
     _ends: list[_End] = field(default_factory=list)
-    """When gangs should end, in order, as they said."""
-    _expected: tuple[datetime, int, list[datetime], list[Tenure]] | None = None
-    """When gangs are expected to end, in order; as of when, and as of which change."""
+    _there: list[Tenure] = field(default_factory=list)
+    """When gangs should end, in order, as they said; and which these are."""
+    _expected: tuple[datetime, int, list[_End], list[Tenure]] | None = None
+    """The same as they are expected to, as of when, and as of which change; where that is another time for some."""
 
     def expect(self, tenures: Mapping[str, Tenure], now: datetime) -> None:
         """Take over who has devices at the beginning of a cycle."""
@@ -44,7 +45,8 @@ class Presence:
             return
         before, self._told = self.tenures, tenures
         self.tenures = {gang: self._same(gang, one) for gang, one in tenures.items()}
-        self._ends = sorted(_end(one) for one in self.tenures.values() if one.end is not None)
+        self._there = sorted((one for one in self.tenures.values() if one.end is not None), key=_end)
+        self._ends = [*map(_end, self._there)]
         self._expected = None
         gone = [one for gang, one in before.items() if gang not in tenures]
         came = [one for gang, one in self.tenures.items() if gang not in before]
@@ -66,7 +68,9 @@ class Presence:
             tenure = replace(known, stay=_joined(known.stay, tenure.stay), charge=charge, end=last)
         self.tenures[gang] = tenure
         if tenure.end is not None:
-            insort(self._ends, _end(tenure))
+            at = bisect_left(self._ends, _end(tenure))
+            self._ends.insert(at, _end(tenure))
+            self._there.insert(at, tenure)
         self.changes += 1
 
     def go(self, gang: str) -> Tenure | None:
@@ -83,37 +87,35 @@ class Presence:
         return {gang: runtimes.expected(end, self.now) for gang, end in said if end is not None and end <= self.now}
 
     @property
-    def ends(self) -> Sequence[datetime]:
+    def ends(self) -> Iterator[datetime]:
         """Return when gangs are expected to end, in order."""
-        return self._in_order()[0]
+        return (second for second, _ in self._in_order()[0])
 
     def gone(self, at: datetime) -> Sequence[Tenure]:
         """Return who will have ended by a time, in the order of their ends."""
         ends, tenures = self._in_order()
-        return tenures[: bisect(ends, at)]
+        return tenures[: bisect_left(ends, _End(at + datetime.resolution, ""))]
 
     def _taken_out(self, gang: str) -> Tenure | None:
         known = self.tenures.pop(gang, None)
         if known is not None and known.end is not None:
-            del self._ends[bisect_left(self._ends, _end(known))]
+            at = bisect_left(self._ends, _end(known))
+            del self._ends[at], self._there[at]
         return known
 
-    def _in_order(self) -> tuple[list[datetime], list[Tenure]]:
+    def _in_order(self) -> tuple[list[_End], list[Tenure]]:
         """Return when gangs are expected to end, in order, and which."""
+        # Only those whose time has come, or is about to, are expected at another time than they said.
+        first = bisect_left(self._ends, _End(runtimes.whole(self.now) + runtimes.SECOND, ""))
+        if not first:
+            return self._ends, self._there
         known = self._expected
         if known is None or known[:2] != (self.now, self.changes):
-            # Only those whose time has come, or is about to, are expected at another time than they said.
-            soon = runtimes.whole(self.now) + runtimes.SECOND
-            first = bisect_left(self._ends, _End(soon, ""))
             ends = self._ends[first:]
             for second, gang in self._ends[:first]:
                 said = self.tenures[gang].end or second
                 insort(ends, _End(runtimes.expected(said, self.now), gang))
-            known = (
-                *(self.now, self.changes),
-                *([second for second, _ in ends], [self.tenures[gang] for _, gang in ends]),
-            )
-            self._expected = known
+            known = self._expected = self.now, self.changes, ends, [self.tenures[gang] for _, gang in ends]
         return known[2:]
 
     def _same(self, gang: str, tenure: Tenure) -> Tenure:

@@ -142,16 +142,39 @@ def holders(plan: Plan, world: World) -> set[str]:
     return found
 
 
-def first(count: int, fits: Callable[[int], bool]) -> int | None:
-    """Return the first number below a count that fits, where all after one that does fit as well.
+class Times:
+    """Times in order, each once, as far as anybody has asked for them."""
+
+    def __init__(self, times: Iterable[datetime], after: datetime) -> None:
+        """times: in order; those that are not after a time are left out."""
+        self._left = iter(times)
+        self._last = after
+        self._found: list[datetime] = []
+
+    def __getitem__(self, at: int) -> datetime:
+        return self._found[at]
+
+    def last(self, at: int) -> int:
+        """Return a number, or that of the last time if there are not so many; -1 where there is none."""
+        while len(self._found) <= at and (time := next(self._left, None)) is not None:
+            if time > self._last:
+                self._last = time
+                self._found.append(time)
+        return min(at, len(self._found) - 1)
+
+
+def first(times: Times, fits: Callable[[int], bool]) -> int | None:
+    """Return the number of the first time that fits, where all after one that does fit as well.
 
     The early ones are the likely ones, and the cheap ones.
     """
-    low, at, step = -1, 0, 1
-    while at < count and not fits(at):
-        low, at, step = at, min(at + step, count - 1) if at < count - 1 else count, 2 * step
-    if at >= count:
+    low, at, step = -1, times.last(0), 1
+    if at < 0:
         return None
+    while not fits(at):
+        low, at, step = at, times.last(at + step), 2 * step
+        if low == at:
+            return None
     high = at
     while high - low > 1:
         middle = (low + high) // 2

@@ -15,25 +15,25 @@ Reservations are made when somebody is in their way, and stand until their time 
 expected: plans are dear. One `Reserve` for each leader, or for each trace that is played.
 """
 
+import heapq
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
-from admission.api import durations
 from admission.api.names import GangUid, QueueName
 from admission.api.queues import Queue
-from admission.api.reasons import Detail, Hold, HoldReason
+from admission.api.reasons import Hold, HoldReason
 from admission.dra.outlooks import Outlook, Stay, Visit
 from admission.dra.plans import Plan
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
-from admission.policy import deciding, elastic, reservations, runtimes
+from admission.policy import deciding, elastic, foretelling, reservations, runtimes
 from admission.policy.deciding import Grant, Inputs, Rules
 from admission.policy.lines import Ground
 from admission.policy.presence import Presence
 from admission.policy.recalling import Recall
 from admission.policy.recognition import Group
-from admission.policy.reservations import Beside, Estimate, Moment, Reservation, Tenure
+from admission.policy.reservations import Beside, Estimate, Moment, Reservation, Tenure, Times
 from admission.policy.resting import PROOF, QUOTA, RESERVED, Finding
 from admission.quota import ordering
 from admission.quota.ordering import Rank
@@ -49,9 +49,6 @@ SOONER = timedelta(seconds=10)
 """For how long a reservation stands though something has ended sooner than expected, so that a better one may be."""
 
 NEVER = -1
-
-NAMED = 3
-"""Gangs that are named in a sentence."""
 
 HOPE = timedelta(minutes=1)
 """For how long nobody looks again for whom there was no plan even if all had ended."""
@@ -152,6 +149,9 @@ class Reserve:
 
     def decide(self, inputs: Inputs) -> Finding:
         """Decide about a gang; hold it where it would be in the way of what is reserved for those ahead of it."""
+        short = self._shortly(inputs) if inputs.rules.mute else None
+        if short is not None:
+            return short
         found = deciding.decide(inputs)
         if not isinstance(found.outcome, Grant):
             return found
@@ -166,13 +166,31 @@ class Reserve:
             return beside
         return Finding(
             group=inputs.group,
-            outcome=self._hold(inputs, bound),
+            outcome=foretelling.behind(inputs.group, inputs.queue, bound),
             needed=found.needed,
             by=RESERVED if beside.by in {PROOF, QUOTA} else "",
             alike=beside.alike,
             proof=beside.proof,
             bound=bound,
         )
+
+    def _shortly(self, inputs: Inputs) -> Finding | None:
+        """Hold a gang that quota beside what is reserved is too short for, whether there is a plan for it or not.
+
+        For who does not ask what else might hold it. None where reservations are to be made or proved before that.
+        """
+        ahead = self._ahead(ordering.rank(inputs.group))
+        made = [head.reservation for head in ahead if head.tried != self.present.changes]
+        if not ahead or not all(one is not None and one.is_proved and self.present.now < one.at for one in made):
+            return None
+        end = self._end(inputs.group, inputs.queue)
+        bound = tuple(one for one in made if one is not None and _reaches(end, one))
+        found = deciding.short(inputs, Beside(inputs.standing, bound)) if bound else None
+        if found is None:
+            return None
+        found.outcome = foretelling.behind(inputs.group, inputs.queue, bound)
+        found.by, found.bound = RESERVED, bound
+        return found
 
     def stands(
         self, held: Finding | Ground, queue: QueueName, world: World, standing: Standing, selectors: Selectors
@@ -186,11 +204,14 @@ class Reserve:
             return Beside(standing, bound).charge_fits(queue, held.needed) is not None
         return self._recall.proof(held.alike.key, self._world(bound, world), selectors) is held.proof
 
-    def bound(self, rank: Rank, runtime: timedelta | None) -> frozenset[int]:
-        """Return which of the reservations that are made already a gang must leave alone; equal for the same ones."""
-        end = runtimes.end(self.present.now, runtime)
-        found = (head.reservation for head in self._ahead(rank))
-        return frozenset(id(one) for one in found if one is not None and _reaches(end, one))
+    def until(self, rank: Rank, bounds: Iterable[Sequence[Reservation]]) -> datetime | None:
+        """Return by when who is behind a rank must end to be in the way of less than any of some bounds; None: never.
+
+        Only reservations that are made already count.
+        """
+        made = {id(head.reservation) for head in self._ahead(rank)}
+        kept = (bound for bound in bounds if all(id(one) in made for one in bound))
+        return min((max(one.at for one in bound) for bound in kept), default=None)
 
     def note(self, finding: Finding, inputs: Inputs | None) -> None:
         """Take notice of what was found of a gang, after all that is ahead of it in its queue. What is granted starts.
@@ -281,8 +302,7 @@ class Reserve:
         unknown = sorted(gang for gang, one in self.present.tenures.items() if one.end is None)
         if not unknown or finding.outcome.reason not in {HoldReason.DEVICES_BUSY, HoldReason.QUOTA_EXCEEDED}:
             return
-        message = f"nobody says how long {_names(unknown)} run{'s' if len(unknown) == 1 else ''}"
-        estimate = Estimate(at=None, message=message)
+        estimate = Estimate(at=None, message=foretelling.unknown(unknown))
         if known is None or (known[0] == group.uid and known[1] != estimate):
             self._unsure[group.queue] = group.uid, estimate
 
@@ -332,17 +352,6 @@ class Reserve:
         if visits not in known:
             known[visits] = self._beside.world(world, kept=visits)
         return known[visits]
-
-    def _hold(self, inputs: Inputs, bound: tuple[Reservation, ...]) -> Hold:
-        first = min(bound, key=lambda one: one.at)
-        runtime = runtimes.of(inputs.group, inputs.queue)
-        runs = "does not say how long it runs" if runtime is None else f"would run for {durations.render(runtime)}"
-        message = (
-            f"{first.group.key} is ahead of it and is to start at {_text(first.at)}; this gang {runs}, "
-            "and needs what is reserved for that"
-        )
-        details: dict[str, Detail] = {"behind": first.group.key, "until": _text(first.at)}
-        return Hold(HoldReason.BEHIND_IN_ORDER, message, details)
 
     def _is_hopeless(self, group: Group, inputs: Inputs) -> bool:
         known = self._hopeless.get(group.uid)
@@ -402,16 +411,15 @@ class Reserve:
 
     def _made(self, head: _Head, inputs: Inputs) -> Reservation | None:
         """Find the first time by which there is a plan for a head, and reserve what it needs from then on."""
-        ends = {*self.present.ends}
-        ends |= {one.until for one in self._others(head, self.present.now) if one.until is not None}
-        times = sorted(end for end in ends if end > self.present.now)
+        others = sorted(one.until for one in self._others(head, self.present.now) if one.until is not None)
+        times = Times(heapq.merge(self.present.ends, others), self.present.now)
         found: dict[int, tuple[Moment, Plan] | None] = {}
 
         def fits(at: int) -> bool:
             found[at] = self._at(head, inputs, times[at])
             return found[at] is not None
 
-        first = reservations.first(len(times), fits)
+        first = reservations.first(times, fits)
         answer = found[first] if first is not None else None
         if first is None or answer is None:
             return None
@@ -423,7 +431,7 @@ class Reserve:
         return Reservation(
             group=head.group,
             at=moment.at,
-            estimate=Estimate(at=moment.at, message=f"when {_names(awaits)} should have ended"),
+            estimate=Estimate(at=moment.at, message=foretelling.awaited(awaits)),
             until=runtimes.end(moment.at, runtimes.of(head.group, head.queue)),
             plan=plan,
             visit=Visit(gang=head.group.key, takings=takings, requests=requests, room=room),
@@ -488,13 +496,3 @@ def _asks_the_same(one: Group, other: Group) -> bool:
 def _take(standing: Standing, others: Iterable[Reservation]) -> None:
     for one in others:
         standing.take(one.group.queue, one.plan.charge)
-
-
-def _names(gangs: Sequence[str]) -> str:
-    """Name gangs: the last ones, if they are many."""
-    more = len(gangs) - NAMED
-    return ", ".join(gangs[-NAMED:]) + (f" and {more} more" if more > 0 else "")
-
-
-def _text(time: datetime) -> str:
-    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
