@@ -29,7 +29,6 @@ from admission.api.nodes import Namespace
 from admission.api.parents import Parent
 from admission.api.reading import Json
 from admission.api.snapshot import Snapshot
-from admission.api.workloads import Job
 from admission.dra.releases import Profile
 from admission.errors import Flaw, MalformedObjectError
 from admission.flow import memory, vetting
@@ -73,14 +72,14 @@ _KINDS: Mapping[tuple[str, str], _Kind] = {
 
 @dataclass(slots=True)
 class Candidate:
-    """A pod as JSON, and where it comes from. job: the Job whose template it was made from.
+    """A pod as JSON, and where it comes from. maker: `Kind namespace/name` of what it was made from, if it was.
 
     known: whether the input gives its UID; then it exists already, and webhooks have seen it.
     """
 
     body: dict[str, Any]
     index: int
-    job: Job | None = None
+    maker: str = ""
     known: bool = False
 
 
@@ -88,7 +87,8 @@ class Candidate:
 class Store:
     """What the input holds: values by kind and key with their places in it, and its pods as JSON.
 
-    invented: UIDs that the input does not give. notes: what was left out. flaws: what cannot be read, with its place.
+    bodies: the same, as JSON, of kinds other than Jobs whose pods may be made here. invented: UIDs that the input does
+    not give. notes: what was left out. flaws: what cannot be read, with its place.
     """
 
     now: datetime
@@ -96,6 +96,7 @@ class Store:
     values: dict[tuple[str, str], Any] = field(default_factory=dict)
     places: dict[tuple[str, str], int] = field(default_factory=dict)
     pods: list[Candidate] = field(default_factory=list)
+    bodies: dict[tuple[str, str], Json] = field(default_factory=dict)
     invented: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     flaws: list[tuple[int, MalformedObjectError]] = field(default_factory=list)
@@ -130,11 +131,14 @@ def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profi
                 raise _version_error(obj, kind)
             body = _completed(claims.upgraded(obj), index, kind, store)
             family = table.BY_GROUP.get((group, name))
-            store.keep(family.key if family else name, _vetted(name, body, kind, profile), index)
+            value = _vetted(name, body, kind, profile)
+            store.keep(family.key if family else name, value, index)
         except MalformedObjectError as error:
             store.flaws.append((index, error))
             continue
-        if family is not None and family.makes_pods:
+        if family is not None and family.suspend:
+            store.bodies[family.key, value.meta.key] = body
+        elif family is not None and family.makes_pods:
             store.notes.append(
                 f"{name} {meta.name_in(body)} makes no pods here; those that the input shows are simulated"
             )

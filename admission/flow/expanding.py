@@ -1,33 +1,31 @@
 """From manifests to a snapshot: what the API server and the other controllers would have made of them.
 
-For `muster simulate`. Jobs become their pods, the webhook is asked about every pod that is not bound, the templates of
-ClaimPolicies are made, and pods get their claims from templates. What the input already shows (a Job's pods, a pod's
-claims, an allocation) is taken as it is.
+For `muster simulate`. Jobs and their like become their pods (`making`), the webhook is asked about every pod that is
+not bound, the templates of ClaimPolicies are made, and pods get their claims from templates. What the input already
+shows (a Job's pods, a pod's claims, an allocation) is taken as it is.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import datetime
 
 from admission.api import meta, names, patches, pods
 from admission.api.claims import Claim, ClaimTemplate
 from admission.api.meta import Meta, Owner
-from admission.api.names import GangUid, Held, QueueName
+from admission.api.names import GangUid, QueueName
 from admission.api.pods import Pod
 from admission.api.reading import Json, Reader
 from admission.api.reasons import Denial
 from admission.api.reviews import Review
 from admission.api.snapshot import Snapshot
-from admission.api.workloads import Job
 from admission.dra.releases import Profile
-from admission.errors import Flaw, MalformedObjectError
-from admission.flow import choosing, claiming, completing, memory, reviewing
+from admission.errors import MalformedObjectError
+from admission.flow import choosing, claiming, completing, making, memory, reviewing
 from admission.flow.claiming import Effect
-from admission.flow.completing import Candidate, Store
-from admission.policy import holdable, identities, prioritizing
+from admission.flow.completing import Candidate
+from admission.policy import identities, prioritizing
 from admission.policy.doors import Rules
-from admission.policy.identities import LARGEST_SIZE, Identity
+from admission.policy.identities import Identity
 from admission.policy.remembering import Memory
 
 RULES = Rules(controller="muster")
@@ -37,11 +35,11 @@ RULES = Rules(controller="muster")
 class Refusal:
     """A gang of which a pod was refused at the door.
 
-    index: the place in the input of the pod, or of the Job whose template it was made from (of_job).
+    index: the place in the input of the pod, or of what it was made from (is_made).
     """
 
     index: int
-    of_job: bool
+    is_made: bool
     identity: Identity
     queue: QueueName
     denial: Denial
@@ -84,7 +82,7 @@ def expand(
         store = completing.read(objects, now=now, namespace=namespace, profile=profile)
     bare = claiming.provided(completing.snapshot(store))
 
-    candidates = [*store.pods, *(pod for job in bare.jobs.values() for pod in _pods_of(job, store))]
+    candidates = [*store.pods, *making.made(store, bare)]
     door = _Door(bare)
     entered = [pod for pod in candidates if door.lets_in(pod)]
 
@@ -100,52 +98,6 @@ def expand(
         notes=(*store.notes, *dict.fromkeys(door.warnings), *claiming.differing(filled)),
         flaws=tuple(store.flaws),
         effects=(*effects, *dict.fromkeys(door.effects)),
-    )
-
-
-# Jobs.
-
-
-def _pods_of(job: Job, store: Store) -> Iterator[Candidate]:
-    """Yield the pods that the Job's controller would make, unless the input shows some of them."""
-    if job.finished or job.meta.deleted is not None or any(_is_owned_by(pod.body, job) for pod in store.pods):
-        return
-    if job.suspended and holdable.held(job.meta) is not Held.WAITING:
-        store.notes.append(f"Job {job.meta.key} is suspended and makes no pods")
-        return
-    index = store.places["Job", job.meta.key]
-    count = job.parallelism if job.completions is None else min(job.parallelism, job.completions - job.succeeded)
-    if not 0 <= count <= LARGEST_SIZE:
-        flaw = Flaw("spec.parallelism", f"makes {count} pods at a time; a gang has 0 to {LARGEST_SIZE}")
-        store.flaws.append((index, MalformedObjectError("Job", job.meta.key, (flaw,))))
-        return
-    try:
-        bodies = [_pod_of(job, number) for number in range(count)]
-        for body in bodies[:1]:
-            pods.decode(body)
-    except MalformedObjectError as error:
-        flaws = tuple(Flaw(f"spec.template.{flaw.field}", flaw.message) for flaw in error.flaws)
-        store.flaws.append((index, MalformedObjectError("Job", job.meta.key, flaws)))
-        return
-    store.invented.update(body["metadata"]["uid"] for body in bodies)
-    yield from (Candidate(body, index, job) for body in bodies)
-
-
-def _is_owned_by(body: Json, job: Job) -> bool:
-    owners = body["metadata"].get("ownerReferences") or ()
-    return any(isinstance(owner, Mapping) and owner.get("uid") == job.meta.uid for owner in owners)
-
-
-def _pod_of(job: Job, number: int) -> dict[str, Any]:
-    (template,) = holdable.of_job(job)
-    return holdable.body(
-        template,
-        number,
-        owner=holdable.JOB.owner(job.meta),
-        namespace=job.meta.namespace,
-        uid=memory.uid_of("Pod", f"{job.meta.uid}/{number}"),
-        created=(job.meta.created + timedelta(microseconds=number)).isoformat(),
-        indexed=job.indexed,
     )
 
 
@@ -167,7 +119,7 @@ class _Door:
         """Complete a pod and judge it; pods that run, have ended or were gated by a webhook are in already."""
         if _is_in(pod):
             return True
-        source = f"Job {pod.job.meta.key}" if pod.job else f"Pod {meta.name_in(pod.body)}"
+        source = pod.maker or f"Pod {meta.name_in(pod.body)}"
         verdict = reviewing.mutate(_review(pod.body), self._view, memory=self._memory)
         if verdict.denial is None:
             pod.body = patches.apply(pod.body, verdict.patch)
@@ -186,8 +138,13 @@ class _Door:
         # Who it is must be told even where the rest of it cannot be read.
         refused = Pod(meta=meta.decode(Reader(pod.body)))
         identity = identities.identify(refused, self._snapshot)
-        of_job = pod.job is not None
-        return Refusal(index=pod.index, of_job=of_job, identity=identity, queue=QueueName(refused.queue), denial=denial)
+        return Refusal(
+            index=pod.index,
+            is_made=bool(pod.maker),
+            identity=identity,
+            queue=QueueName(refused.queue),
+            denial=denial,
+        )
 
 
 def _is_in(pod: Candidate) -> bool:

@@ -281,7 +281,7 @@ class _Linter:
         for refusal in self._world.refusals.values():
             message = f"refused: {refusal.denial.reason}: {refusal.denial.message}"
             yield _error(
-                refusal.index, Code.DENIED, "spec", f"its pods are {message}" if refusal.of_job else f"is {message}"
+                refusal.index, Code.DENIED, "spec", f"its pods are {message}" if refusal.is_made else f"is {message}"
             )
 
     async def conditions(self) -> list[Remark]:
