@@ -79,15 +79,16 @@ manifests: env ## write what is rendered from deploy/chart again: deploy/manifes
 .PHONY: sbom
 sbom: | $(UV) ## write the list of what an image holds, as CycloneDX, from uv.lock
 	@mkdir -p $(dir $(SBOM))
-	@$(UV) export --frozen --quiet --no-dev --extra uvloop --extra otel --format cyclonedx1.5 --preview-features sbom-export --output-file $(SBOM)
+	@$(UV) export --frozen --quiet --no-dev --extra uvloop --extra otel --extra dashboard --format cyclonedx1.5 --preview-features sbom-export --output-file $(SBOM)
 
 .PHONY: controlplane
 controlplane: env ## build the real control plane and helm, once per version
 	@$(RUN) python -m tests.controlplane build
 
 .PHONY: deps
-deps: env ## PostgreSQL, for the tests of the ledger (as root by apt-get, else it says what to install)
+deps: env ## PostgreSQL and a browser, for the tests of ledger and dashboard (as root by apt-get, else it says what to install)
 	@$(RUN) python -m tests.postgres install
+	@$(RUN) python -m tests.browser install
 
 .PHONY: env
 env: .venv/.synced ## uv and the locked virtual environment

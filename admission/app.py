@@ -5,7 +5,6 @@ several workers this process is the first of them, and `work` is what the others
 """
 
 import asyncio
-import gc
 import importlib
 import os
 import socket
@@ -21,7 +20,7 @@ import msgspec
 import structlog
 
 from admission import resources
-from admission.cluster import installing, kinds, namespaces, proving, registering, watching
+from admission.cluster import installing, kinds, namespaces, proving, registering, showing, watching
 from admission.cluster.allocating import ClaimWriter
 from admission.cluster.connecting import Connection
 from admission.cluster.credentials import Place
@@ -39,7 +38,7 @@ from admission.cluster.versions import Versions
 from admission.control import admitting, leading
 from admission.control.outbox import Outbox
 from admission.dra.cel import parsing
-from admission.errors import ClusterAwayError, MendError, RetryError
+from admission.errors import MendError, RetryError
 from admission.flow import choosing, ports, reviewing
 from admission.flow.desks import Desk, Ports
 from admission.flow.memory import UNTRACED
@@ -63,9 +62,6 @@ RETRY = 2.0
 
 WORKER = (sys.executable, "-m", "admission.cli.working")
 """The command of a further worker."""
-
-SYNC_WARNING = 30.0
-"""Seconds after which a start that still waits for the cluster says what it waits for."""
 
 
 class Door:
@@ -152,7 +148,9 @@ async def serve(settings: Settings, *, stop: asyncio.Event, link: Link | None = 
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(_stopped(stop), name="wait for the signal to stop")
                 tasks.create_task(watching.watch(connection, parts.store), name="watch the cluster")
-                tasks.create_task(_wait_for_sync(parts.store), name="wait for the cluster's objects")
+                tasks.create_task(watching.until_synced(parts.store), name="wait for the cluster's objects")
+                if "dashboard" in settings.roles:
+                    tasks.create_task(_dashboard(parts), name="dashboard")
                 if link is not None:
                     tasks.create_task(_first_gone(link, held), name="wait for the end of the first worker")
                 if news is not None:
@@ -177,11 +175,13 @@ async def _prepare(held: Held, connection: Connection, link: Link | None, traces
         raise MendError(f"{connection.server} is Kubernetes {version[0]}.{version[1]}; resource.k8s.io/v1 needs 1.34")
     loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
     log.info("connected", server=connection.server, version=f"{version[0]}.{version[1]}", user=user, loop=loop)
-    if settings.install_crds:
+    decides = set(settings.roles) != {"dashboard"}
+    if settings.install_crds and decides:
         await installing.install(connection, sorted((resources.config() / "crds").glob("*.yaml")))
-    await namespaces.ensure(connection, settings.lease.namespace)
+    if decides:
+        await namespaces.ensure(connection, settings.lease.namespace)
     versions = Versions(choosing.named(str(settings.controller.profile)))
-    store = Store()
+    store = Store() if decides else Store(showing.WATCHED)
     return Parts(
         held=held,
         connection=connection,
@@ -195,6 +195,13 @@ async def _prepare(held: Held, connection: Connection, link: Link | None, traces
         user=user,
         link=link,
     )
+
+
+async def _dashboard(parts: Parts) -> None:
+    """Serve the pages for people."""
+    # Templates and the database's library are long to import, and no review has to wait for them.
+    console = await asyncio.to_thread(importlib.import_module, "admission.console")
+    await console.serve(parts.settings, parts.connection, parts.store)
 
 
 async def _webhook(parts: Parts) -> None:
@@ -329,10 +336,17 @@ def _certificates(parts: Parts) -> rotating.Source:
 
 
 async def _pages(parts: Parts) -> None:
-    """Serve probes and metrics of a controller alone. It is ready when it could lead; whether it does is a metric."""
+    """Serve probes and metrics where there is no webhook.
+
+    A controller is ready when it could lead; whether it does is a metric. A dashboard is without its books, too.
+    """
 
     def waiting_for() -> list[str]:
-        missing = {"the cluster's objects": not parts.store.synced, "the ledger": not parts.books.is_set()}
+        needs_books = "controller" in parts.settings.roles
+        missing = {
+            "the cluster's objects": not parts.store.synced,
+            "the ledger": needs_books and not parts.books.is_set(),
+        }
         return [what for what, is_missing in missing.items() if is_missing]
 
     handlers = server.Handlers(waiting_for=waiting_for, metrics=parts.metrics.page)
@@ -456,20 +470,6 @@ async def _always(role: Callable[[Parts], Awaitable[None]], parts: Parts) -> Non
                 error=str(error),
             )
             await asyncio.sleep(RETRY)
-
-
-async def _wait_for_sync(store: Store) -> None:
-    """Say once in a while what the start is waiting for; then take what was read out of the garbage collector's sight.
-
-    A full collection over tens of thousands of objects that live as long as the process would stop the loop each time.
-    """
-    while not store.synced:
-        try:
-            await store.wait_synced(SYNC_WARNING)
-        except ClusterAwayError as error:
-            log.warning("waiting for the cluster's objects", error=str(error))
-    gc.collect()
-    gc.freeze()
 
 
 async def _first_gone(link: Link, held: Held) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 
 from cryptography import x509
 
+from admission.api import statuses
 from admission.api.meta import ConditionStatus
 from admission.api.reading import Json
-from admission.cli import findings, permissions, statuses
+from admission.cli import findings, permissions
 from admission.cli.clusters import Cluster
 from admission.cli.findings import Finding
 from admission.cluster import fencing, kinds, paths, proving

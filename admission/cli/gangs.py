@@ -4,8 +4,9 @@ from typing import Annotated, Any
 
 import typer
 
+from admission.api import statuses
 from admission.api.gangs import GangReport, Phase
-from admission.cli import applications, clusters, rendering, statuses
+from admission.cli import applications, clusters, rendering
 from admission.cli.clusters import Cluster, ContextOption, KubeconfigOption
 from admission.cli.rendering import Format
 from admission.cluster import kinds

@@ -5,11 +5,12 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from admission.api import queues as api_queues
+from admission.api import statuses
 from admission.api.gangs import GangReport, Phase
 from admission.api.meta import ConditionStatus
 from admission.api.queues import Queue, StopPolicy
 from admission.api.reports import QueueReport
-from admission.cli import applications, clusters, gangs, refreshing, rendering, statuses, stopping
+from admission.cli import applications, clusters, gangs, refreshing, rendering, stopping
 from admission.cli.clusters import Cluster, ContextOption, KubeconfigOption
 from admission.cli.refreshing import WatchOption
 from admission.cli.rendering import Format, Number

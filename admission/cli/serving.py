@@ -1,4 +1,4 @@
-"""`muster serve`: run the webhook and the controller."""
+"""`muster serve`: run the webhook, the controller and the dashboard."""
 
 import asyncio
 import signal
@@ -24,6 +24,7 @@ EPILOG = applications.epilog(
         "muster serve --config /etc/muster/settings/muster.toml --role controller",
         "muster serve --database sqlite:///muster.sqlite3 --webhook-port 9443 --webhook-url https://127.0.0.1:9443",
         "muster serve --workers 4 --metrics-port 9090 --set controller.steps=100000",
+        "muster serve --role dashboard --config /etc/muster/settings/muster.toml",
     ),
     "Settings come from the defaults, over them the file, over it the environment (MUSTER_LEDGER_URL and so on), and "
     "over all the options; `muster config show` tells which. The file is read again on SIGHUP and when it changes.",
@@ -38,7 +39,7 @@ def serve(
     config: ConfigOption = None,
     changes: SetOption = None,
     role: Annotated[
-        str | None, typer.Option(help="What this process does: webhook,controller; by default both.")
+        str | None, typer.Option(help="What this process does: webhook,controller,dashboard; by default the first two.")
     ] = None,
     kubeconfig: Annotated[str | None, typer.Option(help="By default $KUBECONFIG, else the pod's account.")] = None,
     database: Annotated[str | None, typer.Option("--database", "-d", help="SQLAlchemy URL of the ledger.")] = None,
@@ -53,7 +54,7 @@ def serve(
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
     log_format: Annotated[str | None, typer.Option(help="json, text, or auto.")] = None,
 ) -> None:
-    """Run Muster: the webhook that holds pods, and the controller that admits gangs."""
+    """Run Muster: the webhook that holds pods, the controller that admits gangs, the dashboard that shows them."""
     options = {
         "--role": role,
         "--kubeconfig": kubeconfig,

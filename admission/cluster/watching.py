@@ -7,6 +7,7 @@ time to time. This mirrors the reflector of client-go (tools/cache/reflector.go,
 """
 
 import asyncio
+import gc
 import json
 from collections.abc import Iterable
 from contextlib import aclosing
@@ -31,6 +32,9 @@ BEHIND_SECONDS = 0.2
 
 HEADS = 2_000
 """Objects of a page of which only the versions are read."""
+
+SYNC_WARNING = 30.0
+"""Seconds after which a start that still waits for the cluster says what it waits for."""
 
 SLICE = 50
 """Objects read before other tasks get their turn: 50 pods take about 5 ms."""
@@ -245,6 +249,20 @@ def _parsed(line: bytes) -> dict[str, Any]:
     if not isinstance(event, dict):
         raise RetryError(f"a watch event is not an object: {failures.cut(line)}")
     return event
+
+
+async def until_synced(store: Store) -> None:
+    """Say once in a while what the start is waiting for; then take what was read out of the garbage collector's sight.
+
+    A full collection over tens of thousands of objects that live as long as the process would stop the loop each time.
+    """
+    while not store.synced:
+        try:
+            await store.wait_synced(SYNC_WARNING)
+        except ClusterAwayError as error:
+            log.warning("waiting for the cluster's objects", error=str(error))
+    gc.collect()
+    gc.freeze()
 
 
 async def caught_up(connection: Connection, store: Store, kinds: Iterable[Kind], *, within: float = 30.0) -> None:

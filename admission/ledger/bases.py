@@ -6,7 +6,7 @@ and what stood there was carried forward.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from sqlalchemy import func, select
@@ -20,6 +20,7 @@ from admission.quota.accruals import QueueMeter
 from admission.quota.books import Book
 
 _LAST_MICROSECOND = 999_999
+_MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,12 @@ async def span(connection: AsyncConnection, cluster: str, window: Window) -> Spa
         max(begun.sequence, await _before(connection, cluster, window.start)),
         max(begun.sequence, await _before(connection, cluster, window.end)),
     )
+
+
+async def through(connection: AsyncConnection, cluster: str, at: datetime) -> int:
+    """Return the sequence of the last transaction up to and with a moment; not less than where the rows begin."""
+    begun = await base(connection, cluster)
+    return max(begun.sequence, await _before(connection, cluster, at + _MICROSECOND))
 
 
 async def known(connection: AsyncConnection) -> list[str]:

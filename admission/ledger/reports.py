@@ -76,13 +76,13 @@ async def report(
         async for tenure in tenures.between(connection, cluster, whole, watch):
             if seconds := tenure.seconds(whole):
                 total.add(sum(tenure.classes.values()), tenure.holding.charge, seconds)
-                for group, devices, charge in _shares(tenure, keys):
+                for group, devices, charge in shares(tenure, keys):
                     groups.setdefault(group, Use()).add(devices, charge, seconds)
     rows = {group: use for group, use in sorted(groups.items()) if use.devices or any(use.meters.values())}
     return Report(keys=keys, window=whole, rows=rows, total=total)
 
 
-def _shares(tenure: Tenure, keys: Sequence[Key]) -> Iterator[tuple[tuple[str, ...], int, Mapping[MeterName, int]]]:
+def shares(tenure: Tenure, keys: Sequence[Key]) -> Iterator[tuple[tuple[str, ...], int, Mapping[MeterName, int]]]:
     """Yield the groups that a tenure belongs to, with the devices and the charge that it brings them."""
     if Key.CLASS not in keys:
         yield _group(tenure, keys, ""), sum(tenure.classes.values()), tenure.holding.charge

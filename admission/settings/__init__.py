@@ -6,6 +6,7 @@ default and a docstring, and a new section a struct with a docstring. Only `app`
 else gets what it needs as arguments.
 """
 
+import ipaddress
 import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Final, Literal
@@ -132,11 +133,44 @@ class Tracing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Part of the traces that begin here, from 0 to 1; where the API server has begun one, it has decided."""
 
 
+class Dashboard(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The pages for people; docs/dashboard.md says who sees what."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: Port = 8080
+    """Port to listen on; 0 takes a free one."""
+    certificate: str | None = None
+    """File of the certificate that browsers are shown; without one, pages are served over plain HTTP."""
+    key: str | None = None
+    """File of that certificate's key."""
+    plain: bool = False
+    """Whether plain HTTP may be served on an address that others reach, since a proxy in front of it ends TLS."""
+    session_keys: str | None = None
+    """File of secrets that sessions are sealed with, one a line, the first for new ones; every replica needs the same.
+    Without one, sessions end with the process."""
+    session_hours: Annotated[float, msgspec.Meta(gt=0, le=168)] = 8.0
+    """Hours after which a session ends."""
+    audiences: tuple[str, ...] = ()
+    """Audiences, one of which a token must be made for; without any, that of the API server."""
+    user_header: str | None = None
+    """Header in which an authenticating proxy says whom it let in, as `X-Forwarded-User`; without one, no proxy is
+    believed."""
+    groups_header: str | None = None
+    """Header with that user's groups, separated by commas."""
+    trusted: tuple[str, ...] = ()
+    """Addresses of the proxies whose headers are believed, as `10.1.0.0/24`."""
+    authority: str | None = None
+    """File of the authority of client certificates; whoever shows one of its certificates is believed as a proxy."""
+    client_names: tuple[str, ...] = ()
+    """Common names of such certificates; without any, every certificate of that authority."""
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What concerns the whole process."""
 
     roles: tuple[str, ...] = ("webhook", "controller")
-    """What this process does: `webhook`, `controller`, or both."""
+    """What this process does: `webhook`, `controller` and `dashboard`, or some of them."""
     kubeconfig: str | None = None
     """A kubeconfig; without one, `$KUBECONFIG`, else the service account of the pod, else `~/.kube/config`."""
     install_crds: bool = True
@@ -157,9 +191,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     lease: Lease = Lease()
     controller: Controller = Controller()
     tracing: Tracing = Tracing()
+    dashboard: Dashboard = Dashboard()
 
 
-ROLES = frozenset({"webhook", "controller"})
+ROLES = frozenset({"webhook", "controller", "dashboard"})
 PROFILES = ("auto", "1.36", "1.37")
 
 _DRIVER = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -175,6 +210,7 @@ def flaws(settings: Settings) -> Iterator[str]:
         yield f"controller.profile: {settings.controller.profile}: choose {', '.join(PROFILES)}"
     yield from _drivers(settings.fence)
     yield from _files(settings.webhook)
+    yield from _pages(settings.dashboard)
     if settings.webhook.workers > 1 and "webhook" not in settings.roles:
         workers = settings.webhook.workers
         yield f"webhook.workers: {workers}: only the role webhook has workers; add it, or leave 1"
@@ -192,6 +228,43 @@ def _files(webhook: Webhook) -> Iterator[str]:
         yield "webhook: authority and inject are for a certificate from a file; name that, too"
     if webhook.authority and webhook.inject:
         yield "webhook: either Muster writes the caBundle (authority) or cert-manager (inject)"
+
+
+def _pages(dashboard: Dashboard) -> Iterator[str]:
+    if (dashboard.certificate is None) != (dashboard.key is None):
+        yield "dashboard: certificate and key are files that go together; name both, or neither"
+    if not (dashboard.certificate or dashboard.plain or _is_loopback(dashboard.host)):
+        yield (
+            f"dashboard.host: {dashboard.host} is reached by others, and tokens must not pass over plain HTTP: name a"
+            " certificate and its key, or set dashboard.plain where a proxy in front ends TLS"
+        )
+    if dashboard.authority and not dashboard.certificate:
+        yield "dashboard.authority: client certificates need TLS; name certificate and key, too"
+    if dashboard.client_names and not dashboard.authority:
+        yield "dashboard.client_names: are names in certificates of an authority; name that, too"
+    if (dashboard.groups_header or dashboard.trusted or dashboard.authority) and not dashboard.user_header:
+        yield "dashboard.user_header: name the header in which the proxy says whom it let in"
+    if dashboard.user_header and not (dashboard.trusted or dashboard.authority):
+        yield (
+            "dashboard.user_header: anybody could send it; say with dashboard.trusted or dashboard.authority which"
+            " proxies are believed"
+        )
+    yield from filter(None, map(_network_flaw, dashboard.trusted))
+
+
+def _network_flaw(text: str) -> str:
+    try:
+        network = ipaddress.ip_network(text)
+    except ValueError as error:
+        return f"dashboard.trusted: {error}; write 10.0.0.7/32 or 10.1.0.0/24"
+    return "" if network.prefixlen else f"dashboard.trusted: {text} is everybody; name the proxies' addresses"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _drivers(fence: Sequence[str]) -> Iterator[str]:

@@ -96,7 +96,7 @@ def test_the_list_of_parts_has_what_the_image_installs_and_nothing_else(tmp_path
     assert (parts["bomFormat"], parts["specVersion"]) == ("CycloneDX", "1.5")
     assert parts["metadata"]["component"]["name"] == "muster-admission"
     found = {part["name"]: part for part in parts["components"]}
-    assert _installed_with("uvloop", "otel") == set(found)
+    assert _installed_with("uvloop", "otel", "dashboard") == set(found)
     assert all(part["purl"] == f"pkg:pypi/{name}@{part['version']}" for name, part in found.items())
     assert all(_hashes(part) for part in found.values())
 

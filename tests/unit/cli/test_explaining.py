@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from admission.api import statuses
 from admission.api.gangs import GangReport
 from admission.api.reading import Json
-from admission.cli import clusters, explaining, statuses
+from admission.cli import clusters, explaining
 from admission.cluster.kinds import GANGS, Kind
 from admission.cluster.kinds import PODS as PODS_KIND
 from admission.errors import MendError

@@ -7,7 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from admission import cli
-from admission.cli import clusters, gangs, queues, statuses
+from admission.api import statuses
+from admission.cli import clusters, gangs, queues
 
 QUEUE = {
     "metadata": {"name": "team"},

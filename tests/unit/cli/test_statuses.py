@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from admission.api import statuses
 from admission.api.devices import DeviceId
 from admission.api.entries import RequestDevice
 from admission.api.gangs import DomainReport, DomainWish, GangReport, Phase, PlannedClaim, PlannedPod, TopologyReport
@@ -12,7 +13,6 @@ from admission.api.meta import Condition, ConditionStatus, Owner
 from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.api.reasons import Denial, DenyReason, Hold, HoldReason
 from admission.api.reports import BudgetUse, MeterUse, QueueReport
-from admission.cli import statuses
 from admission.cluster import statuses as written
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)

@@ -150,6 +150,27 @@ WRONG: dict[str, tuple[dict[str, Any] | str, str]] = {
     "no role": ({"roles": []}, "none"),
     "a lease that is renewed too late": ({"lease": {"renew_deadline": 20.0}}, "renew_deadline < duration"),
     "a certificate without a key": ({"webhook": {"certificate": "c"}}, "certificate and key .* go together"),
+    "a dashboard that others reach over plain HTTP": (
+        {"dashboard": {"host": "0.0.0.0"}},  # noqa: S104 - refused
+        "dashboard.host: 0.0.0.0 is reached by others, and tokens must not pass over plain HTTP",
+    ),
+    "a proxy that anybody may pose as": (
+        {"dashboard": {"user_header": "X-Forwarded-User"}},
+        "dashboard.user_header: anybody could send it",
+    ),
+    "proxies without a header": ({"dashboard": {"trusted": ["10.0.0.7/32"]}}, "dashboard.user_header: name the header"),
+    "proxies that are everybody": (
+        {"dashboard": {"user_header": "X-User", "trusted": ["0.0.0.0/0"]}},
+        "dashboard.trusted: 0.0.0.0/0 is everybody",
+    ),
+    "proxies that are no addresses": (
+        {"dashboard": {"user_header": "X-User", "trusted": ["proxy"]}},
+        "dashboard.trusted: 'proxy' does not appear to be",
+    ),
+    "client certificates without TLS": (
+        {"dashboard": {"user_header": "X-User", "authority": "ca.crt"}},
+        "dashboard.authority: client certificates need TLS",
+    ),
     "no TOML": ("roles: [webhook]\n", "muster.toml: is not TOML: .*line 1"),
 }
 

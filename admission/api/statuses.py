@@ -1,4 +1,4 @@
-"""What Muster's objects say in their status, for the commands that ask a cluster.
+"""What Muster's objects say in their status, for whoever asks a cluster: the commands and the dashboard.
 
 The controller writes these from the same reports (`cluster.reporting`); here they are read back. A field that an older
 or newer Muster does not write is left at its default.

@@ -1,0 +1,77 @@
+"""What a reader of the cluster sees: objects together with what the controller has written into their status.
+
+The controller decides by specs alone; who only shows the cluster wants both, and since when it is so.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from admission.api import gangs, queues, statuses
+from admission.api.claims import Claim
+from admission.api.devices import Slice
+from admission.api.gangs import GangReport
+from admission.api.meta import Meta
+from admission.api.meters import Meter
+from admission.api.names import MeterName, NodeName, QueueName
+from admission.api.nodes import Node
+from admission.api.queues import Queue
+from admission.api.reading import Json, Reader
+from admission.api.reports import QueueReport
+from admission.errors import MalformedObjectError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSight:
+    """A Queue and its status."""
+
+    meta: Meta
+    queue: Queue
+    report: QueueReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangSight:
+    """A Gang and its status. held_since: since when it waits for its present reason."""
+
+    meta: Meta
+    report: GangReport
+    held_since: datetime | None = None
+    runtime: timedelta | None = None
+    min_count: int | None = None
+
+    @property
+    def key(self) -> str:
+        return self.report.key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sights:
+    """One frozen view. Gangs and claims are keyed `namespace/name`; troubles: why kinds may be out of date."""
+
+    queues: Mapping[QueueName, QueueSight] = field(default_factory=dict)
+    gangs: Mapping[str, GangSight] = field(default_factory=dict)
+    meters: Mapping[MeterName, Meter] = field(default_factory=dict)
+    nodes: Mapping[NodeName, Node] = field(default_factory=dict)
+    slices: Mapping[str, Slice] = field(default_factory=dict)
+    claims: Mapping[str, Claim] = field(default_factory=dict)
+    malformed: Mapping[tuple[str, str], MalformedObjectError] = field(default_factory=dict)
+    troubles: Mapping[str, str] = field(default_factory=dict)
+
+
+def decode_queue(obj: Json) -> QueueSight:
+    """Read a Queue with its status. Raises MalformedObjectError."""
+    queue = queues.decode(obj)
+    return QueueSight(meta=queue.meta, queue=queue, report=statuses.queue(obj))
+
+
+def decode_gang(obj: Json) -> GangSight:
+    """Read a Gang with its status. Raises MalformedObjectError."""
+    gang = gangs.decode(obj)
+    return GangSight(
+        meta=gang.meta,
+        report=statuses.gang(obj),
+        held_since=Reader(obj).child("status").child("hold").time("since"),
+        runtime=gang.runtime,
+        min_count=gang.min_count,
+    )

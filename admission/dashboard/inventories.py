@@ -1,0 +1,160 @@
+"""Every device at its place, and who holds it.
+
+A physical device that is handed out in parts (MIG) is published as many devices, of which only some can exist at a
+time: they all draw on one counter set. So the parts of one counter set are one *unit* here, and a device without
+counters is a unit by itself.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from admission.api.claims import Claim
+from admission.api.devices import Device, DeviceId, Slice
+from admission.api.gangs import PlannedClaim
+from admission.api.sights import GangSight
+
+ROOT = "resource.kubernetes.io/pcieRoot"
+"""The standard attribute for the PCIe root that a device hangs on (KEP-4381; k8s.io/dynamic-resource-allocation)."""
+
+SHARED = ""
+"""Stands for the node of devices that several nodes reach."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A device of a slice. share: the part of its unit that it takes, at most 1."""
+
+    id: DeviceId
+    device: Device
+    share: Fraction = Fraction(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """A physical device. root: its PCIe root, empty where none is said. parts: what may be allocated of it."""
+
+    name: str
+    driver: str
+    pool: str
+    root: str
+    parts: tuple[Part, ...]
+
+    @property
+    def partitioned(self) -> bool:
+        return len(self.parts) > 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A claim that holds a device. planned: it was granted the device, and is not allocated yet."""
+
+    claim: str
+    gang: str = ""
+    planned: bool = False
+    shared: bool = False
+
+    @property
+    def namespace(self) -> str:
+        return self.claim.partition("/")[0]
+
+
+Holders = Mapping[DeviceId, Sequence[Holder]]
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Units by node, in the order of drivers, PCIe roots and names; places: where a device is."""
+
+    nodes: Mapping[str, Sequence[Unit]]
+    places: Mapping[DeviceId, str] = field(default_factory=dict)
+
+
+def inventory(slices: Iterable[Slice]) -> Inventory:
+    """Order the devices of all slices; of a pool only its newest generation counts."""
+    newest: dict[tuple[str, str], list[Slice]] = {}
+    for one in slices:
+        pool = newest.setdefault((one.driver, one.pool), [])
+        if pool and pool[0].generation < one.generation:
+            pool.clear()
+        if not pool or pool[0].generation == one.generation:
+            pool.append(one)
+    nodes: dict[str, list[Unit]] = {}
+    places: dict[DeviceId, str] = {}
+    for (driver, pool_name), of in sorted(newest.items()):
+        for node, unit in _units(driver, pool_name, of):
+            nodes.setdefault(node, []).append(unit)
+            places |= {part.id: node for part in unit.parts}
+    for units in nodes.values():
+        units.sort(key=lambda unit: (unit.driver, unit.pool, unit.root, natural(unit.name)))
+    return Inventory(dict(sorted(nodes.items(), key=lambda item: natural(item[0]))), places)
+
+
+def _units(driver: str, pool: str, slices: Sequence[Slice]) -> Iterable[tuple[str, Unit]]:
+    totals = {name: counters for one in slices for name, counters in one.counters.items()}
+    parts: dict[tuple[str, str], list[Part]] = {}
+    for one in slices:
+        for device in one.devices:
+            node = device.node_name or one.node_name or SHARED
+            name = device.consumes[0].counter_set if len(device.consumes) == 1 else ""
+            unit = f"set:{name}" if name in totals else f"device:{device.name}"
+            parts.setdefault((node, unit), []).append(
+                Part(id=DeviceId(driver, pool, device.name), device=device, share=_share(device, totals))
+            )
+    for (node, key), of in parts.items():
+        kind, _, name = key.partition(":")
+        whole = max(of, key=lambda part: part.share)
+        shown = whole.device.name if kind == "set" and whole.share == 1 else name
+        roots = {text for part in of if (text := _root(part.device))}
+        yield node, Unit(name=shown, driver=driver, pool=pool, root=min(roots, default=""), parts=tuple(of))
+
+
+def _share(device: Device, totals: Mapping[str, Mapping[str, Fraction]]) -> Fraction:
+    """Return the largest part of any counter that a device draws."""
+    shares = [
+        amount / total
+        for use in device.consumes
+        for counter, amount in use.counters.items()
+        if (total := totals.get(use.counter_set, {}).get(counter))
+    ]
+    return min(max(shares, default=Fraction(1)), Fraction(1))
+
+
+def _root(device: Device) -> str:
+    value = device.attributes.get(ROOT)
+    return str(value) if isinstance(value, str) else ""
+
+
+def holders(claims: Iterable[Claim], gangs: Iterable[GangSight]) -> Holders:
+    """Return who holds each device: claims that are allocated, and plans that are granted and not allocated yet."""
+    planned: dict[str, tuple[str, PlannedClaim]] = {}
+    for gang in gangs:
+        for pod in gang.report.plan:
+            for claim in pod.claims:
+                planned.setdefault(claim.claim, (gang.key, claim))
+    found: dict[DeviceId, list[Holder]] = {}
+    for one in claims:
+        if one.allocation is not None:
+            owner, _ = planned.pop(one.meta.key, ("", None))
+            for result in one.allocation.devices:
+                if not result.admin_access:
+                    holder = Holder(claim=one.meta.key, gang=owner, shared=bool(result.share_id))
+                    found.setdefault(result.device, []).append(holder)
+    for key, (owner, claim) in planned.items():
+        for given in claim.devices:
+            found.setdefault(given.device, []).append(Holder(claim=key, gang=owner, planned=True))
+    return found
+
+
+def namespaces(units: Iterable[Unit], held: Holders) -> set[str]:
+    """Return the namespaces of whoever holds a part of these units."""
+    return {holder.namespace for unit in units for part in unit.parts for holder in held.get(part.id, ())}
+
+
+def natural(text: str) -> tuple[tuple[int, str], ...]:
+    """Return what sorts `gpu-2` before `gpu-10`."""
+    return tuple((int(digits), "") if digits else (-1, rest) for digits, rest in _RUNS.findall(text))
+
+
+_RUNS = re.compile(r"([0-9]+)|([^0-9]+)")

@@ -1,0 +1,1 @@
+"""The pages: each handler reads what is asked, asks for the rights it takes, and fills a template."""

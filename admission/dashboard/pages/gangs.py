@@ -1,0 +1,132 @@
+"""Gangs: a list to search, and the life of each with its plan on nodes and devices."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from admission.api.gangs import Phase
+from admission.api.reasons import DenyReason, EvictionReason, HoldReason
+from admission.api.sights import GangSight
+from admission.dashboard import drawing, inventories, paging, requests, scenes, words
+from admission.dashboard.access import SLICES, Rights
+from admission.dashboard.accounts import Search, Transaction, Window
+from admission.dashboard.drawing import Drawing
+from admission.dashboard.pages import overviews
+from admission.dashboard.requests import DESK, RIGHTS
+from admission.dashboard.scenes import Scene
+from admission.errors import MendError, RetryError
+
+MOST_NODES = 32
+"""Nodes of a plan that are drawn; the table has all of it."""
+ENTRIES = 50
+
+
+async def listed(request: web.Request) -> web.StreamResponse:
+    """Show the gangs that match, those that wait longest first."""
+    query = request.query
+    wanted = {name: paging.word(query, name) for name in ("namespace", "queue", "phase", "reason", "q")}
+    sight = await requests.seen(request, wanted["namespace"])
+    gangs = [
+        gang for gang in requests.scene(request).gangs if gang.report.namespace in sight.seen and _matches(gang, wanted)
+    ]
+    return requests.shown(
+        request,
+        "gangs.html",
+        page=paging.page(gangs, query),
+        wanted=wanted,
+        phases=list(Phase),
+        reasons=[*HoldReason, *DenyReason, *EvictionReason],
+        crowded=sight.crowded,
+        namespaces=sorted(requests.scene(request).namespaces) if sight.seen.all else sorted(sight.seen.namespaces),
+    )
+
+
+def _matches(gang: GangSight, wanted: Mapping[str, str]) -> bool:
+    report = gang.report
+    return (
+        (not wanted["namespace"] or report.namespace == wanted["namespace"])
+        and (not wanted["queue"] or report.queue == wanted["queue"])
+        and (not wanted["phase"] or report.phase == wanted["phase"])
+        and (not wanted["reason"] or (report.phase in scenes.WAITING and overviews.reason(gang) == wanted["reason"]))
+        and (not wanted["q"] or wanted["q"].lower() in gang.key.lower())
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """What the books say of a gang. trouble: why they say nothing."""
+
+    entries: Sequence[Transaction] = ()
+    trouble: str = ""
+
+
+async def gang(request: web.Request) -> web.StreamResponse:
+    """Show one gang: how far it has come, why it waits, what it is charged, where it is, and what the books say."""
+    namespace, name = request.match_info["namespace"], request.match_info["name"]
+    rights = request[RIGHTS]
+    await rights.need_gang(namespace, name)
+    scene = requests.scene(request)
+    sight = scene.sights.gangs.get(f"{namespace}/{name}")
+    if sight is None:
+        raise web.HTTPNotFound
+    sees_devices = await rights.may(SLICES)
+    drawings = await _drawings(rights, scene, sight) if sees_devices else []
+    account = await rights.may_account(sight.report.queue)
+    return requests.shown(
+        request,
+        "gang.html",
+        gang=sight,
+        report=sight.report,
+        since=scenes.since(sight),
+        waits=sight.report.phase in scenes.WAITING,
+        drawings=drawings,
+        undrawn=max(0, len(_nodes(sight)) - MOST_NODES),
+        sees_devices=sees_devices,
+        sees_account=account,
+        journal=await _journal(request, sight) if account else Journal(),
+        details=[] if sight.report.hold is None else [(_worded(k), _listed(v)) for k, v in _details(sight)],
+        place=words.segment,
+    )
+
+
+def _details(sight: GangSight) -> Sequence[tuple[str, object]]:
+    hold = sight.report.hold
+    return sorted(hold.details.items()) if hold is not None else ()
+
+
+def _worded(key: str) -> str:
+    """Write `perNode` as `per node`."""
+    return "".join(f" {char.lower()}" if char.isupper() else char for char in key)
+
+
+def _listed(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _nodes(sight: GangSight) -> list[str]:
+    return sorted({str(pod.node) for pod in sight.report.plan}, key=inventories.natural)
+
+
+async def _drawings(rights: Rights, scene: Scene, sight: GangSight) -> list[Drawing]:
+    planned = {one.device for pod in sight.report.plan for claim in pod.claims for one in claim.devices}
+    shared = any(scene.inventory.places.get(device) == inventories.SHARED for device in planned)
+    nodes = [*_nodes(sight)[:MOST_NODES], *([inventories.SHARED] if shared else [])]
+    found = [(node, scene.inventory.nodes[node]) for node in nodes if node in scene.inventory.nodes]
+    names = {name for _, units in found for name in inventories.namespaces(units, scene.holders)}
+    seen = await rights.seen_of(names | {sight.report.namespace})
+    return [drawing.drawn(node, units, scene.holders, seen=seen, mine=sight.key) for node, units in found]
+
+
+async def _journal(request: web.Request, sight: GangSight) -> Journal:
+    """Return the latest entries of a gang; the page is shown though the books cannot be read."""
+    desk = request.app[DESK]
+    window = Window(sight.meta.created, desk.clock())
+    try:
+        extent = await desk.ledger.extent()
+        if extent.start is not None and window.start < extent.start:
+            window = window._replace(start=extent.start)
+        search = Search(window=window, gang_uid=sight.report.uid, limit=ENTRIES)
+        return Journal(entries=await desk.ledger.search(search))
+    except (MendError, RetryError) as error:
+        return Journal(trouble=str(error))

@@ -1,0 +1,129 @@
+"""The tree of queues, level by level, and a page for each queue."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from admission.api.gangs import Phase
+from admission.api.meta import ConditionStatus
+from admission.api.names import MeterName, QueueName
+from admission.api.queues import StopPolicy
+from admission.api.reports import BudgetUse, MeterUse
+from admission.api.sights import QueueSight
+from admission.dashboard import paging, requests, scenes
+from admission.dashboard.access import QUEUES
+from admission.dashboard.requests import RIGHTS
+from admission.dashboard.scenes import Scene
+
+NOTHING = MeterUse()
+LEVEL = 100
+"""Queues of one level on a page."""
+SHOWN = 25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A queue in the tree. level: from 1 on; children: how many; budget: the tightest of the meter, if any."""
+
+    sight: QueueSight
+    level: int
+    children: int
+    use: MeterUse
+    budget: BudgetUse | None
+    path: Sequence[str]
+
+    @property
+    def waiting(self) -> int:
+        return self.sight.report.gangs.get(Phase.PENDING, 0)
+
+    @property
+    def running(self) -> int:
+        return sum(self.sight.report.gangs.get(phase, 0) for phase in scenes.STARTED)
+
+    @property
+    def state(self) -> str:
+        return state(self.sight)
+
+
+def state(sight: QueueSight) -> str:
+    """Return how a queue stands, in a word."""
+    if any(c.type == "Active" and c.status is not ConditionStatus.TRUE for c in sight.report.conditions):
+        return "Inactive"
+    if sight.queue.stop_policy is not StopPolicy.NONE:
+        return "Stopped" if sight.queue.stop_policy is StopPolicy.HOLD else "Draining"
+    return "Active"
+
+
+async def tree(request: web.Request) -> web.StreamResponse:
+    """Show one level of the tree, or what a search finds in all of it; with `rows`, the rows alone."""
+    await request[RIGHTS].need(QUEUES)
+    scene, query = requests.scene(request), request.query
+    meter = paging.word(query, "meter") or next(iter(scene.meters), "")
+    search, parent = paging.word(query, "q").lower(), paging.word(query, "parent")
+    if search:
+        found = [scene.queues[name] for name in sorted(scene.queues) if search in name.lower()]
+    else:
+        if parent and parent not in scene.queues:
+            raise web.HTTPNotFound
+        found = list(scene.children.get(parent, ()))
+    page = paging.page(found, query, size=LEVEL)
+    rows = [_row(scene, sight, meter) for sight in page.items]
+    template = "queue_rows.html" if "rows" in query else "queues.html"
+    return requests.shown(
+        request,
+        template,
+        rows=rows,
+        page=page,
+        meter=meter,
+        meters=scene.meters,
+        search=search,
+        parent=parent,
+        path_to=scene.path(parent) if parent else (),
+        total=len(scene.queues),
+    )
+
+
+def _row(scene: Scene, sight: QueueSight, meter: str) -> Row:
+    path = scene.path(sight.queue.name)
+    budgets = [budget for budget in sight.report.budgets if budget.meter == meter and budget.start is not None]
+    return Row(
+        sight=sight,
+        level=len(path),
+        children=len(scene.children.get(sight.queue.name, ())),
+        use=sight.report.meters.get(MeterName(meter), NOTHING),
+        budget=min(budgets, key=lambda budget: budget.left / budget.limit if budget.limit else 0, default=None),
+        path=path[:-1],
+    )
+
+
+async def queue(request: web.Request) -> web.StreamResponse:
+    """Show one queue: its use, budgets and rules, and its gangs in their order."""
+    name = QueueName(request.match_info["name"])
+    rights = request[RIGHTS]
+    await rights.need_queue(name)
+    scene = requests.scene(request)
+    if name not in scene.queues:
+        raise web.HTTPNotFound
+    sight = scene.queues[name]
+    of_queue = scene.by_queue.get(name, ())
+    seen = await rights.seen_of({gang.report.namespace for gang in of_queue})
+    gangs = [gang for gang in of_queue if gang.report.namespace in seen]
+    waiting = scenes.waiting(gangs)
+    started = [gang for gang in gangs if gang.report.phase in scenes.STARTED]
+    sees_queues = await rights.may(QUEUES)
+    return requests.shown(
+        request,
+        "queue.html",
+        sight=sight,
+        state=state(sight),
+        path_to=scene.path(name)[:-1] if sees_queues else (),
+        children=[_row(scene, child, "") for child in scene.children.get(name, ())[:SHOWN]] if sees_queues else (),
+        more_children=max(0, len(scene.children.get(name, ())) - SHOWN) if sees_queues else 0,
+        waiting=waiting[:SHOWN],
+        waits=len(waiting),
+        started=started[:SHOWN],
+        starts=len(started),
+        hidden=len(of_queue) - len(gangs),
+        sees_account=await rights.may_account(name),
+    )

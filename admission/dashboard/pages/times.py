@@ -1,0 +1,57 @@
+"""The time that a page of the books is about, from what a form says."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from admission.dashboard import words
+from admission.dashboard.accounts import Extent, Window
+
+DAYS = 7
+
+LONGEST = timedelta(days=400)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A time. notes: what was changed in it, or could not be read."""
+
+    window: Window
+    notes: tuple[str, ...] = ()
+
+    @property
+    def start(self) -> str:
+        return f"{self.window.start:%Y-%m-%dT%H:%M}"
+
+    @property
+    def end(self) -> str:
+        return f"{self.window.end:%Y-%m-%dT%H:%M}"
+
+
+def asked(query: Mapping[str, str], *, now: datetime, extent: Extent, days: int = DAYS) -> Asked:
+    """Return the time from `from` to `to`, in UTC; the last days where nothing is said."""
+    notes: list[str] = []
+    latest = now.replace(microsecond=0) + timedelta(seconds=1)
+    end = _read(query, "to", notes) or latest
+    end = min(end, latest)
+    start = _read(query, "from", notes) or end - timedelta(days=days)
+    if start >= end:
+        notes.append("The start is not before the end, so the days before the end are shown.")
+        start = end - timedelta(days=days)
+    if end - start > LONGEST:
+        notes.append(f"At most {LONGEST.days} days are shown at a time.")
+        start = end - LONGEST
+    if extent.start is not None and start < extent.start:
+        notes.append(f"The books begin at {words.moment(extent.start)}; what was before is archived.")
+        start = extent.start
+    return Asked(window=Window(start, max(start, end)), notes=tuple(notes))
+
+
+def _read(query: Mapping[str, str], name: str, notes: list[str]) -> datetime | None:
+    text = query.get(name, "").strip()
+    if not text:
+        return None
+    found = words.read_moment(text[:40])
+    if found is None:
+        notes.append(f"{text[:40]!r} is no time such as 2026-09-01T12:00.")
+    return found

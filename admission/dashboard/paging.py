@@ -1,0 +1,62 @@
+"""Lists a page at a time, and what a query string says, whatever somebody has written into it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+from urllib.parse import urlencode
+
+T = TypeVar("T")
+
+SIZE = 50
+LONGEST = 253
+"""Characters of a word in a query: of names of Kubernetes, and more than enough of others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page(Generic[T]):
+    """One page. number: from 1 on; total: of the whole list."""
+
+    items: Sequence[T]
+    number: int
+    size: int
+    total: int
+
+    @property
+    def last(self) -> int:
+        return max(1, -(-self.total // self.size))
+
+    @property
+    def first_item(self) -> int:
+        return (self.number - 1) * self.size + 1 if self.total else 0
+
+    @property
+    def last_item(self) -> int:
+        return min(self.number * self.size, self.total)
+
+
+def page(items: Sequence[T], query: Mapping[str, str], *, size: int = SIZE) -> Page[T]:
+    """Return the page of a list that a query asks for; the nearest where there is none of that number."""
+    last = max(1, -(-len(items) // size))
+    number = min(max(1, integer(query, "page") or 1), last)
+    return Page(items=items[(number - 1) * size : number * size], number=number, size=size, total=len(items))
+
+
+def word(query: Mapping[str, str], name: str) -> str:
+    """Return what a query says under a name, without spaces around it."""
+    return query.get(name, "")[:LONGEST].strip()
+
+
+def integer(query: Mapping[str, str], name: str) -> int | None:
+    """Return a number ≥ 0; None where there is none."""
+    text = query.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
+
+
+def changed(query: Mapping[str, str], **changes: str | int | None) -> str:
+    """Return a query string with some values changed, and the page forgotten unless it is among them."""
+    values = {key: value for key, value in query.items() if key not in ("page", "rows")}
+    values |= {key: str(value) for key, value in changes.items() if value is not None}
+    for key, value in changes.items():
+        if value is None or value == "":
+            values.pop(key, None)
+    return f"?{urlencode(values)}" if values else "?"

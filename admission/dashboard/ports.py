@@ -1,0 +1,53 @@
+"""What the pages ask of the cluster, of the API server's judgement, and of the books.
+
+`app` puts the real ones in; the twins for tests stand in `tests/unit/dashboard/twins.py`.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from admission.api.names import QueueName
+from admission.api.sights import Sights
+from admission.api.visitors import Ask, Visitor
+from admission.dashboard.accounts import Extent, Grouping, Search, Statement, Step, Transaction, Use, Window
+from admission.quota.books import Book
+
+
+class View(Protocol):
+    """The cluster as it was last seen."""
+
+    @property
+    def synced(self) -> bool: ...
+
+    def sights(self) -> Sights: ...
+
+
+class Reviewer(Protocol):
+    """The API server's judgement of tokens and rights. Raises RetryError and MendError when there is none."""
+
+    async def recognise(self, token: str) -> Visitor | None: ...
+
+    async def allows(self, visitor: Visitor, ask: Ask) -> bool: ...
+
+
+class Journal(Protocol):
+    """The transactions of the books. Raises RetryError while the database is away."""
+
+    async def extent(self) -> Extent: ...
+
+    async def search(self, search: Search) -> Sequence[Transaction]: ...
+
+
+class Accounts(Protocol):
+    """What the transactions come to. Raises RetryError while the database is away."""
+
+    async def statement(self, queue: QueueName, window: Window) -> Statement: ...
+
+    async def use(self, grouping: Grouping, window: Window, step: Step, queue: str) -> Use: ...
+
+    async def at(self, moment: datetime) -> Book: ...
+
+
+class Ledger(Journal, Accounts, Protocol):
+    """The books. Of a time before `extent`, MendError says that it was closed."""

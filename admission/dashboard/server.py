@@ -1,0 +1,201 @@
+"""The dashboard's server: routes, who is let in, and what a failure looks like.
+
+`console` wires it: `async with serving(listening, desk) as port`. Nothing is kept between requests but what `Judge`
+remembers, so any number of replicas may answer.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import quote
+
+import structlog
+from aiohttp import web
+
+from admission.dashboard import doors, headers, requests, sessions
+from admission.dashboard.access import RefusedError, Rights
+from admission.dashboard.doors import BadHeaderError
+from admission.dashboard.pages import devices, entering, gangs, ledgers, overviews, pasts, queues
+from admission.dashboard.requests import DESK, FORM, RIGHTS, WAY, Desk, Way
+from admission.errors import MendError, MusterError, RetryError
+
+log = structlog.get_logger(__name__)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+LARGEST_FORM = 64 * 1024
+"""Bytes; a token is all that is ever sent."""
+
+ANSWER_SECONDS = 60.0
+"""How long a page may take. What is longer, as a replay of years, is cut off."""
+
+ASSET_CACHE = "public, max-age=31536000, immutable"
+
+OPEN = frozenset({"/login"})
+"""Paths, beside the assets, that need no visitor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    """Where the server listens. context: None for plain HTTP."""
+
+    host: str
+    port: int
+    context: ssl.SSLContext | None = None
+
+
+def application(desk: Desk) -> web.Application:
+    """Return the application, with every page."""
+    app = web.Application(middlewares=[_explained, _let_in], client_max_size=LARGEST_FORM)
+    app[DESK] = desk
+    app.on_response_prepare.append(headers.add)
+    get = app.router.add_get
+    get("/", overviews.overview)
+    get("/queues", queues.tree)
+    get("/queues/{name}", queues.queue)
+    get("/gangs", gangs.listed)
+    get("/gangs/{namespace}/{name}", gangs.gang)
+    get("/devices", devices.nodes)
+    get("/devices/{node}", devices.node)
+    get("/ledger", ledgers.search)
+    get("/ledger/use", ledgers.use)
+    get("/ledger/statements/{queue}", ledgers.statement)
+    get("/past", pasts.past)
+    get("/login", entering.login)
+    app.router.add_post("/login", entering.enter)
+    app.router.add_post("/logout", entering.leave)
+    get("/static/{name}", _asset)
+    return app
+
+
+@asynccontextmanager
+async def serving(listening: Listening, desk: Desk) -> AsyncIterator[int]:
+    """Serve until the block is left; yield the port. Raises MendError when it cannot listen there."""
+    runner = web.AppRunner(application(desk), access_log=None, shutdown_timeout=5)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, listening.host, listening.port, ssl_context=listening.context)
+        try:
+            await site.start()
+        except OSError as error:
+            raise MendError(
+                f"the dashboard cannot listen on {listening.host} port {listening.port}:"
+                f" {error.strerror or error}; choose another dashboard.host or dashboard.port"
+            ) from error
+        yield int(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()
+
+
+@web.middleware
+async def _explained(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Answer with a page that says what is wrong, and never with what a program says of itself."""
+    request[FORM] = doors.form_secret(request)
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            response = await handler(request)
+    except web.HTTPRedirection:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever it is, it must not reach the visitor
+        response = _failure(request, error)
+    if request.path in OPEN or request.get(WAY) is Way.SESSION:
+        doors.keep_form_secret(response, request[FORM])
+    return response
+
+
+def _failure(request: web.Request, error: Exception) -> web.Response:
+    """Return the page that tells of a failure; what a person has to mend is logged, too."""
+    match error:
+        case RefusedError():
+            told = Told(403, "You may not see this", f"Kubernetes says that {error}.", str(error.ask))
+        case web.HTTPNotFound():
+            told = Told(404, "There is nothing here", "It was never there, or is gone by now.")
+        case web.HTTPException():
+            told = Told(error.status, error.reason, "This cannot be done here.")
+        case BadHeaderError():
+            log.warning("a proxy's headers are refused", error=str(error), peer=request.remote)
+            told = Told(403, "The proxy in front is not set up right", f"{error}.".capitalize())
+        case TimeoutError():
+            told = Told(503, "That takes too long", "Ask for less: a shorter time, or one queue.")
+        case RetryError():
+            log.warning("a page could not be made", path=request.path, error=str(error))
+            told = Told(503, "Something is away", _words(request, error))
+        case MusterError():
+            log.error("a page could not be made", path=request.path, error=str(error))
+            title = "Something is not set up right" if isinstance(error, MendError) else "Somebody has to look at this"
+            told = Told(500, title, _words(request, error))
+        case _:
+            log.error("a page failed", path=request.path, exc_info=error)
+            told = Told(500, "This page failed", "That is a defect; the log says more.")
+    return _told(request, told)
+
+
+def _words(request: web.Request, error: Exception) -> str:
+    """Return what an error says, to who was let in."""
+    return str(error) if request.get(RIGHTS) is not None else "The dashboard's log says more."
+
+
+class Told(NamedTuple):
+    """What a page says that cannot be shown. right: what is missing, in the words of RBAC."""
+
+    status: int
+    title: str
+    message: str
+    right: str = ""
+
+
+def _told(request: web.Request, told: Told) -> web.Response:
+    return requests.shown(request, "told.html", **told._asdict())
+
+
+@web.middleware
+async def _let_in(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Find out who asks; whoever it is not known of is asked to sign in."""
+    if request.path in OPEN or request.path.startswith("/static/"):
+        return await handler(request)
+    desk = request.app[DESK]
+    if not desk.scenes.synced:
+        raise RetryError("the cluster's objects are still being read; try again in a moment")
+    proxied = desk.proxies.visitor(request) if desk.proxies is not None else None
+    if proxied is not None:
+        request[RIGHTS], request[WAY] = Rights(proxied, desk.judge), Way.PROXY
+        return await handler(request)
+    carried = doors.bearer(request)
+    token = carried or desk.sessions.token(request)
+    visitor = await desk.judge.recognise(token) if token and sessions.is_token(token) else None
+    if visitor is None:
+        return _asked_in(request, desk, ended=token is not None)
+    request[RIGHTS], request[WAY] = Rights(visitor, desk.judge), Way.BEARER if carried else Way.SESSION
+    return await handler(request)
+
+
+def _asked_in(request: web.Request, desk: Desk, *, ended: bool) -> web.Response:
+    """Send a browser to the form, and tell a program that it needs a token."""
+    wants_page = "text/html" in request.headers.get("Accept", "")
+    if request.method != "GET" or not wants_page or "rows" in request.query:
+        response = _told(request, Told(401, "Sign in first", "The session has ended, or there was none."))
+        response.headers["WWW-Authenticate"] = 'Bearer realm="muster"'
+    else:
+        response = web.HTTPSeeOther(f"/login?next={quote(request.path_qs, safe='')}")
+    if ended:
+        desk.sessions.end(response)
+    if isinstance(response, web.HTTPException):
+        raise response
+    return response
+
+
+async def _asset(request: web.Request) -> web.Response:
+    found = request.app[DESK].templates.assets.get(request.match_info["name"])
+    if found is None:
+        raise web.HTTPNotFound
+    current = request.query.get("v") == found.digest
+    caching = ASSET_CACHE if current else "no-cache"
+    tag = f'"{found.digest}"'
+    if request.headers.get("If-None-Match") == tag:
+        return web.Response(status=304, headers={"ETag": tag, "Cache-Control": caching})
+    response = web.Response(body=found.content, content_type=found.kind, headers={"ETag": tag})
+    response.headers["Cache-Control"] = caching
+    return response

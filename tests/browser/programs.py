@@ -1,0 +1,59 @@
+"""Where the browser is, how it is installed, and whether tests may do without."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+MEND = "install Chromium 120 or newer (Debian: apt-get install chromium), or set PATH to it"
+
+
+class ProgramMissing(Exception):  # noqa: N818 - a fact, as in tests.postgres
+    """No browser is on this machine; the message says what to install."""
+
+
+def path() -> str:
+    """Return the browser's program. Raises ProgramMissing."""
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        raise ProgramMissing(f"none of {', '.join(NAMES)} is found: {MEND}")
+    return found
+
+
+def must_be_here() -> bool:
+    """Say whether tests fail without a browser: in CI, and where `make deps` can install it. Elsewhere they skip."""
+    return bool(os.environ.get("CI")) or _can_install()
+
+
+def install() -> None:
+    """Install Debian's package if there is no browser and we may; else say what to install."""
+    try:
+        path()
+    except ProgramMissing as missing:
+        if not _can_install():
+            print(f"{missing}; without it, the dashboard's tests in a browser are skipped", file=sys.stderr)
+            return
+        print("installing Debian's chromium", flush=True)
+        _apt_get("update")
+        _apt_get("install", "--yes", "--no-install-recommends", "chromium")
+        path()
+
+
+def _can_install() -> bool:
+    return os.geteuid() == 0 and shutil.which("apt-get") is not None
+
+
+def _apt_get(*words: str) -> None:
+    command = ["apt-get", "-qq", "-o", "Dpkg::Use-Pty=0", *words]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise ProgramMissing(f"`{' '.join(command)}` failed; {MEND}\n{done.stdout}")

@@ -1,0 +1,351 @@
+"""What tests of the dashboard share: a cluster to look at, twins of its ports, and a server on a local port."""
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+
+from admission.api import claims, devices, meters, nodes, sights
+from admission.api.entries import Entry
+from admission.api.names import QueueName
+from admission.api.sights import Sights
+from admission.api.visitors import Ask, Visitor
+from admission.dashboard import server
+from admission.dashboard.access import Judge
+from admission.dashboard.accounts import Extent, Grouping, Search, Statement, Step, Transaction, Use, Window
+from admission.dashboard.doors import Proxies
+from admission.dashboard.ports import Ledger
+from admission.dashboard.rendering import Templates
+from admission.dashboard.requests import Desk
+from admission.dashboard.scenes import Scenes
+from admission.dashboard.server import Listening
+from admission.dashboard.sessions import Sessions
+from admission.quota.books import Book
+
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+DRIVER = "gpu.example.com"
+ROOT = "resource.kubernetes.io/pcieRoot"
+
+Json = dict[str, Any]
+
+ADMIN = "token-of-ada"
+MEMBER = "token-of-ben"
+NOBODY = "token-of-eve"
+
+
+def _ago(minutes: float) -> str:
+    return (NOW - timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass
+class Cluster:
+    """A cluster under construction, and the twin of the port `View`. Everything goes through the decoders."""
+
+    synced: bool = True
+    _queues: list[Json] = field(default_factory=list)
+    _gangs: list[Json] = field(default_factory=list)
+    _claims: list[Json] = field(default_factory=list)
+    _slices: list[Json] = field(default_factory=list)
+    _nodes: list[Json] = field(default_factory=list)
+    _seen: Sights | None = None
+
+    def queue(self, name: str, parent: str = "", *, gpus: int = 8, used: int = 0, **more: Any) -> Self:
+        """Add a queue with its status; more: fields of its status, and `spec`."""
+        use = {"meter": "gpus", "nominal": str(gpus), "used": str(used), "borrowed": str(max(0, used - gpus))}
+        spec = {"quotas": [{"meter": "gpus", "nominal": str(gpus)}], **({"parent": parent} if parent else {})}
+        status: Json = {"meters": [use | more.pop("use", {})], "gangs": {}, "conditions": []}
+        self._queues.append(
+            {"metadata": {"name": name}, "spec": spec | more.pop("spec", {}), "status": status | more},
+        )
+        return self
+
+    def gang(
+        self,
+        key: str,
+        queue: str,
+        phase: str = "Pending",
+        *,
+        places: Sequence[tuple[str, Sequence[str]]] = (),
+        allocated: bool = True,
+        minutes: float = 30,
+        **status: Any,
+    ) -> Self:
+        """Add a gang that came so many minutes ago. places: for each pod, its node and devices (one claim)."""
+        namespace, _, name = key.partition("/")
+        plan = []
+        for at, (node, given) in enumerate(places):
+            results = [{"request": "gpu", "driver": DRIVER, "pool": node, "device": device} for device in given]
+            plan.append(
+                {"pod": f"{name}-{at}", "node": node, "claims": [{"claim": f"{name}-{at}", "devices": results}]}
+            )
+            if allocated:
+                self.claim(f"{namespace}/{name}-{at}", results)
+        own: Json = {"phase": phase, "pods": max(1, len(places)), "queuedSince": _ago(minutes)}
+        if plan:
+            own |= {"plan": plan, "charges": {"gpus": str(sum(len(given) for _, given in places))}}
+        self._gangs.append(
+            {
+                "metadata": {
+                    "name": name,
+                    "namespace": namespace,
+                    "uid": f"uid-{name}",
+                    "creationTimestamp": _ago(minutes),
+                },
+                "spec": {"queue": queue, "size": max(1, len(places))},
+                "status": own | status,
+            }
+        )
+        return self
+
+    def claim(self, key: str, results: Sequence[Json]) -> Self:
+        namespace, _, name = key.partition("/")
+        self._claims.append(
+            {
+                "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}"},
+                "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}},
+                "status": {"allocation": {"devices": {"results": list(results)}}},
+            }
+        )
+        return self
+
+    def node(self, name: str, *, gpus: int = 8, roots: int = 2, cordoned: bool = False) -> Self:
+        """Add a node with whole devices."""
+        listed = [
+            {"name": f"gpu-{at}", "attributes": {ROOT: {"string": f"pci0000:{at * roots // gpus:02x}"}}}
+            for at in range(gpus)
+        ]
+        return self._node(name, {"devices": listed}, cordoned=cordoned)
+
+    def parted_node(self, name: str, *, gpus: int = 2) -> Self:
+        """Add a node whose devices are handed out whole, in halves or in sevenths, as MIG slices are."""
+        listed: list[Json] = []
+        for gpu in range(gpus):
+            for part, memory in (("", 80), ("-half-0", 40), ("-half-1", 40), ("-small-0", 10), ("-small-1", 10)):
+                draws = [{"counterSet": f"gpu-{gpu}-set", "counters": {"memory": {"value": f"{memory}Gi"}}}]
+                root = {ROOT: {"string": "pci0000:00"}}
+                listed.append({"name": f"gpu-{gpu}{part}", "attributes": root, "consumesCounters": draws})
+        sets = [{"name": f"gpu-{gpu}-set", "counters": {"memory": {"value": "80Gi"}}} for gpu in range(gpus)]
+        self._slice(name, {"devices": listed}, generation=1, index=0, count=2)
+        return self._node(name, {"sharedCounters": sets}, index=1, count=2)
+
+    def _node(self, name: str, spec: Json, *, cordoned: bool = False, index: int = 0, count: int = 1) -> Self:
+        status = {"allocatable": {"cpu": "64"}}
+        self._nodes.append({"metadata": {"name": name}, "spec": {"unschedulable": cordoned}, "status": status})
+        return self._slice(name, spec, generation=1, index=index, count=count)
+
+    def _slice(self, node: str, spec: Json, *, generation: int, index: int, count: int) -> Self:
+        pool = {"name": node, "generation": generation, "resourceSliceCount": count}
+        self._slices.append(
+            {
+                "metadata": {"name": f"{node}-{index}"},
+                "spec": {"driver": DRIVER, "nodeName": node, "pool": pool, **spec},
+            }
+        )
+        return self
+
+    def change(self, key: str, **status: Any) -> None:
+        """Change fields of a gang's status; one that becomes None is taken away."""
+        [gang] = [one for one in self._gangs if f"{one['metadata']['namespace']}/{one['metadata']['name']}" == key]
+        gang["status"] = {name: value for name, value in (gang["status"] | status).items() if value is not None}
+        self._seen = None
+
+    def sights(self) -> Sights:
+        if self._seen is None:
+            self._seen = Sights(
+                queues={one.queue.name: one for one in map(sights.decode_queue, self._queues)},
+                gangs={one.key: one for one in map(sights.decode_gang, self._gangs)},
+                meters={one.name: one for one in map(meters.decode, [_METER])},
+                nodes={one.name: one for one in map(nodes.decode, self._nodes)},
+                slices={one.meta.name: one for one in map(devices.decode_slice, self._slices)},
+                claims={one.meta.key: one for one in map(claims.decode, self._claims)},
+            )
+        return self._seen
+
+
+_METER = {"metadata": {"name": "gpus"}, "spec": {"unit": "GPU", "sources": [{"deviceClasses": ["gpu"], "count": {}}]}}
+
+
+def a_cluster() -> Cluster:
+    """Return a small cluster in which something runs, something waits and something is planned."""
+    exhausted = {
+        "meter": "gpus",
+        "hours": "1000",
+        "spent": "900",
+        "promised": "50",
+        "left": "50",
+        "period": "Month",
+        "start": "2026-11-01T00:00:00Z",
+        "end": "2026-12-01T00:00:00Z",
+        "onExhausted": "Hold",
+    }
+    stopped = {"type": "Active", "status": "False", "reason": "ParentMissing", "message": "there is no Queue lost"}
+    return (
+        Cluster()
+        .node("node-1")
+        .node("node-2", cordoned=True)
+        .parted_node("node-3")
+        .queue("lab", gpus=16, used=7, gangs={"pending": 2, "running": 2, "reserved": 1})
+        .queue("research", "lab", used=5, gangs={"pending": 2, "running": 2}, budgets=[exhausted])
+        .queue("vision", "research", gpus=2, used=4, gangs={"pending": 1, "running": 1})
+        .queue("production", "lab", used=2, gangs={"reserved": 1}, use={"reserved": "2", "lent": "1"})
+        .queue("orphan", "lost", conditions=[stopped])
+        .gang(
+            "team-a/train", "vision", "Running", places=[("node-1", ["gpu-0", "gpu-1"]), ("node-1", ["gpu-4", "gpu-5"])]
+        )
+        .gang("team-b/inference", "production", "Reserved", places=[("node-1", ["gpu-2", "gpu-3"])], allocated=False)
+        .gang("team-c/secret", "research", "Running", places=[("node-1", ["gpu-6"]), ("node-3", ["gpu-0-half-0"])])
+        .gang(
+            "team-a/bigger",
+            "vision",
+            minutes=90,
+            position=1,
+            hold={
+                "reason": "QuotaExceeded",
+                "message": "queue vision has 0 gpus left, the gang needs 4",
+                "details": {"meter": "gpus", "left": "0", "needed": "4"},
+                "since": _ago(80),
+            },
+            startEstimate=(NOW + timedelta(minutes=25)).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            startReason="when team-a/train is over",
+        )
+        .gang(
+            "team-c/whispered",
+            "research",
+            minutes=10,
+            hold={"reason": "DevicesBusy", "message": "all devices are held", "details": {}, "since": _ago(9)},
+        )
+    )
+
+
+def people() -> dict[str, tuple[str, frozenset[Ask]]]:
+    """Return by token a name and rights: an admin who sees all, a member of team-a, and somebody who sees nothing."""
+    slices = Ask("list", "resourceslices", group="resource.k8s.io")
+    everything = frozenset({Ask("list", "queues"), Ask("list", "gangs"), Ask("list", "ledgers"), slices})
+    member = frozenset({Ask("list", "queues"), Ask("list", "gangs", namespace="team-a"), slices})
+    return {ADMIN: ("ada", everything), MEMBER: ("ben", member), NOBODY: ("eve", frozenset())}
+
+
+class Reviews:
+    """The twin of the port `Reviewer`: who has which token, and which rights. An `error` is raised instead."""
+
+    def __init__(self, known: dict[str, tuple[str, frozenset[Ask]]] | None = None) -> None:
+        self.known = dict(known) if known is not None else dict(people())
+        self.asked: list[str | Ask] = []
+        self.error: Exception | None = None
+
+    async def recognise(self, token: str) -> Visitor | None:
+        self._ask(token)
+        return Visitor(name=self.known[token][0], groups=("system:authenticated",)) if token in self.known else None
+
+    async def allows(self, visitor: Visitor, ask: Ask) -> bool:
+        self._ask(ask)
+        return any(ask in rights for name, rights in self.known.values() if name == visitor.name)
+
+    def _ask(self, what: str | Ask) -> None:
+        self.asked.append(what)
+        if self.error is not None:
+            raise self.error
+
+
+class Books:
+    """The twin of the port `Ledger`: entries in memory. It keeps no statements and no use; SQL is tested with SQL."""
+
+    def __init__(self, entries: Iterable[Entry] = (), *, start: datetime | None = None) -> None:
+        self.entries = [Transaction(number, entry) for number, entry in enumerate(entries, start=1)]
+        self.start = start
+        self.error: Exception | None = None
+        self.wanted: Search | None = None
+
+    async def extent(self) -> Extent:
+        if self.error is not None:
+            raise self.error
+        return Extent(self.start, self.entries[-1].entry.at if self.entries else None)
+
+    async def search(self, search: Search) -> Sequence[Transaction]:
+        self.wanted = search
+        found = [one for one in self.entries if _matches(one, search)]
+        return found[::-1][: search.limit]
+
+    async def statement(self, queue: QueueName, window: Window) -> Statement:
+        return Statement(queue=queue, window=window, opening={}, lines=[], closing={})
+
+    async def use(self, grouping: Grouping, window: Window, step: Step, queue: str) -> Use:  # noqa: ARG002 - a port
+        return Use(periods=[window], amounts={"vision": [7200], "research": [3600]})
+
+    async def at(self, moment: datetime) -> Book:
+        return Book.replay(one.entry for one in self.entries if one.entry.at <= moment)
+
+
+def _matches(one: Transaction, search: Search) -> bool:
+    entry = one.entry
+    return (
+        search.window.start <= entry.at < search.window.end
+        and search.queue in ("", entry.queue)
+        and search.gang_uid in ("", entry.gang_uid)
+        and search.user in ("", entry.user)
+        and search.kind in (None, entry.kind)
+        and search.gang in entry.gang
+        and entry.gang.startswith(f"{search.namespace}/" if search.namespace else "")
+        and (search.before is None or one.sequence < search.before)
+    )
+
+
+@functools.cache
+def templates() -> Templates:
+    """Return the templates, compiled once for all tests."""
+    return Templates()
+
+
+class Clock:
+    """Seconds that pass when they are told to."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@dataclass(kw_only=True)
+class Site:
+    """A server and what is behind it."""
+
+    url: str = ""
+    cluster: Cluster
+    reviews: Reviews
+    books: Ledger
+    clock: Clock
+
+
+@asynccontextmanager
+async def a_site(
+    *,
+    cluster: Cluster | None = None,
+    reviews: Reviews | None = None,
+    books: Ledger | None = None,
+    proxies: Proxies | None = None,
+    lasting: timedelta = timedelta(hours=8),
+) -> AsyncIterator[Site]:
+    """Serve the pages on a free port of this machine until the block is left."""
+    site = Site(
+        cluster=cluster if cluster is not None else a_cluster(),
+        reviews=reviews or Reviews(),
+        books=books or Books(),
+        clock=Clock(),
+    )
+    desk = Desk(
+        cluster="east",
+        scenes=Scenes(site.cluster, site.clock),
+        judge=Judge(site.reviews, site.clock),
+        ledger=site.books,
+        sessions=Sessions(["a secret of thirty-two characters"], lasting),
+        templates=await asyncio.to_thread(templates),
+        proxies=proxies,
+        clock=lambda: NOW,
+    )
+    async with server.serving(Listening(host="127.0.0.1", port=0), desk) as port:
+        site.url = f"http://localhost:{port}"
+        yield site

@@ -1,0 +1,164 @@
+"""The books as the dashboard reads them, in each kind of database."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from admission.api.entries import Bucket, Kind
+from admission.api.names import QueueName
+from admission.console import Ledger
+from admission.dashboard.accounts import Extent, Grouping, Search, Step, Window
+from admission.errors import LedgerAwayError, LedgerCorruptError
+from admission.ledger.ledger import SqlLedger
+from admission.quota.books import Account, Book
+from tests.integration import ledgers
+from tests.integration.conftest import Fresh
+from tests.integration.ledgers import AT, CLUSTER, GPU, QUEUE, minutes
+
+DAY = Window(AT - timedelta(hours=12), AT + timedelta(hours=12))
+
+
+@pytest.fixture
+async def books(url: str, ledger: SqlLedger) -> AsyncIterator[Ledger]:
+    """The history of `ledgers`, as the pages read it."""
+    await ledger.post_all(ledgers.a_history(), epoch=1)
+    async with opened(url) as reading:
+        yield reading
+
+
+class opened:  # noqa: N801 - used as the function that it stands for
+    """A ledger that is kept open meanwhile."""
+
+    def __init__(self, url: str) -> None:
+        self.ledger = Ledger(url, CLUSTER)
+
+    async def __aenter__(self) -> Ledger:
+        self._keeping = asyncio.create_task(self.ledger.keep())
+        for _ in range(2_000):
+            try:
+                await self.ledger.extent()
+                break
+            except LedgerAwayError:
+                await asyncio.sleep(0.01)
+        return self.ledger
+
+    async def __aexit__(self, *_: object) -> None:
+        self._keeping.cancel()
+        await asyncio.gather(self._keeping, return_exceptions=True)
+
+
+async def test_the_newest_transactions_come_first_and_in_pages(books: Ledger) -> None:
+    first = await books.search(Search(window=DAY, limit=4))
+    rest = await books.search(Search(window=DAY, limit=4, before=first[-1].sequence))
+
+    assert [one.sequence for one in (*first, *rest)] == [6, 5, 4, 3, 2, 1]
+    assert [one.entry for one in (*first, *rest)][::-1] == ledgers.a_history()
+
+
+CONDITIONS = {
+    "a kind": (Search(window=DAY, kind=Kind.SETTLE), [4]),
+    "a part of a gang's name": (Search(window=DAY, gang="s/tw"), [6, 3]),
+    "a gang": (Search(window=DAY, gang_uid="one"), [5, 4, 2]),
+    "a namespace": (Search(window=DAY, namespace="ns"), [6, 5, 4, 3, 2]),
+    "a namespace that begins alike": (Search(window=DAY, namespace="n"), []),
+    "a wildcard is no wildcard": (Search(window=DAY, gang="%"), []),
+    "a queue": (Search(window=DAY, queue=QUEUE, kind=Kind.GRANT), [1]),
+    "another queue": (Search(window=DAY, queue="team-b"), []),
+    "another user": (Search(window=DAY, user="ada"), []),
+    "a time": (Search(window=Window(minutes(2), minutes(4))), [4, 3]),
+}
+
+
+@pytest.mark.parametrize(("search", "found"), CONDITIONS.values(), ids=CONDITIONS)
+async def test_transactions_are_found_by(books: Ledger, search: Search, found: list[int]) -> None:
+    assert [one.sequence for one in await books.search(search)] == found
+
+
+@pytest.mark.parametrize("minute", [-1, 0, 1, 2, 3, 4, 5, 60])
+async def test_the_past_is_as_the_entries_up_to_then_say(books: Ledger, minute: int) -> None:
+    expected = Book.replay(entry for entry in ledgers.a_history() if entry.at <= minutes(minute))
+
+    found = await books.at(minutes(minute))
+
+    assert found.placements == expected.placements
+    assert {of: amount for of, amount in found.balances.items() if amount} == {
+        of: amount for of, amount in expected.balances.items() if amount
+    }
+
+
+async def test_moments_may_be_asked_for_in_any_order(books: Ledger) -> None:
+    used = Account(QUEUE, GPU, Bucket.USED)
+
+    found = [(await books.at(minutes(minute))).balances.get(used, 0) for minute in (5, 2, 3, 4, 1, 3)]
+
+    assert found == [3, 0, 6, 3, 0, 6]
+
+
+async def test_a_past_that_was_tampered_with_is_not_shown(url: str, books: Ledger) -> None:
+    ledgers.tamper(url, "UPDATE transactions SET reason = 'because' WHERE sequence = 3")
+
+    with pytest.raises(LedgerCorruptError, match=r"after transaction \d.*muster ledger verify"):
+        await books.at(minutes(5))
+
+    assert (await books.at(minutes(0))).sequence == 1
+
+
+async def test_what_was_remembered_is_replayed_again_where_the_database_is_another_one(url: str, books: Ledger) -> None:
+    await books.at(minutes(2))
+    ledgers.tamper(url, "UPDATE transactions SET reason = 'because' WHERE sequence = 4")
+
+    with pytest.raises(LedgerCorruptError):
+        await books.at(minutes(5))
+
+
+async def test_a_statement_is_of_one_queue(books: Ledger) -> None:
+    found = await books.statement(QUEUE, DAY)
+    other = await books.statement(QueueName("team-b"), DAY)
+
+    assert [line.sequence for line in found.lines] == [1, 2, 3, 4, 5, 6]
+    assert found.closing[GPU].used == 3
+    assert other.lines == []
+
+
+async def test_use_is_counted_by_period_and_group(books: Ledger) -> None:
+    window = Window(minutes(0), minutes(120))
+
+    found = await books.use(Grouping.QUEUE, window, Step.HOUR, "")
+
+    assert [period.start for period in found.periods] == [minutes(0), minutes(60)]
+    # Two claims with a device each from minute 3 on, one of them until minute 4.
+    assert found.amounts == {QUEUE: [57 * 60 + 60, 3600]}
+
+
+async def test_use_of_another_queue_is_none(books: Ledger) -> None:
+    found = await books.use(Grouping.NAMESPACE, Window(minutes(0), minutes(60)), Step.HOUR, "team-b")
+
+    assert found.amounts == {}
+
+
+async def test_the_books_tell_of_the_time_up_to_the_latest_entry(books: Ledger) -> None:
+    assert await books.extent() == Extent(None, minutes(5))
+
+
+async def test_books_that_are_not_there_are_named_with_what_mends_it(
+    new_database: Fresh,
+) -> None:
+    books = Ledger(new_database(), CLUSTER)
+    keeping = asyncio.create_task(books.keep())
+    try:
+        async with asyncio.timeout(60):
+            while "being opened" in (said := await _trouble(books)):  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0.01)
+    finally:
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+
+    assert "muster ledger migrate" in said
+
+
+async def _trouble(books: Ledger) -> str:
+    with pytest.raises(LedgerAwayError) as caught:
+        await books.extent()
+    return str(caught.value)

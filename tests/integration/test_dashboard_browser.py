@@ -1,0 +1,241 @@
+"""The dashboard in a real browser: what scripts do, what the Content-Security-Policy lets them, and who is shut out.
+
+Screenshots of every page are kept in $MUSTER_SCREENSHOTS where that names a folder, to be looked at.
+"""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser, Page, ViewportSize, async_playwright, expect
+
+from tests import browser as browsers
+from tests import dashboards
+from tests.dashboards import ADMIN, Books, Site
+from tests.integration import ledgers
+
+pytestmark = [pytest.mark.enable_socket, pytest.mark.timeout(600)]
+
+WIDE, NARROW = ViewportSize(width=1360, height=850), ViewportSize(width=390, height=800)
+
+PAGES = {
+    "overview": "/",
+    "queues": "/queues",
+    "queue": "/queues/research",
+    "gangs": "/gangs",
+    "gang that runs": "/gangs/team-a/train",
+    "gang that waits": "/gangs/team-a/bigger",
+    "devices": "/devices",
+    "node in parts": "/devices/node-3",
+    "ledger": "/ledger?from=2026-03-01&to=2026-03-02",
+    "statement": "/ledger/statements/research",
+    "use": "/ledger/use",
+    "past": "/past?at=2026-03-01T12:03",
+    "nothing": "/nothing",
+}
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    async with dashboards.a_site(books=Books(ledgers.a_history())) as served:
+        yield served
+
+
+@pytest.fixture
+async def chromium() -> AsyncIterator[Browser]:
+    try:
+        program = browsers.path()
+    except browsers.ProgramMissing as missing:
+        if browsers.must_be_here():
+            pytest.fail(f"{missing}; `make deps` does so as root on Debian")
+        pytest.skip(str(missing))
+    # Its own sandbox needs rights that containers and root do not have; it sees our pages alone.
+    async with async_playwright() as playwright:
+        started = await playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield started
+        await started.close()
+
+
+@asynccontextmanager
+async def a_page(chromium: Browser, site: Site, *, token: str = ADMIN, **context: Any) -> AsyncIterator[Page]:
+    """Yield a page of somebody who has signed in, and see afterwards that nothing went wrong in it."""
+    troubles: list[str] = []
+    made = await chromium.new_context(**{"viewport": WIDE, **context})
+    page = await made.new_page()
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on("console", lambda said: troubles.append(said.text) if said.type == "error" else None)
+    page.on("requestfailed", lambda failed: troubles.append(f"{failed.url} {failed.failure}"))
+    await page.goto(f"{site.url}/login")
+    await page.fill("#token", token)
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+    yield page
+    await made.close()
+    # That a page is not there, or a session is over, is an answer, which the console tells, too; a page that is left
+    # aborts what it was asking for.
+    expected = ("404", "401", "ERR_ABORTED")
+    assert [trouble for trouble in troubles if not any(word in trouble for word in expected)] == []
+
+
+async def _shoot(page: Page, name: str) -> None:
+    folder = os.environ.get("MUSTER_SCREENSHOTS")
+    if folder:
+        await page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_no_page_shuts_anybody_out(site: Site, chromium: Browser, theme: str) -> None:
+    """By the rules of axe-core: names of controls, contrast, landmarks, headings, tables, and what follows WCAG 2.2."""
+    found: list[str] = []
+    async with a_page(chromium, site, color_scheme=theme) as page:
+        for name, path in PAGES.items():
+            await page.goto(f"{site.url}{path}")
+            for details in await page.locator("details:not([open]) > summary").all():
+                await details.click()
+            results = await Axe().run(page)
+            found += [f"{name}: {one['id']}: {one['nodes'][0]['html']}" for one in results.response["violations"]]
+            await _shoot(page, f"{name.replace(' ', '-')}-{theme}")
+
+    assert found == []
+
+
+async def test_the_form_to_sign_in_shuts_nobody_out(site: Site, chromium: Browser) -> None:
+    page = await chromium.new_page()
+    await page.goto(f"{site.url}/gangs")
+    results = await Axe().run(page)
+    await _shoot(page, "login")
+
+    assert results.response["violations"] == []
+    assert await page.evaluate("document.activeElement.id") == "token"
+
+
+async def test_a_link_to_a_page_leads_there_after_signing_in(site: Site, chromium: Browser) -> None:
+    page = await chromium.new_page()
+    await page.goto(f"{site.url}/gangs/team-a/train")
+    await page.fill("#token", ADMIN)
+    await page.keyboard.press("Enter")
+
+    await expect(page.get_by_role("heading", level=1)).to_contain_text("Gang train")
+
+
+async def test_signing_out_leads_back_to_the_form(site: Site, chromium: Browser) -> None:
+    async with a_page(chromium, site) as page:
+        await page.get_by_role("button", name="Sign out").click()
+        await expect(page.get_by_label("Token")).to_be_visible()
+        await page.goto(f"{site.url}/gangs")
+        await expect(page.get_by_label("Token")).to_be_visible()
+
+
+async def test_levels_of_the_tree_open_in_place_and_close(site: Site, chromium: Browser) -> None:
+    async with a_page(chromium, site) as page:
+        await page.goto(f"{site.url}/queues")
+        twist = page.get_by_role("button", name="Queues below lab")
+        await expect(twist).to_have_attribute("aria-expanded", "false")
+        await twist.click()
+        await page.get_by_role("button", name="Queues below research").click()
+        await expect(page.get_by_role("link", name="vision")).to_be_visible()
+        await _shoot(page, "tree")
+        await expect(twist).to_have_attribute("aria-expanded", "true")
+
+        await twist.click()
+
+        await expect(page.get_by_role("link", name="vision")).to_have_count(0)
+        await expect(page.get_by_role("link", name="orphan")).to_be_visible()
+        assert page.url == f"{site.url}/queues"
+
+
+async def test_the_tree_is_walked_by_keys_alone(site: Site, chromium: Browser) -> None:
+    async with a_page(chromium, site) as page:
+        await page.goto(f"{site.url}/queues")
+        await page.get_by_role("link", name="lab", exact=True).focus()
+        await page.keyboard.press("ArrowRight")
+        await expect(page.get_by_role("link", name="production")).to_be_visible()
+        await page.keyboard.press("ArrowDown")
+        assert await page.evaluate("document.activeElement.textContent") == "production"
+        await page.keyboard.press("Enter")
+
+        await expect(page.get_by_role("heading", level=1)).to_contain_text("Queue production")
+
+
+async def test_the_first_key_leads_past_the_navigation(site: Site, chromium: Browser) -> None:
+    async with a_page(chromium, site) as page:
+        await page.goto(f"{site.url}/gangs")
+        await page.keyboard.press("Tab")
+        await expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+        await page.keyboard.press("Enter")
+
+        await expect(page.locator("main")).to_be_focused()
+
+
+async def test_without_scripts_every_level_is_a_page(site: Site, chromium: Browser) -> None:
+    async with a_page(chromium, site, java_script_enabled=False) as page:
+        await page.goto(f"{site.url}/queues")
+        await page.get_by_label("Queues below lab").click()
+
+        await expect(page.get_by_role("link", name="research", exact=True)).to_be_visible()
+        await expect(page.get_by_role("navigation", name="Where this is")).to_contain_text("lab")
+
+
+async def test_a_page_keeps_itself_fresh(site: Site, chromium: Browser) -> None:
+    async with a_page(chromium, site) as page:
+        await page.clock.install()
+        await page.goto(f"{site.url}/gangs/team-a/bigger")
+        await page.get_by_text("The numbers behind it").click()
+        site.cluster.change("team-a/bigger", phase="Running", hold=None)
+        site.clock.seconds += 10
+        await expect(page.get_by_role("heading", level=1)).to_contain_text("Pending")
+
+        await page.get_by_role("heading", level=1).click()
+        await page.evaluate("document.activeElement.blur()")
+        await page.clock.run_for(11_000)
+
+        await expect(page.get_by_role("heading", level=1)).to_contain_text("Running")
+
+
+async def test_a_page_whose_session_has_ended_asks_for_a_token(site: Site, chromium: Browser) -> None:
+    async with a_page(chromium, site) as page:
+        await page.goto(f"{site.url}/queues")
+        del site.reviews.known[ADMIN]
+        site.clock.seconds += 60
+        await page.get_by_role("button", name="Queues below lab").click()
+
+        await expect(page.get_by_label("Token")).to_be_visible()
+
+
+async def test_the_theme_is_chosen_and_kept(site: Site, chromium: Browser) -> None:
+    async with a_page(chromium, site, color_scheme="light") as page:
+        switch = page.get_by_role("button", name="Theme")
+        light = await page.evaluate("getComputedStyle(document.body).backgroundColor")
+        await switch.click()
+        await switch.click()
+        await expect(switch).to_have_text("Theme: dark")
+        await page.goto(f"{site.url}/gangs")
+
+        assert await page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+        await expect(switch).to_have_text("Theme: dark")
+
+
+async def test_a_choice_from_a_list_is_enough(site: Site, chromium: Browser) -> None:
+    async with a_page(chromium, site) as page:
+        await page.goto(f"{site.url}/gangs")
+        await page.get_by_label("Waits for").select_option("DevicesBusy")
+        await page.wait_for_url("**reason=DevicesBusy**")
+
+        await expect(page.get_by_role("link", name="team-c/whispered")).to_be_visible()
+        await expect(page.get_by_role("link", name="team-a/bigger")).to_have_count(0)
+
+
+async def test_no_page_is_wider_than_a_telephone(site: Site, chromium: Browser) -> None:
+    wide: list[str] = []
+    async with a_page(chromium, site, viewport=NARROW) as page:
+        for name, path in PAGES.items():
+            await page.goto(f"{site.url}{path}")
+            await _shoot(page, f"{name.replace(' ', '-')}-narrow")
+            if await page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+                wide.append(name)
+
+    assert wide == []
