@@ -6,7 +6,6 @@ It holds no lease and writes nothing, so any number of processes may run it.
 import asyncio
 import ipaddress
 import secrets
-import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -22,7 +21,7 @@ from admission.cluster.connecting import Connection
 from admission.cluster.reviewing import Reviewer
 from admission.cluster.showing import Showcase
 from admission.cluster.store import Store
-from admission.dashboard import accounts, server, sessions
+from admission.dashboard import accounts, certificates, server, sessions
 from admission.dashboard.access import Judge
 from admission.dashboard.accounts import Extent, Grouping, Line, Statement, Step, Transaction, Use, Window
 from admission.dashboard.doors import Proxies
@@ -31,7 +30,7 @@ from admission.dashboard.requests import Desk
 from admission.dashboard.scenes import Scenes
 from admission.dashboard.server import Listening
 from admission.dashboard.sessions import Sessions
-from admission.errors import LedgerAwayError, MendError, MusterError
+from admission.errors import LedgerAwayError, MusterError
 from admission.ledger import bases, reading, reports, searching, series
 from admission.ledger.histories import Histories
 from admission.ledger.ledger import SqlLedger
@@ -179,21 +178,27 @@ async def serve(settings: Settings, connection: Connection, store: Store) -> Non
     store: what this process watches. Where that is made for others, whose queues and gangs have no status, the
     dashboard watches one of its own. Raises MendError when the settings or what they name are wrong.
     """
+    its = settings.dashboard
     shown = store if set(store.tables) == set(showing.WATCHED) else Store(showing.WATCHED)
-    desk, ledger, listening = await _prepared(settings, connection, shown)
+    ledger = Ledger(settings.ledger.url, settings.ledger.cluster)
+    desk = await _prepared(settings, connection, shown, ledger)
+    files = _files(its)
+    tls = await asyncio.to_thread(certificates.Shown, files) if files is not None else None
+    listening = Listening(host=its.host, port=its.port, context=tls.context if tls is not None else None)
     async with asyncio.TaskGroup() as tasks:
         if shown is not store:
             tasks.create_task(watching.watch(connection, shown), name="watch what the dashboard shows")
+        if tls is not None:
+            tasks.create_task(tls.keep(), name="keep the dashboard's certificate fresh")
         tasks.create_task(ledger.keep(), name="keep the books open")
         async with server.serving(listening, desk) as port:
-            log.info("the dashboard listens", host=listening.host, port=port, tls=listening.context is not None)
+            log.info("the dashboard listens", host=its.host, port=port, tls=tls is not None)
             await asyncio.Event().wait()
 
 
-async def _prepared(settings: Settings, connection: Connection, shown: Store) -> tuple[Desk, Ledger, Listening]:
+async def _prepared(settings: Settings, connection: Connection, shown: Store, ledger: Ledger) -> Desk:
     its = settings.dashboard
-    ledger = Ledger(settings.ledger.url, settings.ledger.cluster)
-    desk = Desk(
+    return Desk(
         cluster=settings.ledger.cluster,
         scenes=Scenes(Showcase(shown), time.monotonic),
         judge=Judge(Reviewer(connection, its.audiences), time.monotonic),
@@ -203,8 +208,6 @@ async def _prepared(settings: Settings, connection: Connection, shown: Store) ->
         proxies=_proxies(its),
         clock=lambda: datetime.now(UTC),
     )
-    context = await asyncio.to_thread(_context, its)
-    return desk, ledger, Listening(host=its.host, port=its.port, context=context)
 
 
 def _sessions(its: Dashboard) -> Sessions:
@@ -228,17 +231,8 @@ def _proxies(its: Dashboard) -> Proxies | None:
     )
 
 
-def _context(its: Dashboard) -> ssl.SSLContext | None:
+def _files(its: Dashboard) -> certificates.Files | None:
     if its.certificate is None or its.key is None:
         return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(its.certificate, its.key)
-        if its.authority is not None:
-            context.load_verify_locations(its.authority)
-            context.verify_mode = ssl.CERT_OPTIONAL
-    except (OSError, ssl.SSLError) as error:
-        files = ", ".join(filter(None, (its.certificate, its.key, its.authority)))
-        raise MendError(f"settings: dashboard: {files} cannot be used: {error}") from error
-    return context
+    authority = Path(its.authority) if its.authority is not None else None
+    return certificates.Files(certificate=Path(its.certificate), key=Path(its.key), authority=authority)

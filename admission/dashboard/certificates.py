@@ -1,0 +1,90 @@
+"""The certificate that browsers are shown: files that somebody else keeps fresh, read again as they change."""
+
+import asyncio
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from admission.errors import MendError
+
+log = structlog.get_logger(__name__)
+
+SECONDS = 10.0
+"""How often the files are read again. Kubernetes replaces those of a mounted Secret within about a minute."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """PEM. authority: of the client certificates that a visitor may show, if any."""
+
+    certificate: Path
+    key: Path
+    authority: Path | None = None
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, filter(None, (self.certificate, self.key, self.authority))))
+
+    def read(self) -> tuple[bytes, ...]:
+        """Return what they hold. Raises OSError."""
+        return tuple(path.read_bytes() for path in (self.certificate, self.key, self.authority) if path is not None)
+
+
+class Shown:
+    """What a server shows: `context`, for TLS 1.2 or newer, in which `keep` renews the certificate.
+
+    Raises MendError when the files cannot be used.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        # Read before it is loaded: what is replaced in between is then loaded once more, and not missed.
+        self._known = _held(files)
+        self.context = _context(files)
+
+    async def keep(self, *, every: float = SECONDS) -> None:
+        """Have new connections see what the files hold by then, until cancelled.
+
+        An authority that has left the file is believed until the process ends: a context cannot forget one.
+        """
+        while True:
+            await asyncio.sleep(every)
+            held = await asyncio.to_thread(_held, self._files)
+            if held == self._known:
+                continue
+            try:
+                await asyncio.to_thread(self._renew)
+            except MendError as error:
+                log.warning("the dashboard's certificate is not renewed", error=str(error))
+            else:
+                log.info("the dashboard shows a new certificate")
+                self._known = held
+
+    def _renew(self) -> None:
+        # A context that is given a key which is not its certificate's has none any more, so another one is asked first.
+        _context(self._files)
+        self.context.load_cert_chain(self._files.certificate, self._files.key)
+        if self._files.authority is not None:
+            self.context.load_verify_locations(self._files.authority)
+
+
+def _context(files: Files) -> ssl.SSLContext:
+    made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    made.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        made.load_cert_chain(files.certificate, files.key)
+        if files.authority is not None:
+            made.load_verify_locations(files.authority)
+            made.verify_mode = ssl.CERT_OPTIONAL
+    except (OSError, ssl.SSLError) as error:
+        raise MendError(f"settings: dashboard: {files} cannot be used: {error}") from error
+    return made
+
+
+def _held(files: Files) -> tuple[bytes, ...]:
+    """Return what the files hold; nothing while one cannot be read."""
+    try:
+        return files.read()
+    except OSError:
+        return ()
