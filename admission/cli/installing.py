@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated
 
 import typer
@@ -19,6 +19,7 @@ SECRET = "muster-ledger"  # noqa: S105 - its name
 """What stands in deploy/manifests for the three, and nowhere else for anything else."""
 
 FILES = ("rbac.yaml", "muster.yaml")
+DASHBOARD = "dashboard.yaml"
 MONITORING = "monitoring.yaml"
 
 EPILOG = applications.epilog(
@@ -44,6 +45,9 @@ def install(
     ledger_secret: Annotated[
         str, typer.Option(help="Secret there, whose key `url` is the PostgreSQL database's.")
     ] = SECRET,
+    dashboard: Annotated[
+        bool, typer.Option("--dashboard", help="The dashboard, too, as `kubectl port-forward` reaches it.")
+    ] = False,
     monitoring: Annotated[
         bool, typer.Option("--monitoring", help="ServiceMonitors and alerts, too: for the Prometheus operator.")
     ] = False,
@@ -55,12 +59,14 @@ def install(
     _check("--ledger-secret", ledger_secret, _LABEL, "a Secret's name such as muster-ledger")
     _check("--image", image, _REFERENCE, "an image such as registry.example.com/muster:0.1.0; none is published yet")
     places = {IMAGE: image, NAMESPACE: namespace, SECRET: ledger_secret}
-    sys.stdout.write("---\n".join(manifests(places, monitoring=monitoring)))
+    asked = {DASHBOARD: dashboard, MONITORING: monitoring}
+    files = [*FILES, *(name for name, is_asked in asked.items() if is_asked)]
+    sys.stdout.write("---\n".join(manifests(places, files)))
 
 
-def manifests(places: dict[str, str], *, monitoring: bool) -> Iterator[str]:
-    """Yield the files that are shipped, with something else in some places."""
-    for name in (*FILES, *((MONITORING,) if monitoring else ())):
+def manifests(places: dict[str, str], files: Iterable[str]) -> Iterator[str]:
+    """Yield files that are shipped, with something else in some places."""
+    for name in files:
         text = (resources.manifests() / name).read_text().partition("\n")[2]
         yield _PLACES.sub(lambda found: places[(found["image"] and IMAGE) or found[0]], text)
 

@@ -20,7 +20,7 @@ SKIPPED: Counter[str] = Counter(
         "needs Docker and a registry": 1,
         "needs Kueue": 1,
         "needs books of months; tests/integration/test_ledger_closing_command.py closes them": 1,
-        "needs containers": 7,
+        "needs containers": 8,
         "needs the Prometheus operator": 1,
         "plays a trace of yours; tests/unit play some": 1,
         "sets up or runs this repository": 4,

@@ -33,8 +33,11 @@ SETTINGS: dict[str, Any] = {
     "webhook": {"linger": 0.0},
 }
 
-SIGNS = {"controller": "this process leads", "webhook": "webhooks are registered"}
+SIGNS = {"controller": "this process leads", "webhook": "webhooks are registered", "dashboard": "the dashboard listens"}
 """What the log says once a role is at work."""
+
+ROLES = ("controller", "webhook")
+"""What a process does unless it is told otherwise."""
 
 SECONDS_FROZEN = 15.0
 SECONDS_DEPOSED = 2.0
@@ -71,7 +74,7 @@ class Muster:
         """Write the settings that the next start reads."""
         own = {"kubeconfig": str(self._control_plane.kubeconfig_for(USER)), "ledger": {"url": self.database}}
         self._config.write_text(tomls.dumped({**SETTINGS, **own, **settings}))
-        self._signs = [SIGNS[role] for role in settings.get("roles", SIGNS)]
+        self._signs = [SIGNS[role] for role in settings.get("roles", ROLES)]
 
     def start(self, *, killed_at: str = "", within: float = PATIENCE) -> Self:
         """Start `muster serve` and wait until it leads and its webhooks are registered.

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from admission.cluster import showing
 from admission.settings import Settings, reading
 from admission.settings.fields import fields
 from admission.webhook import server
@@ -33,11 +34,16 @@ FILES = {
     "rbac.yaml": ("rbac.yaml",),
     "muster.yaml": ("settings.yaml", "webhook.yaml", "controller.yaml", "networkpolicy.yaml"),
     "monitoring.yaml": ("monitoring.yaml",),
+    "dashboard.yaml": ("dashboard.yaml",),
 }
 """Files of deploy/manifests, and the templates that each has."""
 
 OPTIONS = ("namespace.create=true", "serviceMonitor.enabled=true", "alerts.enabled=true")
 """What is asked for in deploy/manifests besides an image."""
+
+DASHBOARD = "webDashboard.enabled=true"
+TLS = "webDashboard.tls.secret=pages-tls"
+ROLES = ["webhook", "controller", "dashboard"]
 
 HEADER = """\
 # Rendered from deploy/chart; change it there and run `make manifests`.
@@ -101,22 +107,18 @@ def pod(objects: dict[tuple[str, str], Any], role: str) -> Any:
 def config(objects: dict[tuple[str, str], Any], role: str = "controller") -> Settings:
     """Return the settings that Muster reads in a pod: the file that is mounted, and the variables that are set."""
     [container] = pod(objects, role)["containers"]
+    [volume] = [one["configMap"]["name"] for one in pod(objects, role)["volumes"] if one["name"] == "settings"]
     variables = {one["name"]: one.get("value", SECRET_URL) for one in container["env"]}
     [mount] = [one for one in container["volumeMounts"] if one["name"] == "settings"]
     name = Path(variables[reading.CONFIG]).relative_to(mount["mountPath"]).name
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / name
-        file.write_text(objects["ConfigMap", "muster"]["data"][name])
+        file.write_text(objects["ConfigMap", volume]["data"][name])
         return reading.read(file, variables).settings
 
 
 def test_the_manifests_are_what_the_chart_says(helm: Helm) -> None:
-    done = template(helm, IMAGE, *OPTIONS)
-    assert done.returncode == 0, done.stderr
-    parts: dict[str, list[str]] = {}
-    for part in ("\n" + done.stdout).split("\n---\n# Source: muster/templates/")[1:]:
-        name, _, text = part.partition("\n")
-        parts.setdefault(name, []).append(text.strip("\n") + "\n")
+    parts = _parts(helm, *OPTIONS) | {"dashboard.yaml": _parts(helm, DASHBOARD)["dashboard.yaml"]}
     assert set(parts) == {name for names in FILES.values() for name in names}
 
     for name, templates in FILES.items():
@@ -124,6 +126,24 @@ def test_the_manifests_are_what_the_chart_says(helm: Helm) -> None:
         if os.environ.get("MUSTER_REGENERATE") == "1":
             (MANIFESTS / name).write_text(wanted)
         assert (MANIFESTS / name).read_text() == wanted, "run `make manifests`"
+
+
+def _parts(helm: Helm, *values: str) -> dict[str, list[str]]:
+    """Return what each template yields."""
+    done = template(helm, IMAGE, *values)
+    assert done.returncode == 0, done.stderr
+    parts: dict[str, list[str]] = {}
+    for part in ("\n" + done.stdout).split("\n---\n# Source: muster/templates/")[1:]:
+        name, _, text = part.partition("\n")
+        parts.setdefault(name, []).append(text.strip("\n") + "\n")
+    return parts
+
+
+def test_the_dashboard_changes_nothing_of_the_other_roles(helm: Helm) -> None:
+    plain, shown = _parts(helm), _parts(helm, DASHBOARD, TLS, 'settings.dashboard.audiences=["muster"]')
+
+    del shown["dashboard.yaml"]
+    assert shown == plain
 
 
 def test_helm_finds_nothing_to_mend(helm: Helm) -> None:
@@ -155,6 +175,9 @@ REFUSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "a size that is none": ((IMAGE, "ledger.sqlite.size=large"), ("size",)),
     "no ledger": ((IMAGE, "ledger.secret="), ("secret",)),
     "a port that is none": ((IMAGE, "networkPolicy.databasePort=70000"), ("databasePort",)),
+    "sessions that hold on one pod of several": ((IMAGE, DASHBOARD, "webDashboard.replicas=2"), ("sessions.secret",)),
+    "client certificates without TLS": ((IMAGE, DASHBOARD, "webDashboard.tls.authority=ca"), ("tls.secret",)),
+    "files of the dashboard's own": ((IMAGE, "settings.dashboard.key=tls.key"), ("dashboard", "key")),
 }
 
 
@@ -177,9 +200,9 @@ def test_muster_reads_the_settings_that_are_rendered(helm: Helm) -> None:
     assert (changed.controller.steps, changed.fence, changed.webhook.linger) == (2_000_000, ("gpu.example.com",), 2.5)
 
 
-@pytest.mark.parametrize("role", ["webhook", "controller"])
+@pytest.mark.parametrize("role", ROLES)
 def test_muster_listens_where_its_pods_are_asked(helm: Helm, role: str) -> None:
-    objects = rendered(helm, "webhook.workers=3")
+    objects = rendered(helm, "webhook.workers=3", DASHBOARD)
     [container] = pod(objects, role)["containers"]
     settings = config(objects, role)
 
@@ -189,17 +212,22 @@ def test_muster_listens_where_its_pods_are_asked(helm: Helm, role: str) -> None:
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert settings.metrics.port == ports["metrics"]
     assert settings.webhook.port == ports.get("webhook", 0)
+    assert settings.dashboard.port == ports.get("pages", 8080)
 
 
-@pytest.mark.parametrize("role", ["webhook", "controller"])
+@pytest.mark.parametrize("role", ROLES)
 def test_pods_are_replaced_for_settings_that_need_it_and_for_no_others(helm: Helm, role: str) -> None:
     live = [path for path, field in fields().items() if field.live]
     given = {"log_level": "debug"}
+    needed, foreign = "settings.webhook.reviews=7", "settings.dashboard.session_hours=7"
+    if role == "dashboard":
+        needed, foreign = foreign, needed
 
-    usual = checksum(rendered(helm), role)
+    usual = checksum(rendered(helm, DASHBOARD), role)
 
-    assert usual == checksum(rendered(helm, *(f"settings.{path}={given.get(path, 7)}" for path in live)), role)
-    assert usual != checksum(rendered(helm, "settings.webhook.reviews=7"), role)
+    changed = (*(f"settings.{path}={given.get(path, 7)}" for path in live), foreign)
+    assert usual == checksum(rendered(helm, DASHBOARD, *changed), role)
+    assert usual != checksum(rendered(helm, DASHBOARD, needed), role)
 
 
 def checksum(objects: dict[tuple[str, str], Any], role: str) -> str:
@@ -207,9 +235,10 @@ def checksum(objects: dict[tuple[str, str], Any], role: str) -> str:
     return str(template["metadata"]["annotations"]["checksum/settings"])
 
 
-def test_services_of_the_namespace_are_not_told_as_variables(helm: Helm) -> None:
+@pytest.mark.parametrize("role", ROLES)
+def test_services_of_the_namespace_are_not_told_as_variables(helm: Helm, role: str) -> None:
     """kubelet's MUSTER_WEBHOOK_PORT=tcp://… would look like a setting."""
-    assert pod(rendered(helm), "webhook")["enableServiceLinks"] is False
+    assert pod(rendered(helm, DASHBOARD), role)["enableServiceLinks"] is False
 
 
 def test_a_webhook_has_the_time_to_finish_what_is_under_way(helm: Helm) -> None:
@@ -243,6 +272,99 @@ def test_a_ledger_in_a_file_has_one_controller_at_a_time(helm: Helm) -> None:
     }
     assert config(objects).ledger.url == f"sqlite:///{mounts['ledger']}/ledger.sqlite3"
     assert objects["PersistentVolumeClaim", "muster-ledger"]["spec"]["resources"]["requests"] == {"storage": "1Gi"}
+
+
+def test_a_dashboard_as_it_comes_is_reached_by_nobody_but_who_forwards_its_port(helm: Helm) -> None:
+    objects = rendered(helm, DASHBOARD)
+
+    settings = config(objects, "dashboard").dashboard
+    assert (settings.host, settings.certificate, settings.plain) == ("127.0.0.1", None, False)
+    assert [port["name"] for port in objects["Service", "muster-dashboard"]["spec"]["ports"]] == ["metrics"]
+    ingress = objects["NetworkPolicy", "muster-dashboard"]["spec"]["ingress"]
+    assert [port["port"] for rule in ingress for port in rule["ports"]] == ["metrics"]
+    assert ("PodDisruptionBudget", "muster-dashboard") not in objects
+
+
+def test_a_dashboard_with_a_certificate_serves_tls_to_whom_the_network_lets_in(helm: Helm) -> None:
+    proxies = '[{"podSelector": {"matchLabels": {"app": "oauth2-proxy"}}}]'
+    own = ("webDashboard.tls.authority=proxies-ca", "webDashboard.sessions.secret=sessions", "webDashboard.replicas=2")
+    header = "settings.dashboard.user_header=X-Forwarded-User"
+
+    objects = rendered(helm, DASHBOARD, TLS, *own, header, f"networkPolicy.dashboard={proxies}")
+
+    settings = config(objects, "dashboard").dashboard
+    mounts = {one["name"]: one["mountPath"] for one in pod(objects, "dashboard")["containers"][0]["volumeMounts"]}
+    secrets = {
+        one["name"]: one["secret"]["secretName"] for one in pod(objects, "dashboard")["volumes"] if "secret" in one
+    }
+    assert secrets == {"certificate": "pages-tls", "authority": "proxies-ca", "sessions": "sessions"}
+    assert settings.host == "0.0.0.0"  # noqa: S104 - compared
+    assert (settings.certificate, settings.key) == tuple(f"{mounts['certificate']}/tls.{end}" for end in ("crt", "key"))
+    assert settings.authority == f"{mounts['authority']}/ca.crt"
+    assert settings.session_keys == f"{mounts['sessions']}/keys"
+    assert settings.user_header == "X-Forwarded-User"
+    [pages] = [one for one in objects["Service", "muster-dashboard"]["spec"]["ports"] if one["name"] == "pages"]
+    assert (pages["port"], pages["targetPort"], pages["appProtocol"]) == (443, "pages", "https")
+    allowed = objects["NetworkPolicy", "muster-dashboard"]["spec"]["ingress"][0]
+    assert allowed == {"ports": [{"protocol": "TCP", "port": "pages"}], "from": json.loads(proxies)}
+    assert objects["PodDisruptionBudget", "muster-dashboard"]["spec"]["maxUnavailable"] == 1
+
+
+def test_a_dashboard_behind_a_proxy_that_ends_tls_serves_plain_http(helm: Helm) -> None:
+    objects = rendered(helm, DASHBOARD, "settings.dashboard.plain=true")
+
+    settings = config(objects, "dashboard").dashboard
+    assert (settings.host, settings.plain, settings.certificate) == ("0.0.0.0", True, None)  # noqa: S104 - compared
+    ports = [port["port"] for port in objects["Service", "muster-dashboard"]["spec"]["ports"]]
+    assert ports == [80, 9090]
+
+
+def test_the_dashboard_reads_the_books_as_another_user_if_there_is_one(helm: Helm) -> None:
+    usual, other = (
+        database_of(rendered(helm, DASHBOARD, "ledger.secret=books", *values), "dashboard")
+        for values in ((), ("webDashboard.ledger.secret=reader", "webDashboard.ledger.key=dsn"))
+    )
+
+    assert usual == {"name": "books", "key": "url"}
+    assert other == {"name": "reader", "key": "dsn"}
+
+
+def database_of(objects: dict[tuple[str, str], Any], role: str) -> Any:
+    """Return where a pod has the database's URL from."""
+    [container] = pod(objects, role)["containers"]
+    [found] = [one["valueFrom"]["secretKeyRef"] for one in container["env"] if "valueFrom" in one]
+    return found
+
+
+def test_the_dashboard_reads_a_file_where_the_controller_writes_it(helm: Helm) -> None:
+    objects = rendered(helm, DASHBOARD, "ledger.sqlite.size=1Gi")
+
+    [term] = pod(objects, "dashboard")["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    controller = objects["Deployment", "muster-controller"]["spec"]["template"]["metadata"]["labels"]
+    assert term["labelSelector"]["matchLabels"] == controller
+    assert config(objects, "dashboard").ledger.url == config(objects, "controller").ledger.url
+    assert "affinity" not in pod(rendered(helm, DASHBOARD), "dashboard")
+
+
+READ = ["list", "watch"]
+ASKED = ["create"]
+
+
+def test_the_dashboard_may_look_at_what_it_shows_and_ask_who_may_see_it(helm: Helm) -> None:
+    objects = rendered(helm, DASHBOARD)
+
+    rules = objects["ClusterRole", "muster-dashboard"]["rules"]
+    found = {f"{name}.{rule['apiGroups'][0]}": rule["verbs"] for rule in rules for name in rule["resources"]}
+    assert found == {
+        **{f"{kind.plural}.{kind.group}": READ for kind in showing.WATCHED},
+        "tokenreviews.authentication.k8s.io": ASKED,
+        "selfsubjectreviews.authentication.k8s.io": ASKED,
+        "subjectaccessreviews.authorization.k8s.io": ASKED,
+    }
+    subjects = objects["ClusterRoleBinding", "muster-dashboard"]["subjects"]
+    assert [one["name"] for one in subjects] == [pod(objects, "dashboard")["serviceAccountName"]]
+    assert subjects[0]["name"] != pod(objects, "controller")["serviceAccountName"]
+    assert not any(kind in ("Role", "RoleBinding") and name != "muster" for kind, name in objects)
 
 
 def test_cert_manager_makes_the_certificate_that_muster_shows(helm: Helm) -> None:
@@ -301,9 +423,10 @@ def _ports(rules: list[dict[str, Any]]) -> set[int]:
 def test_what_watches_muster_finds_it(helm: Helm) -> None:
     labels = 'serviceMonitor.labels={"release": "prometheus"}'
 
-    objects = rendered(helm, labels, "serviceMonitor.enabled=true", "alerts.enabled=true", "dashboard.enabled=true")
+    kinds = ("serviceMonitor.enabled=true", "alerts.enabled=true", "dashboard.enabled=true")
+    objects = rendered(helm, labels, DASHBOARD, *kinds)
 
-    for role in ("webhook", "controller"):
+    for role in ROLES:
         monitor, service = objects["ServiceMonitor", f"muster-{role}"], objects["Service", f"muster-{role}"]
         assert monitor["metadata"]["labels"]["release"] == "prometheus"
         assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
@@ -317,9 +440,9 @@ def test_what_watches_muster_finds_it(helm: Helm) -> None:
 
 
 def test_selectors_tell_the_roles_apart(helm: Helm) -> None:
-    objects = rendered(helm)
+    objects = rendered(helm, DASHBOARD, "webDashboard.replicas=2", "webDashboard.sessions.secret=sessions")
 
-    for role in ("webhook", "controller"):
+    for role in ROLES:
         labels = objects["Deployment", f"muster-{role}"]["spec"]["template"]["metadata"]["labels"]
         assert objects["Service", f"muster-{role}"]["spec"]["selector"] == labels
         assert objects["PodDisruptionBudget", f"muster-{role}"]["spec"]["selector"]["matchLabels"] == labels
@@ -327,11 +450,19 @@ def test_selectors_tell_the_roles_apart(helm: Helm) -> None:
 
 
 def test_what_install_prints_is_what_the_chart_says_with_the_same_options(helm: Helm) -> None:
-    image = ("image.repository=registry.example.org/muster", "image.tag=v1")
+    image = ("image.repository=registry.example.org/muster", "image.tag=v1", DASHBOARD)
     options = [word for value in (*image, "namespace.create=true", "ledger.secret=books") for word in _option(value)]
     chart = helm("template", "muster", str(CHART), "--namespace", "batch", *options)
     assert chart.returncode == 0, chart.stderr
-    words = ["--image", "registry.example.org/muster:v1", "--namespace", "batch", "--ledger-secret", "books"]
+    words = [
+        "--dashboard",
+        "--image",
+        "registry.example.org/muster:v1",
+        "--namespace",
+        "batch",
+        "--ledger-secret",
+        "books",
+    ]
     command = Path(sys.executable).with_name("muster")
     printed = subprocess.run([command, "install", "--print", *words], capture_output=True, text=True, check=True)
 

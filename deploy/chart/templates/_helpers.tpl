@@ -4,19 +4,24 @@ app.kubernetes.io/name: muster
 app.kubernetes.io/component: {{ . }}
 {{- end }}
 
-{{/* What a role's Deployment and its pods have in common. Call: list $ "webhook" or list $ "controller". */}}
+{{/* What a role's Deployment and its pods have in common. Call: list $ "webhook", "controller" or "dashboard". */}}
 {{- define "muster.podSpec" -}}
 {{- $root := index . 0 }}
 {{- $role := index . 1 }}
-{{- $values := index $root.Values $role }}
 {{- $controller := eq $role "controller" }}
-serviceAccountName: muster
+{{- $webhook := eq $role "webhook" }}
+{{- $dashboard := eq $role "dashboard" }}
+{{- $values := index $root.Values (ternary "webDashboard" $role $dashboard) }}
+{{- $file := and (not $webhook) $root.Values.ledger.sqlite.size }}
+serviceAccountName: {{ ternary "muster-dashboard" "muster" $dashboard }}
 # Variables such as MUSTER_WEBHOOK_PORT are settings here.
 enableServiceLinks: false
 {{- with $root.Values.imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 0 }}
 {{- end }}
+{{- if not $dashboard }}
 priorityClassName: {{ $root.Values.priorityClassName }}
+{{- end }}
 # A pod that is told to end goes on answering for as long as it lingers, then finishes what is under way (10 s).
 terminationGracePeriodSeconds: {{ add (ceil $root.Values.settings.webhook.linger) 20 }}
 securityContext:
@@ -25,6 +30,15 @@ securityContext:
   runAsGroup: 65532
   fsGroup: 65532
   seccompProfile: {type: RuntimeDefault}
+{{- if and $dashboard $file }}
+# The volume of the books is where the controller is.
+affinity:
+  podAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+    - topologyKey: kubernetes.io/hostname
+      labelSelector:
+        matchLabels: {{- include "muster.selector" "controller" | nindent 10 }}
+{{- end }}
 topologySpreadConstraints:
 {{- range $key := list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
 - topologyKey: {{ $key }}
@@ -44,18 +58,28 @@ containers:
   - {name: MUSTER_CONFIG, value: /etc/muster/settings/muster.toml}
   - {name: MUSTER_ROLES, value: {{ $role }}}
   - {name: MUSTER_METRICS_PORT, value: "9090"}
-{{- if not $controller }}
+{{- if $webhook }}
   - {name: MUSTER_WEBHOOK_PORT, value: "9443"}
   - {name: MUSTER_WEBHOOK_WORKERS, value: {{ $values.workers | quote }}}
 {{- end }}
-{{- if and $controller (not $root.Values.ledger.sqlite.size) }}
+{{- if $dashboard }}
+  - {name: MUSTER_DASHBOARD_PORT, value: {{ include "muster.pagesPort" $root | quote }}}
+{{- end }}
+{{- if not (or $webhook $file) }}
+{{- $books := $root.Values.ledger }}
+{{- if and $dashboard $values.ledger.secret }}
+{{- $books = $values.ledger }}
+{{- end }}
   - name: MUSTER_LEDGER_URL
     valueFrom:
-      secretKeyRef: {name: {{ $root.Values.ledger.secret }}, key: {{ $root.Values.ledger.key }}}
+      secretKeyRef: {name: {{ $books.secret }}, key: {{ $books.key }}}
 {{- end }}
   ports:
-{{- if not $controller }}
+{{- if $webhook }}
   - {name: webhook, containerPort: 9443}
+{{- end }}
+{{- if $dashboard }}
+  - {name: pages, containerPort: {{ include "muster.pagesPort" $root }}}
 {{- end }}
   - {name: metrics, containerPort: 9090}
   # It listens as soon as it has reached the API server, and is ready when it has read the cluster.
@@ -81,32 +105,43 @@ containers:
   # The folder, not the file in it, or a running pod would never see a change.
   - {name: settings, mountPath: /etc/muster/settings, readOnly: true}
   - {name: tmp, mountPath: /tmp}
-{{- if and (not $controller) $values.certManager.enabled }}
+{{- if and $webhook $values.certManager.enabled }}
   - {name: certificate, mountPath: /etc/muster/certificate, readOnly: true}
 {{- end }}
-{{- if and $controller $root.Values.ledger.certificates }}
+{{- if and (not $webhook) $root.Values.ledger.certificates }}
   - {name: ledger-certificates, mountPath: /etc/muster/ledger, readOnly: true}
 {{- end }}
-{{- if and $controller $root.Values.ledger.sqlite.size }}
+{{- if $file }}
   - {name: ledger, mountPath: /var/lib/muster}
+{{- end }}
+{{- if $dashboard }}
+{{- range $name, $secret := include "muster.pagesSecrets" $root | fromJson }}
+  - {name: {{ $name }}, mountPath: /etc/muster/dashboard/{{ $name }}, readOnly: true}
+{{- end }}
 {{- end }}
 volumes:
 - name: settings
-  configMap: {name: muster}
-# The key of the webhook's certificate stands here for a moment when it is renewed.
+  configMap: {name: {{ ternary "muster-dashboard-settings" "muster" $dashboard }}}
+# What stands somewhere for a moment, as the key of the webhook's certificate when it is renewed.
 - name: tmp
   emptyDir: {medium: Memory, sizeLimit: 16Mi}
-{{- if and (not $controller) $values.certManager.enabled }}
+{{- if and $webhook $values.certManager.enabled }}
 - name: certificate
   secret: {secretName: muster-webhook-tls}
 {{- end }}
-{{- if and $controller $root.Values.ledger.certificates }}
+{{- if and (not $webhook) $root.Values.ledger.certificates }}
 - name: ledger-certificates
   secret: {secretName: {{ $root.Values.ledger.certificates }}}
 {{- end }}
-{{- if and $controller $root.Values.ledger.sqlite.size }}
+{{- if $file }}
 - name: ledger
   persistentVolumeClaim: {claimName: muster-ledger}
+{{- end }}
+{{- if $dashboard }}
+{{- range $name, $secret := include "muster.pagesSecrets" $root | fromJson }}
+- name: {{ $name }}
+  secret: {secretName: {{ $secret }}}
+{{- end }}
 {{- end }}
 {{- with $values.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
@@ -122,14 +157,14 @@ tolerations: {{- toYaml . | nindent 0 }}
 {{- end }}
 {{- end }}
 
-{{/* The settings file. */}}
+{{/* The settings file of "muster.chosen" or "muster.shown". Call: list $ "muster.chosen". */}}
 {{- define "muster.settings" -}}
-{{- include "muster.chosen" . | fromJson | toToml }}
+{{- include (index . 1) (index . 0) | fromJson | toToml }}
 {{- end }}
 
-{{/* The settings that a new value of needs new pods: all but those that are live (docs/settings.md). */}}
+{{/* Those of them that a new value of needs new pods: all but those that are live (docs/settings.md). */}}
 {{- define "muster.lasting" -}}
-{{- $settings := include "muster.chosen" . | fromJson }}
+{{- $settings := include (index . 1) (index . 0) | fromJson }}
 {{- range list "log_level" "ledger.open_days" "controller.resync" "controller.debounce" "controller.steps" "controller.writes" }}
 {{- $path := splitList "." . }}
 {{- $parent := $settings }}
@@ -146,7 +181,7 @@ tolerations: {{- toYaml . | nindent 0 }}
 {{- $settings | toJson }}
 {{- end }}
 
-{{/* What the values say, and over it what belongs to the chart. */}}
+{{/* What the values say for the webhook and the controller, and over it what belongs to the chart. */}}
 {{- define "muster.chosen" -}}
 {{- $own := dict
       "webhook" (dict "service" (printf "%s/muster-webhook:443" .Release.Namespace))
@@ -159,5 +194,79 @@ tolerations: {{- toYaml . | nindent 0 }}
 {{- if .Values.ledger.sqlite.size }}
 {{- $_ := set $own "ledger" (dict "url" "sqlite:////var/lib/muster/ledger.sqlite3") }}
 {{- end }}
-{{- mustMergeOverwrite (deepCopy .Values.settings) $own | toJson }}
+{{- omit (mustMergeOverwrite (deepCopy .Values.settings) $own) "dashboard" | toJson }}
+{{- end }}
+
+{{/* The same for the dashboard: what concerns it, and where its files are. */}}
+{{- define "muster.shown" -}}
+{{- $pages := dict
+      "host" (ternary "0.0.0.0" "127.0.0.1" (eq (include "muster.pagesReached" .) "true")) }}
+{{- $pages = mustMergeOverwrite $pages (deepCopy (.Values.settings.dashboard | default dict)) }}
+{{- $secrets := include "muster.pagesSecrets" . | fromJson }}
+{{- if $secrets.certificate }}
+{{- $_ := set $pages "certificate" "/etc/muster/dashboard/certificate/tls.crt" }}
+{{- $_ := set $pages "key" "/etc/muster/dashboard/certificate/tls.key" }}
+{{- end }}
+{{- if $secrets.authority }}
+{{- $_ := set $pages "authority" "/etc/muster/dashboard/authority/ca.crt" }}
+{{- end }}
+{{- if $secrets.sessions }}
+{{- $_ := set $pages "session_keys" (printf "/etc/muster/dashboard/sessions/%s" .Values.webDashboard.sessions.key) }}
+{{- end }}
+{{- set (pick (include "muster.chosen" . | fromJson) "log_level" "log_format" "metrics" "ledger" "tracing") "dashboard" $pages | toJson }}
+{{- end }}
+
+{{/* Whether pages are served to other machines; else only `kubectl port-forward` reaches them. */}}
+{{- define "muster.pagesReached" -}}
+{{- or .Values.webDashboard.tls.secret ((.Values.settings.dashboard | default dict).plain) | empty | not }}
+{{- end }}
+
+{{- define "muster.pagesPort" -}}
+{{- ternary "8443" "8080" (not (empty .Values.webDashboard.tls.secret)) }}
+{{- end }}
+
+{{/* Secrets whose files the dashboard reads, by the folder in /etc/muster/dashboard. */}}
+{{- define "muster.pagesSecrets" -}}
+{{- $found := dict }}
+{{- with .Values.webDashboard }}
+{{- range $name, $secret := dict "certificate" .tls.secret "authority" .tls.authority "sessions" .sessions.secret }}
+{{- if $secret }}
+{{- $_ := set $found $name $secret }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- $found | toJson }}
+{{- end }}
+
+{{- define "muster.mayReadMetrics" -}}
+- ports:
+  - {protocol: TCP, port: metrics}
+  from: {{- toYaml .Values.networkPolicy.prometheus | nindent 2 }}
+{{- end }}
+
+{{/* Whom the pods of a role may ask. Call: list $ "webhook". */}}
+{{- define "muster.mayAsk" -}}
+{{- $root := index . 0 }}
+{{- $role := index . 1 -}}
+# Names.
+- ports:
+  - {protocol: UDP, port: 53}
+  - {protocol: TCP, port: 53}
+# The API server.
+- ports:
+{{- range $root.Values.networkPolicy.apiServerPorts }}
+  - {protocol: TCP, port: {{ . }}}
+{{- end }}
+{{- with $root.Values.settings.tracing }}
+{{- with .endpoint }}
+# The collector of traces.
+- ports:
+  - {protocol: TCP, port: {{ (urlParse .).host | splitList ":" | rest | first | default (ternary "443" "80" (hasPrefix "https" .)) }}}
+{{- end }}
+{{- end }}
+{{- if and (ne $role "webhook") (not $root.Values.ledger.sqlite.size) }}
+# The ledger.
+- ports:
+  - {protocol: TCP, port: {{ $root.Values.networkPolicy.databasePort }}}
+{{- end }}
 {{- end }}
