@@ -19,7 +19,7 @@ import yaml
 from admission.api.reasons import HoldReason
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.observing import eventually
-from tests.e2e import disks, jumping
+from tests.e2e import disks, jumping, versions
 from tests.e2e.herds import CRDS
 from tests.e2e.loads import Load
 from tests.e2e.musters import COMMAND, ROOT
@@ -28,6 +28,7 @@ from tests.e2e.teams import GROUP
 from tests.e2e.wires import Weather
 from tests.e2e.witnesses import Witness
 from tests.postgres import Server
+from tests.postgres.serving import query
 
 SECONDS_TO_GRANT = 90.0
 
@@ -319,6 +320,54 @@ def later(definition: Manifest) -> Manifest:
     return made
 
 
+def upgraded(site: Site) -> None:
+    """Upgrade the controllers one by one, from a version whose books have the schema before; then try to go back.
+
+    The first one that starts brings the schema up to date, and that refuses what the old leader writes.
+    """
+    tree = versions.unpacked(site.folder)
+    if tree is None:
+        pytest.skip("the history of the repository is not here")
+    site.load.pause()
+    eventually(lambda: not site.load.unfinished(), what="every gang of the books until now has run")
+    site.load.forget()
+    site.books = site.database.database()
+    for one in site.replicas.controllers:
+        one.muster.end()
+        one.use(site.books, webhook={})
+        one.muster.words = versions.words(tree)
+    for one in site.replicas.controllers:
+        one.muster.launch()
+    site.load.submit()
+    leader, standby = site.replicas.leader, site.replicas.standby
+    site.next_grant(time.monotonic(), Since.START)
+    assert schema(site) == versions.SCHEMA
+
+    standby.muster.words = (COMMAND,)
+    standby.muster.end()
+    standby.muster.launch()
+    eventually(lambda: schema(site) > versions.SCHEMA, what="the new version has upgraded the schema")
+    site.begins()
+    standby.wait_ready()
+    eventually(lambda: site.replicas.leader is standby, what="the new version leads")
+    leader.muster.words = (COMMAND,)
+    leader.restart()
+    site.ends()
+
+    leader.muster.end()
+    leader.muster.words = versions.words(tree)
+    leader.muster.launch()
+    eventually(lambda: leader.muster.program.ended, what="the version of before refuses the new schema")
+    assert "newer than this Muster" in leader.muster.log
+    leader.muster.words = (COMMAND,)
+    leader.restart()
+
+
+def schema(site: Site) -> str:
+    [(revision,)] = query(site.books, "SELECT version_num FROM alembic_version")
+    return str(revision)
+
+
 FAULTS: dict[str, Fault] = {
     "the leading controller is killed": Fault(
         does=leader_killed,
@@ -451,5 +500,10 @@ FAULTS: dict[str, Fault] = {
         seen="gangs that are just starting may be taken back, as out of time, and start again after a back-off",
         kept="the books' time never goes back; the hour counts as used for who held devices in it",
         takes_back=True,
+    ),
+    "the controllers are upgraded, one after the other, from the schema before": Fault(
+        does=upgraded,
+        seen="nothing is granted from the upgrade of the schema until the new version leads",
+        kept="the new schema refuses what the old leader writes, which ends its term; started again, it refuses it",
     ),
 }
