@@ -15,6 +15,7 @@ from typing import Any
 
 from admission.api import names, patches, pods
 from admission.api.claims import Claim, ClaimTemplate
+from admission.api.entries import Placement
 from admission.api.meta import Meta, Owner
 from admission.api.names import GangUid, Uid
 from admission.api.pods import Pod, PodClaim
@@ -133,7 +134,7 @@ class Expecting:
 
     def _found(self, workloads: Sequence[Workload], snapshot: Snapshot, book: Book) -> Iterator[Part]:
         """Yield what workloads yield of which pods are expected: those that wait, and those with places."""
-        seats, busy = _seated(book), _busy(snapshot) if workloads else set[Uid]()
+        seats, busy = _seated(book), _busy(snapshot, book) if workloads else set[Uid]()
         grounds = self._grounds(snapshot) if workloads else ()
         for workload in workloads:
             uid = workload.meta.uid
@@ -234,9 +235,13 @@ def _seated(book: Book) -> dict[Uid, frozenset[Uid]]:
     return {workload: frozenset(uids) for workload, uids in found.items()}
 
 
-def _busy(snapshot: Snapshot) -> set[Uid]:
-    """Return what has pods that have not ended: their controllers, and the controllers of these."""
-    found: set[Uid] = set()
+def _busy(snapshot: Snapshot, book: Book) -> set[Uid]:
+    """Return what has pods that have not ended: their controllers, and the controllers of these.
+
+    What stood between may be gone before the pods are, as the RayCluster of a RayJob; the books still know whose their
+    claims are.
+    """
+    found = {identities.maker(uid) for uid, placement in book.placements.items() if _is_used(placement, snapshot)}
     for pod in snapshot.pods.values():
         owner = pod.meta.controller
         if owner is None or pod.finished or owner.uid in found:
@@ -247,6 +252,13 @@ def _busy(snapshot: Snapshot) -> set[Uid]:
         if above is not None:
             found.add(above.uid)
     return found
+
+
+def _is_used(placement: Placement, snapshot: Snapshot) -> bool:
+    """Return whether pods that have not ended use what a gang was given."""
+    known = (snapshot.claims.get(holding.claim) for holding in placement.holdings.values())
+    users = (snapshot.pods.get(Uid(uid)) for claim in known if claim is not None for uid in claim.reserved_for)
+    return any(pod is not None and not pod.finished for pod in users)
 
 
 def _said(snapshot: Snapshot) -> tuple[object, ...]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from admission.api import names
 from admission.api.meta import Owner
-from admission.api.names import GangUid
+from admission.api.names import GangUid, Uid
 from admission.api.parents import UNSERVED, Parent, Wave
 from admission.api.pods import Pod
 from admission.api.snapshot import Snapshot
@@ -121,6 +121,11 @@ def gang_uid(*parts: str) -> GangUid:
     uid = "/".join(filter(None, parts))
     plain = uid.isascii() and uid.isprintable() and len(uid) <= LONGEST_UID
     return GangUid(uid if plain else _digest(uid))
+
+
+def maker(uid: GangUid) -> Uid:
+    """Return the UID of the object that a gang is one of; of no object where names alone make the gang."""
+    return Uid(uid.partition("/")[0])
 
 
 def _digest(text: str) -> str:

@@ -31,8 +31,8 @@ Made = Callable[[Manifest], list[Manifest]]
 class HeldParents(HeldJobs):
     """One workload, as the API server has it. make: has its controller make pods of it. lost: those that never come."""
 
-    def __init__(self, builder: ClusterBuilder, obj: Manifest, make: Made) -> None:
-        super().__init__(builder)
+    def __init__(self, builder: ClusterBuilder, obj: Manifest, make: Made, *, graceful: bool = False) -> None:
+        super().__init__(builder, graceful=graceful)
         self.obj = obj
         self.make = make
         self.lost: set[str] = set()
@@ -75,6 +75,9 @@ class HeldParents(HeldJobs):
         self._mark(Held.WAITING, suspend=True)
         self.writes.append(f"hold {workload.meta.name}")
         self._end([pod for pod in self._pods.values() if not pod.finished])
+        # The operator deletes a RayCluster without waiting for its pods.
+        clusters = "RayCluster.ray.io"
+        self._rest = replace(self._rest, parents={**self._rest.parents, clusters: {}})
 
     def _mark(self, mark: Held, *, suspend: bool) -> None:
         self.obj["metadata"]["annotations"][names.HELD] = mark.value
@@ -103,7 +106,7 @@ def a_jobset() -> Manifest:
     return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "set"}, "spec": spec}
 
 
-def a_play(obj: Manifest, gpus: int = 8, **queue: Any) -> tuple[HeldParents, Play]:
+def a_play(obj: Manifest, gpus: int = 8, *, graceful: bool = False, **queue: Any) -> tuple[HeldParents, Play]:
     def of_ray(job: Manifest) -> list[Manifest]:
         return standins.ray_pods(cluster.put(standins.ray_cluster(job)))
 
@@ -111,7 +114,7 @@ def a_play(obj: Manifest, gpus: int = 8, **queue: Any) -> tuple[HeldParents, Pla
         return [pod for job in map(cluster.put, standins.jobset_jobs(jobset)) for pod in standins.job_pods(job)]
 
     builder = a_cluster().node("a", gpus=4, cpu="64").node("b", gpus=4, cpu="64").queue("q", gpus=gpus, **queue)
-    cluster = HeldParents(builder, obj, of_ray if obj["kind"] == "RayJob" else of_jobset)
+    cluster = HeldParents(builder, obj, of_ray if obj["kind"] == "RayJob" else of_jobset, graceful=graceful)
     return cluster, Play(cluster)
 
 
@@ -174,6 +177,26 @@ async def test_a_ray_job_that_is_taken_back_is_suspended_and_its_next_cluster_ta
     ran = report(await play.go_on(10), "ray")
     assert cluster.writes == ["start ray", "hold ray", "start ray"]
     assert (ran.phase, ran.uid) == (Phase.RUNNING, first.uid)
+
+
+async def test_a_ray_job_is_planned_again_only_when_its_pods_are_gone() -> None:
+    cluster, play = a_play(a_ray_job(), gpus=10, graceful=True, preemption={"withinQueue": "LowerPriority"})
+    ran = report(await play.go_on(5), "ray")
+    assert ran.phase is Phase.RUNNING
+    cluster.submit("high", queue="q", pods=4, priority=5)
+    await play.go_on(2)
+    assert cluster.writes == ["start ray", "hold ray"]
+    cluster.delete_job("high")
+
+    await play.go_on(5)
+    assert cluster.writes == ["start ray", "hold ray"]
+    told = report(await play.go_on(), "ray")
+    assert told.expected == 0
+
+    cluster.end_grace()
+    again = report(await play.go_on(5), "ray")
+    assert cluster.writes == ["start ray", "hold ray", "start ray"]
+    assert (again.phase, again.uid) == (Phase.RUNNING, ran.uid)
 
 
 async def test_parts_that_were_planned_together_take_over_each_others_places_only() -> None:
