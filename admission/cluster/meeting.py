@@ -7,7 +7,7 @@ from admission.api import names
 from admission.policy.arrivals import MIRROR
 from admission.policy.claims.doors import CLAIM_CONTROLLERS, POD_CLAIM, SCHEDULER
 from admission.policy.families import table
-from admission.policy.holdable import CRON_JOB
+from admission.policy.holdable import SCHEDULES
 
 FIXED = f"(k.startsWith('{names.GROUP}/') || k in {json.dumps(table.FIXED)})"
 """CEL: a key is Muster's own, or one of another system by which gangs are found."""
@@ -126,6 +126,7 @@ RESUMED = f"request.operation != 'UPDATE' || {_HELD_OTHERWISE}"
 """CEL: a new workload, or one that is suspended or resumed, or marked otherwise as held."""
 
 FREE = (
-    f"!object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && o.kind != '{CRON_JOB}')"
+    "!object.metadata.?ownerReferences.orValue([])"
+    f".exists(o, o.?controller.orValue(false) && !(o.kind in {json.dumps(SCHEDULES)}))"
 )
 """CEL: a workload that no other object's controller suspends, as `holdable` knows it."""

@@ -1,7 +1,7 @@
 """The workloads that can be held as a whole: what says that one is suspended, and the pods that its templates yield.
 
 One table for all of them: batch Jobs, and the families that say where they are suspended. Nobody else's controller is
-argued with: what another object controls is for that one to suspend, so it is not held, but for the Jobs of a CronJob.
+argued with: what another object controls is for that one to suspend, so it is not held, but for what a schedule makes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +20,8 @@ from admission.policy import lineages
 from admission.policy.families import kinship, table
 from admission.policy.families.kinship import Family
 
-CRON_JOB = "CronJob"
+SCHEDULES = ("CronJob", "RayCronJob")
+"""Kinds whose controllers make workloads, and leave it to others when these are suspended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +154,7 @@ def held(meta: Meta) -> Held | None:
 
 def is_free(controller: Owner | None) -> bool:
     """Return whether no other object's controller says when a workload is suspended."""
-    return controller is None or controller.kind == CRON_JOB
+    return controller is None or controller.kind in SCHEDULES
 
 
 def among(snapshot: Snapshot) -> Iterator[Workload]:

@@ -157,8 +157,8 @@ def test_a_job_of_a_queue_that_holds_pods_or_of_none_is_left_as_it_is() -> None:
         assert held(job(), snapshot) == job()
 
 
-def test_what_another_controller_suspends_is_left_to_it_but_for_the_jobs_of_a_cron_job() -> None:
-    for kind, suspended in (("JobSet", None), ("MPIJob", None), ("CronJob", True)):
+def test_what_another_controller_suspends_is_left_to_it_but_for_what_a_schedule_makes() -> None:
+    for kind, suspended in (("JobSet", None), ("MPIJob", None), ("CronJob", True), ("RayCronJob", True)):
         obj = job()
         obj["metadata"]["ownerReferences"] = [
             {"apiVersion": "x/v1", "kind": kind, "name": "o", "uid": "o", "controller": True}
