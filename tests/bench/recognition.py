@@ -91,6 +91,12 @@ def _cases() -> dict[str, tuple[Pod, Snapshot]]:
     (found["a worker of a LeaderWorkerSet"],) = herd.all(
         standins.stateful_set_pods(herd.put(standins.workers(lws, leader)))
     )
+    cluster = {"headGroupSpec": {"template": TEMPLATE}}
+    ray_job = an_object("ray.io/v1", "RayJob", "ray", shutdownAfterJobFinishes=True, rayClusterSpec=cluster)
+    ray_job["metadata"]["annotations"] = {names.HELD: "started"}
+    (found["of a RayJob that was held"],) = herd.all(
+        standins.ray_pods(herd.put(standins.ray_cluster(herd.put(ray_job))))
+    )
     policy = {"gang": {"minCount": 1}}
     herd.put(an_object("scheduling.k8s.io/v1beta1", "PodGroup", "pair", schedulingPolicy=policy))
     found["of a PodGroup"] = herd.put(a_pod("grouped", group="pair"))
