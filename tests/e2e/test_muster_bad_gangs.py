@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from admission.api import names
+from tests import standins
 from tests.controlplane import ApiError, ControlPlane, fleet, workloads
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
+from tests.e2e import teams
 from tests.e2e.labs import Lab, plain
 from tests.e2e.musters import ROOT, Muster
 from tests.e2e.teams import GROUP
@@ -103,6 +105,7 @@ HOLDS = {
     "nowhere": ("NoFeasiblePlacement", "satisfies the selectors"),
     "doomed": ("GangIncomplete", "1 of 2 pods exist"),
     "changed": ("NoFeasiblePlacement", "needs 9 devices"),
+    "round": ("GangIncomplete", "circle or on and on (Job round → Job other → Job round)"),
 }
 
 
@@ -135,7 +138,20 @@ def submit_all(lab: Lab) -> None:
         doomed["metadata"]["finalizers"] = [KEEP] if number else []
         space.create(doomed)
     lab.client.delete(f"{space.pods}/doomed-1?gracePeriodSeconds=0")
+    in_a_circle(lab, "round", "other")
     lab.submit("changed", pods=1, request=request(lab, 9, **like(lab, "plain")))
+
+
+def in_a_circle(lab: Lab, first: str, second: str) -> None:
+    """Submit a Job that another one has made, which that one has made."""
+    made = {}
+    for name in (first, second):
+        job = teams.job(name, pods=1, template="one", annotations={})
+        made[name] = lab.client.create(lab.team.jobs, {**job, "spec": {**job["spec"], "suspend": True}})
+    for name, other in ((first, second), (second, first)):
+        owner = standins.owner({"apiVersion": "batch/v1", "kind": "Job", **made[other]})
+        lab.client.merge_patch(f"{lab.team.jobs}/{name}", {"metadata": {"ownerReferences": [owner]}})
+    lab.client.merge_patch(f"{lab.team.jobs}/{first}", {"spec": {"suspend": False}})
 
 
 def test_bad_gangs_wait_with_their_reasons_and_stop_nobody(lab: Lab) -> None:

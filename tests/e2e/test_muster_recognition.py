@@ -343,7 +343,18 @@ def test_a_kind_that_is_installed_while_muster_runs_is_noticed_and_may_go_again(
     head, *others = standins.ray_pods(cluster)
     herd.put(head)
     herd.wait_held("1 of 3 pods exist", "ray-head", of=cluster, within=90.0)
-    herd.wait_running("ray-head", *named(herd.all(others)))
+    whole = ["ray-head", *named(herd.all(others))]
+    herd.wait_running(*whole)
+
+    # Ray scales it, up and down.
+    more = standins.ray_pods(cluster, big=2)[len(whole) :]
+    herd.lab.client.merge_patch(
+        f"{herd.path(cluster)}/ray", {"spec": {"workerGroupSpecs": [{**workers[0], "replicas": 2}]}}
+    )
+    herd.wait_running(*whole, *named(herd.all(more)))
+    wait_charged(herd, 5)
+    herd.delete(*more)
+    wait_charged(herd, 3)
     herd.clear(cluster)
 
     herds.remove(herd.lab.client, RAY)
