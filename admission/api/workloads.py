@@ -27,6 +27,10 @@ class PodTemplate:
     labels: Mapping[str, str] = field(default_factory=dict)
     counted: Mapping[str, int] = field(default_factory=dict)
 
+    def parts_of(self, number: int) -> dict[str, str]:
+        """Return the labels that say which part a pod is of, by its number."""
+        return {key: str(number // pods) for key, pods in self.counted.items()}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspendable:

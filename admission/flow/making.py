@@ -69,7 +69,7 @@ def _of_parent(kind: Holdable, parent: Parent, store: Store) -> Iterator[Candida
         kind=kind,
         meta=parent.meta,
         index=store.places[kind.key, parent.meta.key],
-        sizes=table.OWNERS[kind.key].fields,
+        sizes=table.BY_GROUP[kind.group, kind.kind].fields,
         store=store,
     )
     yield from maker.pods([one for one in kind.templates(body) if one.pods > 0])

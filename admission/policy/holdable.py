@@ -195,6 +195,7 @@ def body(  # noqa: PLR0913 - all that a pod is made of, by name
     reader = Reader(template.body)
     data = reader.child("metadata")
     index = {"batch.kubernetes.io/job-completion-index": str(number)} if indexed else {}
+    parts = template.parts_of(number)
     labels, annotations = data.pairs("labels"), data.pairs("annotations")
     reader.child("spec")
     reader.finish(owner.kind, f"{namespace}/{owner.name}")
@@ -213,7 +214,7 @@ def body(  # noqa: PLR0913 - all that a pod is made of, by name
             "namespace": namespace,
             "uid": uid,
             "creationTimestamp": created,
-            "labels": {**labels, **template.labels, **index},
+            "labels": {**labels, **template.labels, **parts, **index},
             "annotations": {**annotations, **index},
             "ownerReferences": [reference],
         },

@@ -57,8 +57,8 @@ def of(pod: Pod, snapshot: Snapshot) -> Lineage:
     while owner is not None:
         kind = kind_of(owner)
         family = table.OWNERS.get(kind)
-        if family is None and names.is_expected(pod.meta.uid):
-            family = table.EXPECTED.get(kind)
+        if family is None and not links:
+            family = table.PLANNED.get(kind)
         if family is None and kind not in (BATCH_JOB, POD):
             break
         if owner.uid in grounds or len(links) == LONGEST:

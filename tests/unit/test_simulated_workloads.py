@@ -137,3 +137,18 @@ def test_other_kinds_make_no_pods_and_a_note_says_so() -> None:
     (note,) = expand(teams(), cluster).notes
 
     assert note == "RayCluster default/ray makes no pods here; those that the input shows are simulated"
+
+
+def test_the_pods_of_a_ray_job_are_one_gang_but_for_what_it_submits_with() -> None:
+    cluster = {
+        "headGroupSpec": {"template": template()},
+        "workerGroupSpecs": [{"groupName": "w", "replicas": 2, "template": template()}],
+    }
+    spec = {"shutdownAfterJobFinishes": True, "rayClusterSpec": cluster}
+    ray_job: Json = {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "ray"}, "spec": spec}
+
+    outcome = simulate(teams(), node("one", 4), devices(), [ray_job])
+
+    gang = of(outcome, "ray")
+    assert len(outcome.gangs) == 1
+    assert (gang.verdict, gang.charges) == ("Admitted", {"gpus": 3})

@@ -34,8 +34,8 @@ OWNERS: Mapping[str, Family] = {family.key: family for family in ALL if not fami
 HOLDERS: Mapping[str, Family] = {family.by_way_of: family for family in ALL if family.by_way_of}
 """Those that speak for objects of another kind while they are held as a whole, by that kind."""
 
-EXPECTED: Mapping[str, Family] = {family.key: family for family in HOLDERS.values()}
-"""Those that own pods only as long as these are still to come, by kind."""
+PLANNED: Mapping[str, Family] = {family.key: family for family in HOLDERS.values()}
+"""The same by their own kind: pods that are planned or simulated before what stands between exists belong to them."""
 
 BY_GROUP: Mapping[tuple[str, str], Family] = {(family.group, family.kind): family for family in ALL}
 """All of them, by API group and kind."""
