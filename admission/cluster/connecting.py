@@ -240,7 +240,7 @@ class Connection:
 
     async def versions(self) -> ServerVersions:
         """Return what the API server says of its version."""
-        answer = await self.get("/version")
+        answer = await self.get(failures.VERSION)
         own = _version(answer, "major", "minor")
         if own is None:
             raise ClusterAwayError(f"{self.server}/version is not that of Kubernetes: {failures.cut(answer)}")

@@ -109,6 +109,10 @@ def target(method: str, path: str, *, watch: bool = False) -> Target:
     )
 
 
+VERSION = "/version"
+"""Where the API server says which release it is of. One that has just started refuses everything for a moment."""
+
+
 def translate(call: Target, code: int, body: bytes | str, *, after: float | None = None) -> MusterError:
     """Return the error for an answer with an HTTP status of 300 or more, or for the Status of an ERROR event."""
     status = _status(body)
@@ -117,6 +121,11 @@ def translate(call: Target, code: int, body: bytes | str, *, after: float | None
     match code:
         case HTTPStatus.UNAUTHORIZED:
             return UnauthorizedError(f"{text}; the API server does not accept the credentials: renew them")
+        case HTTPStatus.FORBIDDEN if call.resource == VERSION:
+            return ClusterAwayError(
+                f"{text}; everybody may ask that (ClusterRole system:public-info-viewer), so the API server has yet to"
+                " read its roles"
+            )
         case HTTPStatus.FORBIDDEN if not _has_cause(status, "NamespaceTerminating"):
             return ForbiddenError(_forbidden(call, text, said))
         case HTTPStatus.TOO_MANY_REQUESTS:

@@ -36,6 +36,10 @@ HEADS = 2_000
 SYNC_WARNING = 30.0
 """Seconds after which a start that still waits for the cluster says what it waits for."""
 
+CERTAIN = 4
+"""Refusals in a row after which a kind that was read before may really be read no more: an API server that has just
+started refuses everything until it has read its roles."""
+
 SLICE = 50
 """Objects read before other tasks get their turn: 50 pods take about 5 ms."""
 
@@ -53,7 +57,7 @@ class Pace:
     base: float = 0.5
     longest_pause: float = 10.0
     absent: float = 60.0
-    """Until a kind that is not served, or that may be left unread, is looked for again."""
+    """Until a kind that is not served is looked for again; at most, until one is that may be left unread."""
 
 
 async def watch(connection: Connection, store: Store, *, pace: Pace | None = None) -> None:
@@ -79,6 +83,7 @@ class Watcher:
         self._failed = 0
         self._expired = 0
         self._absent = False
+        self._refused = 0
 
     async def run(self) -> None:
         """List, watch, and begin again, until cancelled."""
@@ -102,9 +107,10 @@ class Watcher:
             except ForbiddenError as error:
                 self._version = ""
                 self._fail(str(error))
-                if self._kind.family:
+                self._refused += 1
+                if self._kind.family and (self._refused >= CERTAIN or not self._table.lists or self._table.unseen):
                     self._do_without(str(error))
-                    await asyncio.sleep(self._pace.absent)
+                    await asyncio.sleep(pauses.backoff(self._refused, base=self._pace.base, longest=self._pace.absent))
                     continue
             except MusterError as error:
                 # Refused: for want of a role or of a CRD, both of which may come, and then a list is due.
@@ -122,6 +128,7 @@ class Watcher:
         if found is None and not self._absent and not self._kind.family:
             log.info("the API server does not serve this kind", kind=str(self._kind), again=self._pace.absent)
         self._absent = found is None
+        self._refused = 0
         if self._absent:
             self._failed = self._expired = 0
         self._see(UNSERVED if self._absent else "")

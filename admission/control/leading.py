@@ -7,7 +7,7 @@ from typing import Protocol
 
 import structlog
 
-from admission.errors import ClusterAwayError, DeposedError
+from admission.errors import ClusterAwayError, DeposedError, ForbiddenError
 
 log = structlog.get_logger()
 
@@ -48,6 +48,11 @@ async def lead(
                 await _work(term, work)
             except DeposedError as error:
                 log.warning("another leader has taken over", epoch=term.epoch, error=str(error))
+            except ForbiddenError as error:
+                # For want of a role, or since the API server has just started and has yet to read them.
+                log.warning(
+                    "the controller is refused what it needs, and begins anew", epoch=term.epoch, error=str(error)
+                )
             except Exception:
                 # A defect here must not take the webhook down with it, and queued namespaces with that.
                 log.exception("the controller failed and begins anew", epoch=term.epoch)

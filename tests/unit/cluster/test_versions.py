@@ -5,13 +5,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import structlog
 
 from admission.cluster.connecting import Connection
 from admission.cluster.versions import Versions
 from admission.dra import releases
 from admission.dra.releases import Release
-from tests.unit.cluster.fake_api import FakeApi
+from admission.errors import ClusterAwayError
+from tests.unit.cluster.conftest import QUICK
+from tests.unit.cluster.fake_api import FakeApi, status
 
 OLD, NEW = releases.profile(Release.V1_36), releases.profile(Release.V1_37)
 
@@ -34,6 +37,22 @@ async def test_the_profile_is_that_of_the_api_server(api: FakeApi, connection: C
         says(api, minor)
         await versions.look(connection)
         assert versions.profile == profile
+
+
+async def test_an_api_server_that_has_yet_to_read_its_roles_is_asked_again(
+    api: FakeApi, connection: Connection
+) -> None:
+    refusal = status(403, "Forbidden", 'forbidden: User "muster" cannot get path "/version"')
+    api.answer("GET", "/version", 403, refusal)
+    says(api, "37")
+    versions = Versions()
+    await versions.look(connection)
+    assert versions.profile == NEW
+
+    for _ in range(QUICK.tries):
+        api.answer("GET", "/version", 403, refusal)
+    with pytest.raises(ClusterAwayError, match=r"system:public-info-viewer"):
+        await versions.look(connection)
 
 
 async def test_the_minimum_compatibility_version_decides_about_gates(api: FakeApi, connection: Connection) -> None:

@@ -357,6 +357,31 @@ async def test_who_may_not_read_what_gangs_are_read_from_works_on_and_is_told(
         assert store.troubles() == {}
 
 
+async def test_an_api_server_that_has_yet_to_read_its_roles_makes_nobody_blind(
+    api: FakeApi, connection: Connection
+) -> None:
+    """It refuses everything for a moment, and whose pods belong to a JobSet would be told to grant a role."""
+    api.put(JOBSETS.path, {"metadata": {"name": "train", "namespace": "team", "uid": "js-1"}, "spec": {}})
+    async with watched(connection, JOBSETS) as store:
+        (table,) = store.tables.values()
+        for _ in range(watching.CERTAIN - 1):
+            api.answer("GET", JOBSETS.path, 403, REFUSAL)
+        api.break_watches()
+        async with asyncio.timeout(5):
+            while table.lists < 2:
+                assert store.snapshot().unwatched == {}
+                assert set(store.snapshot().parents[JOBSETS.family]) == {"js-1"}
+                await api.next_request()
+        assert store.snapshot().unwatched == {}
+
+        # But a role that was taken away is missed.
+        for _ in range(watching.CERTAIN):
+            api.answer("GET", JOBSETS.path, 403, REFUSAL)
+        api.break_watches()
+        await until(store, lambda: store.snapshot().unwatched != {})
+        await until(store, lambda: store.snapshot().unwatched == {})
+
+
 async def test_kinds_that_gangs_are_read_from_need_not_be_served(api: FakeApi, connection: Connection) -> None:
     absent(api, *JOBSETS.paths)
     with structlog.testing.capture_logs() as logs:

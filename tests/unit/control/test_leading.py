@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from admission.control import leading
-from admission.errors import ClusterAwayError, DeposedError
+from admission.errors import ClusterAwayError, DeposedError, ForbiddenError
 
 
 class Term:
@@ -69,6 +69,23 @@ async def test_a_leader_that_is_deposed_or_cut_off_stands_for_election_again(err
         await leading.lead(election, work, leads=lambda _now: None)
 
     assert epochs == [1, 2]
+
+
+async def test_a_leader_that_is_refused_something_says_so_and_begins_anew() -> None:
+    """As by an API server that has yet to read its roles: no defect of ours, and nothing to end for."""
+    epochs: list[int] = []
+
+    async def work(epoch: int) -> None:
+        epochs.append(epoch)
+        if epoch == 2:
+            raise Enough
+        raise ExceptionGroup("of a task group", [ForbiddenError("list pods: forbidden (403)")])
+
+    with capture_logs() as logs, pytest.raises(Enough):
+        await leading.lead(Election(), work, leads=lambda _now: None)
+
+    (told,) = [entry for entry in logs if entry["log_level"] == "warning"]
+    assert (told["error"], "exc_info" in told) == ("list pods: forbidden (403)", False)
 
 
 async def test_a_defect_is_logged_and_does_not_end_the_process() -> None:
