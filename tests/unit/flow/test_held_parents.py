@@ -4,7 +4,7 @@ What their controllers make when they are resumed, `standins` says.
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,8 @@ from tests.unit.flow.held import HeldJobs
 from tests.unit.flow.jobs import Play
 
 Made = Callable[[Manifest], list[Manifest]]
+NODES = {"a": 4, "b": 4}
+"""How many devices each has."""
 
 
 class HeldParents(HeldJobs):
@@ -106,14 +108,18 @@ def a_jobset() -> Manifest:
     return {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "set"}, "spec": spec}
 
 
-def a_play(obj: Manifest, gpus: int = 8, *, graceful: bool = False, **queue: Any) -> tuple[HeldParents, Play]:
+def a_play(
+    obj: Manifest, gpus: int = 8, *, graceful: bool = False, nodes: Mapping[str, int] = NODES, **queue: Any
+) -> tuple[HeldParents, Play]:
     def of_ray(job: Manifest) -> list[Manifest]:
         return standins.ray_pods(cluster.put(standins.ray_cluster(job)))
 
     def of_jobset(jobset: Manifest) -> list[Manifest]:
         return [pod for job in map(cluster.put, standins.jobset_jobs(jobset)) for pod in standins.job_pods(job)]
 
-    builder = a_cluster().node("a", gpus=4, cpu="64").node("b", gpus=4, cpu="64").queue("q", gpus=gpus, **queue)
+    builder = a_cluster().queue("q", gpus=gpus, **queue)
+    for name, devices in nodes.items():
+        builder.node(name, gpus=devices, cpu="64")
     cluster = HeldParents(builder, obj, of_ray if obj["kind"] == "RayJob" else of_jobset, graceful=graceful)
     return cluster, Play(cluster)
 
@@ -204,7 +210,7 @@ async def test_parts_that_were_planned_together_take_over_each_others_places_onl
     obj = a_ray_job()
     for part in (obj["spec"]["rayClusterSpec"]["headGroupSpec"], *obj["spec"]["rayClusterSpec"]["workerGroupSpecs"]):
         part["template"]["metadata"]["annotations"][names.SUBGROUP_TOPOLOGY] = names.HOSTNAME
-    cluster, play = a_play(obj)
+    cluster, play = a_play(obj, nodes={"a": 2, "b": 2, "c": 1})
     make = cluster.make
 
     def mixed(job: Manifest) -> list[Manifest]:
@@ -222,7 +228,8 @@ async def test_parts_that_were_planned_together_take_over_each_others_places_onl
         assert pod.phase == "Running"
         where.setdefault(subgroups.of(pod), set()).add(pod.node)
     assert len(where) == 3
-    assert [len(nodes) for nodes in where.values()] == [1, 1, 1]
+    assert sorted(map(len, where.values())) == [1, 1, 1]
+    assert len(set().union(*where.values())) == 3
 
 
 async def test_every_job_of_a_jobset_is_a_part_before_it_exists() -> None:
