@@ -185,12 +185,10 @@ class Reserve:
             return None
         end = self._end(inputs.group, inputs.queue)
         bound = tuple(one for one in made if one is not None and _reaches(end, one))
-        found = deciding.short(inputs, Beside(inputs.standing, bound)) if bound else None
-        if found is None:
+        needed = deciding.short(inputs, Beside(inputs.standing, bound)) if bound else None
+        if needed is None:
             return None
-        found.outcome = foretelling.behind(inputs.group, inputs.queue, bound)
-        found.by, found.bound = RESERVED, bound
-        return found
+        return Finding(group=inputs.group, outcome=foretelling.BEHIND, needed=needed, by=RESERVED, bound=bound)
 
     def stands(
         self, held: Finding | Ground, queue: QueueName, world: World, standing: Standing, selectors: Selectors
@@ -201,7 +199,7 @@ class Reserve:
         if not all(id(one) in heads and self._is_kept(heads[id(one)], one, world, standing) for one in bound):
             return False
         if held.proof is None or held.alike is None:
-            return Beside(standing, bound).charge_fits(queue, held.needed) is not None
+            return not Beside(standing, bound).has_room(queue, held.needed)
         return self._recall.proof(held.alike.key, self._world(bound, world), selectors) is held.proof
 
     def until(self, rank: Rank, bounds: Iterable[Sequence[Reservation]]) -> datetime | None:
@@ -401,7 +399,7 @@ class Reserve:
             return False
         if moment.standing.charge_fits(known.group.queue, known.plan.charge) is not None:
             return False
-        known.standing, known.visit, known.is_proved = moment.standing, replace(known.visit, room=room), True
+        known.prove(moment.standing, room)
         return True
 
     def _others(self, head: _Head, at: datetime) -> list[Reservation]:
