@@ -8,9 +8,10 @@ too.
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from admission.api.sights import GangSight
 from admission.api.visitors import Ask, Visitor
 from admission.dashboard.ports import Reviewer
 from admission.dashboard.remembering import Memory
@@ -91,6 +92,10 @@ class Seen:
 
     def __contains__(self, namespace: object) -> bool:
         return self.all or namespace in self.namespaces
+
+    def of(self, gangs: Sequence[GangSight]) -> Sequence[GangSight]:
+        """Return those of some gangs that the visitor may see."""
+        return gangs if self.all else [gang for gang in gangs if gang.report.namespace in self.namespaces]
 
     def sees(self, key: str) -> bool:
         """Return whether `namespace/name` is in one of them; nothing is in none."""

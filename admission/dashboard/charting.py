@@ -65,7 +65,7 @@ def chart(use: Use) -> Chart:
     """Draw the use of a time. Amounts are device-seconds, shown as device-hours."""
     groups = _groups(use)
     sums = [sum(group.amounts[at] for group in groups) for at in range(len(use.periods))]
-    top = _round_up(max(sums, default=0))
+    top, steps = _round_up(max(sums, default=0))
     base = HEIGHT - BOTTOM
     room = base - TOP
     wide = (WIDTH - LEFT) / max(1, len(use.periods))
@@ -88,7 +88,9 @@ def chart(use: Use) -> Chart:
         base=base,
         bars=tuple(bars),
         marks_x=_marks_x(use, wide),
-        marks_y=tuple(Mark(at=base - room * part / 4, text=words.hours(top * part // 4)) for part in range(5)),
+        marks_y=tuple(
+            Mark(at=base - room * part / steps, text=words.hours(top * part // steps)) for part in range(steps + 1)
+        ),
         groups=tuple(groups),
         periods=[period.start for period in use.periods],
         total=sum(sums),
@@ -108,15 +110,13 @@ def _groups(use: Use) -> list[Group]:
     return found
 
 
-def _round_up(seconds: int) -> int:
-    """Return the next amount that is 1, 2 or 5 times a power of ten hours, or of a tenth of an hour."""
-    if not seconds:
-        return 0
-    step = 360
+def _round_up(seconds: int) -> tuple[int, int]:
+    """Return the next amount that is 1, 2 or 5 times a power of ten hours, and in how many round parts it is marked."""
+    step = 3_600
     while True:
-        for factor in (1, 2, 5):
+        for factor, parts in ((1, 5), (2, 4), (5, 5)):
             if step * factor >= seconds:
-                return step * factor
+                return step * factor, parts
         step *= 10
 
 

@@ -126,20 +126,23 @@ def _root(device: Device) -> str:
     return str(value) if isinstance(value, str) else ""
 
 
-def holders(claims: Iterable[Claim], gangs: Iterable[GangSight]) -> Holders:
-    """Return who holds each device: claims that are allocated, and plans that are granted and not allocated yet."""
+def holders(claims: Mapping[str, Claim], gangs: Mapping[str, GangSight]) -> Holders:
+    """Return who holds each device: claims that are allocated, and plans that are granted and not allocated yet.
+
+    Both are keyed `namespace/name`.
+    """
     planned: dict[str, tuple[str, PlannedClaim]] = {}
-    for gang in gangs:
-        for pod in gang.report.plan:
+    for gang, sight in gangs.items():
+        for pod in sight.report.plan:
             for claim in pod.claims:
-                planned.setdefault(claim.claim, (gang.key, claim))
+                planned.setdefault(claim.claim, (gang, claim))
     found: dict[DeviceId, list[Holder]] = {}
-    for one in claims:
+    for key, one in claims.items():
         if one.allocation is not None:
-            owner, _ = planned.pop(one.meta.key, ("", None))
+            owner, _ = planned.pop(key, ("", None))
             for result in one.allocation.devices:
                 if not result.admin_access:
-                    holder = Holder(claim=one.meta.key, gang=owner, shared=bool(result.share_id))
+                    holder = Holder(claim=key, gang=owner, shared=bool(result.share_id))
                     found.setdefault(result.device, []).append(holder)
     for key, (owner, claim) in planned.items():
         for given in claim.devices:

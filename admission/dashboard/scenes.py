@@ -94,7 +94,7 @@ class Scene:
     @cached_property
     def holders(self) -> Holders:
         """Who holds which device."""
-        return inventories.holders(self.sights.claims.values(), self.sights.gangs.values())
+        return inventories.holders(self.sights.claims, self.sights.gangs)
 
     def _known_inventory(self) -> Inventory | None:
         before = self._before

@@ -164,8 +164,6 @@ class Stage:
     reserve: Reserve = field(init=False)
     now: timedelta = timedelta()
     _claims: dict[str, Claim] = field(init=False)
-    _needed: dict[tuple[int, int], Charge] = field(default_factory=dict)
-    """The least that jobs are charged, by what they ask for."""
     _ends: list[tuple[timedelta, int, Running]] = field(default_factory=list)
     _started: int = 0
 
@@ -190,7 +188,6 @@ class Stage:
             queue=self.town.queue(waiting),
             world=self.ward.world,
             standing=standing,
-            needed=self._needed.get(_sort(waiting), {}),
         )
 
     def decide(self, waiting: Waiting, standing: Standing | None = None) -> Finding:
@@ -201,7 +198,6 @@ class Stage:
         """Return the same, and heed what is reserved for those ahead of it."""
         inputs = self.inputs(waiting, self.standing)
         found = self.reserve.decide(inputs)
-        self._needed.setdefault(_sort(waiting), found.needed)
         self.reserve.note(found, inputs)
         return found
 
@@ -307,8 +303,3 @@ class Stage:
             self.reserve.end(running.waiting.key)
             self.standing.give_back(running.waiting.queue, running.charge)
             self.shares.give_back(running.waiting.queue, running.charge)
-
-
-def _sort(waiting: Waiting) -> tuple[int, int]:
-    """Return what is equal for jobs that ask for the same: those share what they ask."""
-    return id(waiting.arrival.ask), waiting.pods

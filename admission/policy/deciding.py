@@ -40,7 +40,7 @@ from admission.policy.proposing import Planner, Proved
 from admission.policy.protection import NOTHING, Protections
 from admission.policy.recalling import Proof, Recall
 from admission.policy.recognition import Group
-from admission.policy.resting import PROOF, Finding, Rest
+from admission.policy.resting import PROOF, QUOTA, Finding, Rest
 from admission.policy.vacancies import Vacancies
 from admission.quota import sharing as sharing_
 from admission.quota.budgets import Balances, BudgetShortage
@@ -179,21 +179,22 @@ def _judged(inputs: Inputs) -> Finding:
     return found
 
 
-def short(inputs: Inputs, beside: Standing) -> Charge | None:
-    """Return the least that a gang is charged if quota is too short for that beside something, but would do now.
+def short(inputs: Inputs, beside: Standing) -> Finding | None:
+    """Return what is found of a gang for which quota is too short beside something, but not now; None for any other.
 
-    None for any other, for one that something else holds before that, and for one that may start with fewer pods. What
-    the inputs have of the charge is taken for it.
+    Not of gangs that may start with fewer pods.
     """
     if elastic.least(inputs.group) < len(inputs.group.waiting):
         return None
     demands = wanting.demands(inputs.group, inputs.rules.snapshot)
-    needed = inputs.needed or wanting.at_least(demands, inputs.rules.meters, inputs.rules.snapshot.nodes.values())
-    if not inputs.standing.has_room(inputs.queue.name, needed) or beside.has_room(inputs.queue.name, needed):
+    needed = wanting.at_least(demands, inputs.rules.meters, inputs.rules.snapshot.nodes.values())
+    if beside.charge_fits(inputs.queue.name, needed) is None:
         return None
-    inputs = replace(inputs, demands=demands, needed=needed)
-    before = CHECKS[: CHECKS.index(quota_may_suffice)]
-    return None if any(check(inputs) is not None for check in before) else needed
+    found = objected(replace(inputs, demands=demands, needed=needed, standing=beside))
+    if found is None or found.by != QUOTA or _shortage(inputs, needed) is not None:
+        return None
+    found.needed = needed
+    return found
 
 
 def objected(inputs: Inputs) -> Finding | None:

@@ -13,9 +13,6 @@ from admission.policy.reservations import Reservation
 NAMED = 3
 """Gangs that are named in a sentence."""
 
-BEHIND = Hold(HoldReason.BEHIND_IN_ORDER, "what it needs is reserved for gangs that are ahead of it")
-"""The same as `behind`, for who does not ask which they are."""
-
 
 def behind(group: Group, queue: Queue, bound: Sequence[Reservation]) -> Hold:
     """Hold a gang that is in the way of what is reserved for others."""

@@ -58,8 +58,6 @@ class Reservation:
     standing: Standing
     passed: set[str] = field(default_factory=set)
     is_proved: bool = True
-    _short: set[tuple[QueueName, tuple[tuple[MeterName, int], ...]]] = field(default_factory=set)
-    """Charges that leave too little quota, in queues. More is taken while it stands, and none given back."""
 
     def counts_on(self, gang: str) -> bool:
         """Return whether it can be had only if a gang has ended by then."""
@@ -74,24 +72,10 @@ class Reservation:
         room = self.visit.room
         if any(_lacks(room[node], asked) for node, asked in _by_node(requests).items() if node in room):
             return False
-        return self.has_room(queue, plan.charge)
-
-    def has_room(self, queue: QueueName, charge: Charge) -> bool:
-        """Return whether quota is left for it where a queue takes a charge."""
-        key = queue, tuple(charge.items())
-        if key in self._short:
-            return False
-        self.standing.take(queue, charge)
-        found = self.standing.has_room(self.group.queue, self.plan.charge)
-        self.standing.give_back(queue, charge)
-        if not found:
-            self._short.add(key)
-        return found
-
-    def prove(self, standing: Standing, room: Mapping[NodeName, Mapping[str, int] | None]) -> None:
-        """Note what is left beside it as of this cycle."""
-        self.standing, self.visit, self.is_proved = standing, replace(self.visit, room=room), True
-        self._short.clear()
+        self.standing.take(queue, plan.charge)
+        short = self.standing.charge_fits(self.group.queue, self.plan.charge)
+        self.standing.give_back(queue, plan.charge)
+        return short is None
 
     def take(self, charge: Charge, requests: Requests, queue: QueueName) -> None:
         """Count a gang that will be there then."""
@@ -126,10 +110,6 @@ class Beside(Standing):
             found = found or one.standing.charge_fits(one.group.queue, one.plan.charge)
             one.standing.give_back(queue, charge)
         return found
-
-    def has_room(self, queue: QueueName, charge: Charge) -> bool:
-        """Return whether a queue may take a charge, and all that is reserved can still be had."""
-        return self._now.has_room(queue, charge) and all(one.has_room(queue, charge) for one in self._bound)
 
 
 def moment(world: World, standing: Standing, at: datetime, gone: Sequence[Tenure]) -> Moment:

@@ -185,10 +185,12 @@ class Reserve:
             return None
         end = self._end(inputs.group, inputs.queue)
         bound = tuple(one for one in made if one is not None and _reaches(end, one))
-        needed = deciding.short(inputs, Beside(inputs.standing, bound)) if bound else None
-        if needed is None:
+        found = deciding.short(inputs, Beside(inputs.standing, bound)) if bound else None
+        if found is None:
             return None
-        return Finding(group=inputs.group, outcome=foretelling.BEHIND, needed=needed, by=RESERVED, bound=bound)
+        found.outcome = foretelling.behind(inputs.group, inputs.queue, bound)
+        found.by, found.bound = RESERVED, bound
+        return found
 
     def stands(
         self, held: Finding | Ground, queue: QueueName, world: World, standing: Standing, selectors: Selectors
@@ -199,7 +201,7 @@ class Reserve:
         if not all(id(one) in heads and self._is_kept(heads[id(one)], one, world, standing) for one in bound):
             return False
         if held.proof is None or held.alike is None:
-            return not Beside(standing, bound).has_room(queue, held.needed)
+            return Beside(standing, bound).charge_fits(queue, held.needed) is not None
         return self._recall.proof(held.alike.key, self._world(bound, world), selectors) is held.proof
 
     def until(self, rank: Rank, bounds: Iterable[Sequence[Reservation]]) -> datetime | None:
@@ -399,7 +401,7 @@ class Reserve:
             return False
         if moment.standing.charge_fits(known.group.queue, known.plan.charge) is not None:
             return False
-        known.prove(moment.standing, room)
+        known.standing, known.visit, known.is_proved = moment.standing, replace(known.visit, room=room), True
         return True
 
     def _others(self, head: _Head, at: datetime) -> list[Reservation]:

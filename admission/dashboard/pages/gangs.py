@@ -1,6 +1,6 @@
 """Gangs: a list to search, and the life of each with its plan on nodes and devices."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from aiohttp import web
@@ -25,11 +25,9 @@ ENTRIES = 50
 async def listed(request: web.Request) -> web.StreamResponse:
     """Show the gangs that match, those that wait longest first."""
     query = request.query
-    wanted = {name: paging.word(query, name) for name in ("namespace", "queue", "phase", "reason", "q")}
+    wanted = {name: paging.word(query, name) for name in _CONDITIONS}
     sight = await requests.seen(request, wanted["namespace"])
-    gangs = [
-        gang for gang in requests.scene(request).gangs if gang.report.namespace in sight.seen and _matches(gang, wanted)
-    ]
+    gangs = _matching(sight.seen.of(requests.scene(request).gangs), wanted)
     return requests.shown(
         request,
         "gangs.html",
@@ -42,15 +40,22 @@ async def listed(request: web.Request) -> web.StreamResponse:
     )
 
 
-def _matches(gang: GangSight, wanted: Mapping[str, str]) -> bool:
-    report = gang.report
-    return (
-        (not wanted["namespace"] or report.namespace == wanted["namespace"])
-        and (not wanted["queue"] or report.queue == wanted["queue"])
-        and (not wanted["phase"] or report.phase == wanted["phase"])
-        and (not wanted["reason"] or (report.phase in scenes.WAITING and overviews.reason(gang) == wanted["reason"]))
-        and (not wanted["q"] or wanted["q"].lower() in gang.key.lower())
-    )
+def _matching(gangs: Sequence[GangSight], wanted: Mapping[str, str]) -> Sequence[GangSight]:
+    """Return the gangs that keep every condition that is set."""
+    for name, value in wanted.items():
+        if value:
+            keeps = _CONDITIONS[name]
+            gangs = [gang for gang in gangs if keeps(gang, value)]
+    return gangs
+
+
+_CONDITIONS: Mapping[str, Callable[[GangSight, str], bool]] = {
+    "namespace": lambda gang, value: gang.report.namespace == value,
+    "queue": lambda gang, value: gang.report.queue == value,
+    "phase": lambda gang, value: gang.report.phase == value,
+    "reason": lambda gang, value: gang.report.phase in scenes.WAITING and overviews.reason(gang) == value,
+    "q": lambda gang, value: value.lower() in gang.key.lower(),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 """The first page: what waits, why and since when, and which queues are under pressure."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,7 +29,7 @@ async def overview(request: web.Request) -> web.StreamResponse:
     """Show what a person on duty asks first."""
     scene = requests.scene(request)
     sight = await requests.seen(request)
-    gangs = [gang for gang in scene.gangs if gang.report.namespace in sight.seen]
+    gangs = sight.seen.of(scene.gangs)
     waiting = scenes.waiting(gangs)
     sees_queues = await request[RIGHTS].may(QUEUES)
     return requests.shown(
@@ -36,7 +37,7 @@ async def overview(request: web.Request) -> web.StreamResponse:
         "overview.html",
         crowded=sight.crowded,
         nothing=not (sees_queues or sight.seen.all or sight.seen.namespaces or sight.crowded),
-        counts={phase: sum(gang.report.phase is phase for gang in gangs) for phase in Phase},
+        counts=Counter(gang.report.phase for gang in gangs),
         waiting=waiting[:SHOWN],
         waits=len(waiting),
         causes=_causes(waiting),

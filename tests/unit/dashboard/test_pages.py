@@ -76,6 +76,18 @@ async def test_a_page_shows(reader: Reader, path: str, shown: list[str]) -> None
     assert [text for text in shown if text not in answer.text] == []
 
 
+async def test_a_queue_that_holds_workloads_says_so_and_a_gang_how_many_pods_are_to_come() -> None:
+    spec = {"holdAt": "Workload", "aliases": ["user-queue", "root.team-a"]}
+    cluster = dashboards.Cluster().queue("q", spec=spec).gang("team-a/train", "q", pods=0, expected=4)
+    async with dashboards.a_site(cluster=cluster) as site, aiohttp.ClientSession() as session:
+        reader = Reader(site, session)
+        queue, gang = await reader.get("/queues/q"), await reader.get("/gangs/team-a/train")
+
+    assert "workloads as a whole" in queue.text
+    assert "root.team-a, user-queue" in queue.text
+    assert "4 to come when it starts" in gang.text
+
+
 async def test_a_search_shows_only_what_it_finds(reader: Reader) -> None:
     answer = await reader.get("/gangs?reason=DevicesBusy")
 

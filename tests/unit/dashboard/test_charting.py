@@ -1,0 +1,47 @@
+"""The chart of device-hours: its axis, and how groups share a column."""
+
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+
+import pytest
+
+from admission.dashboard import charting
+from admission.dashboard.accounts import Use, Window
+
+HOUR = 3_600
+START = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+def used(**amounts: list[int]) -> Use:
+    """Return the use of as many days as there are amounts, in device-seconds."""
+    days = [START + timedelta(days=number) for number in range(len(next(iter(amounts.values()))))]
+    return Use(periods=[Window(day, day + timedelta(days=1)) for day in days], amounts=amounts)
+
+
+@pytest.mark.parametrize("hours", [0, 1, 2, 3, 5, 6, 11, 24, 99, 1_000, 123_456])
+def test_the_axis_is_marked_at_round_numbers_of_hours_up_to_the_largest_column(hours: int) -> None:
+    chart = charting.chart(used(vision=[hours * HOUR, 0]))
+
+    marks = [Fraction(mark.text) for mark in chart.marks_y]
+    step = marks[1]
+    assert marks == [step * number for number in range(len(marks))]
+    assert marks[-1] >= hours
+    assert [mark.at for mark in chart.marks_y] == sorted((mark.at for mark in chart.marks_y), reverse=True)
+
+
+def test_a_column_is_as_high_as_its_groups_together() -> None:
+    chart = charting.chart(used(vision=[2 * HOUR, HOUR], nlp=[3 * HOUR, 0]))
+
+    heights: dict[float, float] = {}
+    for bar in chart.bars:
+        heights[bar.x] = heights.get(bar.x, 0.0) + bar.height
+    first, second = (heights[x] for x in sorted(heights))
+    assert first / second == pytest.approx(5)
+    assert chart.total == 6 * HOUR
+
+
+def test_more_groups_than_colours_are_drawn_together() -> None:
+    chart = charting.chart(used(**{f"team-{number}": [HOUR] for number in range(charting.SERIES + 3)}))
+
+    assert [group.name for group in chart.groups][-1] == "all others (3)"
+    assert chart.groups[-1].total == 3 * HOUR
