@@ -17,6 +17,7 @@ from tests.bench import (
     cluster_speed,
     creating,
     cycle,
+    dashboard,
     holding,
     ledger,
     planning,
@@ -97,6 +98,11 @@ def _holding(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
     return result, holding.table(result)
 
 
+def _dashboard(given: argparse.Namespace) -> tuple[dict[str, Any], Shown]:
+    result = dashboard.measure(queues=1_000, gangs=10_000, rounds=given.rounds)
+    return result, dashboard.table(result)
+
+
 BENCHMARKS: dict[str, Callable[[argparse.Namespace], tuple[dict[str, Any], Shown]]] = {
     "webhook": _webhook,
     "memory": _memory,
@@ -115,6 +121,7 @@ BENCHMARKS: dict[str, Callable[[argparse.Namespace], tuple[dict[str, Any], Shown
     "cluster": _cluster,
     "scale": _scale,
     "holding": _holding,
+    "dashboard": _dashboard,
 }
 
 
@@ -135,7 +142,7 @@ def _parser() -> argparse.ArgumentParser:
         "--rounds",
         type=int,
         default=9,
-        help="webhook: rounds per server; cel, allocator, planning, quota, recognition, rules: rounds",
+        help="webhook: rounds per server; cel, allocator, dashboard, planning, quota, recognition, rules: rounds",
     )
     parser.add_argument("--seconds", type=float, default=1.5, help="webhook: length of a round")
     parser.add_argument("--clients", type=lambda text: [int(n) for n in text.split(",")], default=[1, 50, 200, 500])
