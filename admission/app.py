@@ -37,9 +37,10 @@ from admission.cluster.vaults import SecretVault
 from admission.cluster.versions import Versions
 from admission.control import admitting, leading
 from admission.control.outbox import Outbox
+from admission.control.rehearsing import Understudy
 from admission.dra.cel import parsing
 from admission.errors import MendError, RetryError
-from admission.flow import choosing, ports, reviewing
+from admission.flow import choosing, cycle, ports, reviewing
 from admission.flow.desks import Desk, Ports
 from admission.flow.memory import UNTRACED
 from admission.policy.doors import Rules
@@ -62,6 +63,9 @@ RETRY = 2.0
 
 WORKER = (sys.executable, "-m", "admission.cli.working")
 """The command of a further worker."""
+
+NO_TERM = 0
+"""The epoch of who does not lead: the ledger takes nothing under it."""
 
 
 class Door:
@@ -332,7 +336,7 @@ def _certificates(parts: Parts) -> rotating.Source:
     terms = authorities.Terms(
         authority=timedelta(days=settings.authority_days), leaf=timedelta(hours=settings.leaf_hours)
     )
-    return rotating.OwnAuthorities(vault, _names(parts.settings), terms, _now)
+    return rotating.OwnAuthorities(vault, settings.all_names, terms, _now)
 
 
 async def _pages(parts: Parts) -> None:
@@ -371,50 +375,61 @@ async def _controller(parts: Parts) -> None:
         await parts.versions.look(parts.connection)
         await parts.store.wait_synced()
 
+        understudy = Understudy(partial(_place, parts, ledger), lambda place: cycle.rehearse(place.desk, _now()))
+
         async def work(epoch: int) -> None:
             await ledger.fence(epoch)
             await watching.caught_up(parts.connection, parts.store, (kinds.PODS, kinds.CLAIMS, kinds.QUEUES))
-            outbox = Outbox(Reporter(parts.connection, parts.store))
-            fencer = Fencer(parts.connection, _wish(parts))
-            templates = TemplateKeeper(parts.connection, parts.store, spared=_wish(parts).spared)
-            desk = _desk(parts, ledger, _Kept(outbox, fencer, templates), epoch)
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(outbox.run(), name="write reports")
-                tasks.create_task(fencer.run(), name="keep the fences")
-                with parts.store.subscribe() as subscription:
-                    tasks.create_task(_pass_on(fencer.store, subscription), name="watch the fences")
-                    tasks.create_task(templates.run(wake=subscription.wake), name="keep claim templates")
-                    pace = partial(_paced, parts, desk)
-                    await admitting.admit(desk, subscription, pace=pace, clock=_now, observe=parts.metrics.cycled)
+            async with understudy.on() as place:
+                place.desk.epoch = epoch
+                await _admit(parts, place)
 
-        await leading.lead(_election(parts), work, leads=parts.metrics.leads)
+        async with understudy.rehearsing():
+            await leading.lead(_election(parts), work, leads=parts.metrics.leads)
 
 
-class _Kept(NamedTuple):
-    """What is written beside the cycles, as long as this process leads."""
+class _Place(NamedTuple):
+    """What one term works with: the desk, and what is written beside the cycles."""
 
+    desk: Desk
     outbox: Outbox
     fencer: Fencer
     templates: TemplateKeeper
 
 
-def _desk(parts: Parts, ledger: ports.Ledger, kept: _Kept, epoch: int) -> Desk:
-    settings = parts.settings.controller
+def _place(parts: Parts, ledger: ports.Ledger) -> _Place:
+    settings, connection = parts.settings.controller, parts.connection
+    outbox, fencer = Outbox(Reporter(connection, parts.store)), Fencer(connection, _wish(parts))
+    templates = TemplateKeeper(connection, parts.store, spared=_wish(parts).spared)
     used = Ports(
         view=parts.store,
-        pods=PodWriter(parts.connection),
-        claims=ClaimWriter(parts.connection),
-        workloads=WorkloadWriter(parts.connection),
-        reports=kept.outbox,
+        pods=PodWriter(connection),
+        claims=ClaimWriter(connection),
+        workloads=WorkloadWriter(connection),
+        reports=outbox,
         ledger=ledger,
         scheduler=parts.versions,
-        fences=kept.fencer,
-        queues=QueueKeeper(parts.connection),
-        templates=kept.templates,
+        fences=fencer,
+        queues=QueueKeeper(connection),
+        templates=templates,
         traces=parts.traces or UNTRACED,
     )
     actor = f"{parts.user}@{socket.gethostname()}/{os.getpid()}"
-    return Desk(ports=used, actor=actor, epoch=epoch, steps=settings.steps, writes=settings.writes)
+    desk = Desk(ports=used, actor=actor, epoch=NO_TERM, steps=settings.steps, writes=settings.writes)
+    return _Place(desk, outbox, fencer, templates)
+
+
+async def _admit(parts: Parts, place: _Place) -> None:
+    """Run admission cycles, and write beside them."""
+    desk, outbox, fencer, templates = place
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(outbox.run(), name="write reports")
+        tasks.create_task(fencer.run(), name="keep the fences")
+        with parts.store.subscribe() as subscription:
+            tasks.create_task(_pass_on(fencer.store, subscription), name="watch the fences")
+            tasks.create_task(templates.run(wake=subscription.wake), name="keep claim templates")
+            pace = partial(_paced, parts, desk)
+            await admitting.admit(desk, subscription, pace=pace, clock=_now, observe=parts.metrics.cycled)
 
 
 def _election(parts: Parts) -> Lease:
@@ -442,20 +457,6 @@ def _paced(parts: Parts, desk: Desk) -> admitting.Pace:
     settings = parts.settings.controller
     desk.steps, desk.writes = settings.steps, settings.writes
     return admitting.Pace(resync=settings.resync, debounce=settings.debounce)
-
-
-def _names(settings: Settings) -> list[str]:
-    """Return what the webhook's certificate is for: where it listens, its Service, and what the settings add."""
-    webhook = settings.webhook
-    names = {"localhost", "127.0.0.1", *webhook.names}
-    if webhook.host not in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
-        names.add(webhook.host)
-    if webhook.url:
-        names.add(webhook.url.removeprefix("https://").split("/")[0].rsplit(":", 1)[0].strip("[]"))
-    if webhook.service:
-        namespace, _, name = webhook.service.partition("/")
-        names |= {f"{name.split(':')[0]}.{namespace}.svc"}
-    return sorted(names)
 
 
 async def _always(role: Callable[[Parts], Awaitable[None]], parts: Parts) -> None:

@@ -26,6 +26,9 @@ from admission.errors import ConflictError, GoneError, MusterError
 
 log = structlog.get_logger(__name__)
 
+LOOKS = 4
+"""Who stands by counts from when it has seen the last renewal: a look that comes late makes a failover as late."""
+
 FIRST_EPOCH_AT = datetime(2025, 1, 1, tzinfo=UTC)
 
 
@@ -33,8 +36,8 @@ FIRST_EPOCH_AT = datetime(2025, 1, 1, tzinfo=UTC)
 class Durations:
     """Seconds; retry < renew < lease.
 
-    lease: others wait so long after the last renewal. renew: we give up so long after it. retry: between two tries to
-    renew or to acquire.
+    lease: others wait so long after the last renewal. renew: we give up so long after it. retry: between two renewals;
+    who stands by looks LOOKS times as often.
     """
 
     lease: float = 15.0
@@ -126,7 +129,7 @@ class Lease:
 
     def _pause(self) -> float:
         """Return the seconds until the next try: no more than until the holder is dead unless it renews."""
-        usual = pauses.spread(self._durations.retry, self._durations.retry * 1.2)
+        usual = pauses.spread(self._durations.retry, self._durations.retry * 1.2) / LOOKS
         left = self._observed.until - self._now()
         return min(usual, left + pauses.spread(0.0, self._durations.retry / 20)) if left > 0 else usual
 

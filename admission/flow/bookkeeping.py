@@ -10,6 +10,7 @@ cycle: nothing that one gang has done keeps the others from being booked.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from admission.api.entries import BudgetShare, Entry, Placement, Posted
@@ -40,6 +41,12 @@ async def open_book(desk: Desk) -> None:
         await _load(desk)
 
 
+async def read_ahead(desk: Desk) -> None:
+    """Read the book while another process leads and writes it. Raises LedgerAwayError."""
+    await _read(desk)
+    desk.ahead = True
+
+
 async def _notice_others(desk: Desk) -> None:
     """See whether somebody else has written: an operator who reconciles or closes, say. Then the book is read anew.
 
@@ -61,6 +68,20 @@ async def catch_up(desk: Desk, facts: Facts) -> None:
         await record(desk, [books.usage(desk.book, at=time, actor=actor)])
 
     desk.stir.look(desk.book, facts.sight)
+    await record(desk, [*_quota_changes(desk, facts), *_allocated(desk, facts)])
+
+
+def look_ahead(desk: Desk, facts: Facts) -> None:
+    """Find the gangs of which nothing follows, so that the first cycle need not look at them. Nothing is written."""
+    desk.stir.look(desk.book, facts.sight)
+    _allocated(desk, facts)
+    _gone(desk, facts)
+    desk.stir.rest()
+
+
+def _allocated(desk: Desk, facts: Facts) -> list[Entry]:
+    """Return what follows from allocations: settlements, and what was allocated anew."""
+    at, actor = facts.now, desk.actor
 
     def settled(placement: Placement) -> Entry | None:
         return following.settlement(placement, facts.sight, at=at, actor=actor)
@@ -68,7 +89,7 @@ async def catch_up(desk: Desk, facts: Facts) -> None:
     def adjusted(placement: Placement) -> Entry | None:
         return following.adjustment(placement, facts.sight, at=at, actor=actor)
 
-    await record(desk, [*_quota_changes(desk, facts), *_of_each(desk, settled), *_of_each(desk, adjusted)])
+    return [*_of_each(desk, settled), *_of_each(desk, adjusted)]
 
 
 async def release(desk: Desk, facts: Facts) -> None:
@@ -77,6 +98,14 @@ async def release(desk: Desk, facts: Facts) -> None:
     A gang that is to be taken back and could not be yet stays as it is: that pods of it are gone is why it has to be.
     """
     desk.stir.look(desk.book, facts.sight)
+    entries = _gone(desk, facts)
+    desk.stir.rest()
+    secured = await withdrawing.secured(desk, facts, entries)
+    desk.vacant = vacancies.after(desk.vacant, desk.book.placements, secured)
+    await record(desk, secured)
+
+
+def _gone(desk: Desk, facts: Facts) -> list[Entry]:
     wanted = following.wanted_claims(desk.book.placements.values(), facts.sight)
     at, actor = facts.now, desk.actor
 
@@ -86,11 +115,7 @@ async def release(desk: Desk, facts: Facts) -> None:
             return None
         return following.release(placement, facts.sight, wanted, at=at, actor=actor)
 
-    entries = _of_each(desk, gone)
-    desk.stir.rest()
-    secured = await withdrawing.secured(desk, facts, entries)
-    desk.vacant = vacancies.after(desk.vacant, desk.book.placements, secured)
-    await record(desk, secured)
+    return _of_each(desk, gone)
 
 
 def _of_each(desk: Desk, follow: Callable[[Placement], Entry | None]) -> list[Entry]:
@@ -212,13 +237,25 @@ async def _load(desk: Desk) -> None:
 async def _reload(desk: Desk) -> None:
     desk.loaded = False
     try:
-        desk.book = await desk.ports.ledger.load()
+        await _read(desk)
     except LedgerAwayError:
         _lose(desk)
         raise
+    desk.ahead = False
     desk.loaded = desk.known = True
     desk.history = None
     desk.booked.clear()
+
+
+async def _read(desk: Desk) -> None:
+    """Have the book be what the ledger holds; what was read ahead is that still, where nobody has written since."""
+    if desk.ahead and await desk.ports.ledger.sequence() == desk.book.sequence:
+        return
+    book, before = await desk.ports.ledger.load(), desk.book.placements
+    # The very placements of before, where they are equal: nobody looks at them anew.
+    known = ((uid, placement, before.get(uid)) for uid, placement in book.placements.items())
+    kept = {uid: old if old is not None and old == new else new for uid, new, old in known}
+    desk.book = replace(book, placements=kept)
 
 
 def _lose(desk: Desk) -> None:

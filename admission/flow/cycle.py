@@ -127,12 +127,39 @@ async def run(desk: Desk, now: datetime) -> Result:
     return replace(result, behind=behind, unposted=len(desk.unposted), lag=lag, defects=tuple(desk.defects))
 
 
+async def rehearse(desk: Desk, clock: datetime) -> None:
+    """Read all that a cycle reads, and remember what a cycle does of it: for whoever stands by, and may lead soon.
+
+    Nothing is decided, and nothing is written. Raises LedgerAwayError.
+    """
+    await bookkeeping.read_ahead(desk)
+    snapshot = desk.ports.view.snapshot()
+    await asyncio.to_thread(_rehearse, desk, snapshot, clock)
+
+
+def _rehearse(desk: Desk, snapshot: Snapshot, clock: datetime) -> None:
+    facts = _regrouped(desk, _looked(desk, desk.expecting.over(snapshot, desk.book), clock))
+    bookkeeping.look_ahead(desk, facts)
+    _appraise(desk, facts)
+    _landed(desk, facts)
+    _statuses(desk, facts, ())
+
+
 async def _gather(desk: Desk, snapshot: Snapshot, clock: datetime) -> Facts:
+    facts = _looked(desk, snapshot, clock)
+    evicting.forget_pods(desk, facts)
+    await bookkeeping.catch_up(desk, facts)
+    facts = _regrouped(desk, facts)
+    evicting.remember_backoffs(desk, facts)
+    return facts
+
+
+def _looked(desk: Desk, snapshot: Snapshot, clock: datetime) -> Facts:
     profile = _profile(desk)
     meters = _compiled(desk, snapshot)
     snapshot = protection.without_fences(snapshot)
     tree = _grown(desk, snapshot, lingering.after(snapshot, seen=desk.queues, gone=desk.gone))
-    facts = Facts(
+    return Facts(
         snapshot=snapshot,
         sight=_seen(desk, snapshot, meters),
         tree=tree,
@@ -141,11 +168,6 @@ async def _gather(desk: Desk, snapshot: Snapshot, clock: datetime) -> Facts:
         clock=clock,
         profile=profile,
     )
-    evicting.forget_pods(desk, facts)
-    await bookkeeping.catch_up(desk, facts)
-    facts = _regrouped(desk, facts)
-    evicting.remember_backoffs(desk, facts)
-    return facts
 
 
 def _grown(desk: Desk, snapshot: Snapshot, gone: Mapping[QueueName, Queue]) -> Tree:
@@ -188,8 +210,7 @@ def _compiled(desk: Desk, snapshot: Snapshot) -> Meters:
 
 
 def _decide(desk: Desk, facts: Facts, balances: Balances | None) -> tuple[Round, tuple[Sacrifice, ...]]:
-    slices, classes = facts.snapshot.slices, facts.snapshot.classes
-    desk.appraisal = appraising.of(facts.meters, slices, classes, selectors=desk.selectors, before=desk.appraisal)
+    _appraise(desk, facts)
     if not desk.is_decided:
         desk.rest.lines.clear()
     desk.is_decided = False
@@ -218,16 +239,25 @@ def _decide(desk: Desk, facts: Facts, balances: Balances | None) -> tuple[Round,
         defects=desk.defects,
         reserve=desk.reserve,
     )
-    placements = desk.book.placements.values()
-    before, desk.world = desk.world, worlds.of(facts.snapshot, placements, profile=desk.profile, before=desk.world)
-    if before is None or before.shelves is not desk.world.shelves:
-        desk.selectors.keep(desk.world.shelves)
-    world = landing.landed(desk.world, selectors=desk.selectors, steps=desk.steps)
+    world = _landed(desk, facts)
     usage = {queue: {m: sum(use) for m, use in meters.items()} for queue, meters in desk.book.usage().items()}
     queues, users = facts.snapshot.queues, world.users
     tenures = desk.tenures.look(desk.book.placements, facts.groups, queues, users, facts.now)
     desk.reserve.present.expect(tenures, facts.now)
     return preempting.decide(desk, facts, rules, world, usage)
+
+
+def _appraise(desk: Desk, facts: Facts) -> None:
+    slices, classes = facts.snapshot.slices, facts.snapshot.classes
+    desk.appraisal = appraising.of(facts.meters, slices, classes, selectors=desk.selectors, before=desk.appraisal)
+
+
+def _landed(desk: Desk, facts: Facts) -> worlds.World:
+    placements = desk.book.placements.values()
+    before, desk.world = desk.world, worlds.of(facts.snapshot, placements, profile=desk.profile, before=desk.world)
+    if before is None or before.shelves is not desk.world.shelves:
+        desk.selectors.keep(desk.world.shelves)
+    return landing.landed(desk.world, selectors=desk.selectors, steps=desk.steps)
 
 
 async def _report(desk: Desk, facts: Facts, decided: Round) -> Result:

@@ -103,6 +103,8 @@ class Desk:
     loaded: bool = False
     """Whether the book is what the ledger holds; it is read again when the outcome of a write is not known, or when
     somebody else has written."""
+    ahead: bool = False
+    """Whether the book was read while standing by, and is not this leader's yet: others may have written since."""
     known: bool = False
     """Whether the book was read and nothing of it is lost since, so that it can go on while the database is away."""
     away: bool = False

@@ -66,6 +66,19 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     register: bool = True
     """Whether Muster writes the webhook configurations; off when Helm or others do."""
 
+    @property
+    def all_names(self) -> list[str]:
+        """What its own certificate is for: where it listens, its Service, and what `names` adds."""
+        names = {"localhost", "127.0.0.1", *self.names}
+        if self.host not in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
+            names.add(self.host)
+        if self.url:
+            names.add(self.url.removeprefix("https://").split("/")[0].rsplit(":", 1)[0].strip("[]"))
+        if self.service:
+            namespace, _, name = self.service.partition("/")
+            names |= {f"{name.split(':')[0]}.{namespace}.svc"}
+        return sorted(names)
+
 
 class Metrics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Plain HTTP for Prometheus and probes."""
@@ -104,7 +117,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     renew_deadline: float = 10.0
     """Seconds after which a leader that cannot renew stops by itself."""
     retry: float = 2.0
-    """Seconds between two tries."""
+    """Seconds between two renewals; who stands by looks four times as often."""
 
 
 class Controller(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

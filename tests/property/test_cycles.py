@@ -166,3 +166,35 @@ def test_what_is_remembered_makes_no_difference(seed: int, length: int) -> None:
         assert outcomes(desk) == outcomes(new)
 
     asyncio.run(live())
+
+
+def everything(town: Town, ledger: memory.Ledger) -> tuple[object, ...]:
+    """What anybody could have written."""
+    reports = dict(town.gangs), dict(town.queues), list(town.condition_reports), list(town.notices)
+    return town.snapshot(), tuple(ledger.entries), reports
+
+
+@given(st.integers(0, 10**6), st.integers(1, 15))
+def test_what_was_rehearsed_makes_no_difference_to_who_leads_then(seed: int, length: int) -> None:
+    async def live() -> None:
+        town = Town(Random(seed))  # noqa: S311 - not for secrets
+        ledger = memory.Ledger()
+        leader, standby = a_desk(town, ledger), a_desk(town, ledger)
+        now = NOON
+        for _ in range(length):
+            for _ in range(town.random.randint(0, 3)):
+                town.happen(ledger)
+            now += timedelta(seconds=1)
+            await cycle.run(leader, now)
+            if town.random.random() < 0.5:
+                written = everything(town, ledger)
+                await cycle.rehearse(standby, now)
+                assert everything(town, ledger) == written
+        cold = afresh(town, ledger, leader)
+        standby.ports = afresh(town, ledger, leader).ports
+        standby.backoffs, standby.vacant = dict(cold.backoffs), cold.vacant
+        standby.opened, standby.leaving = set(cold.opened), set(cold.leaving)
+        standby.queues, standby.gone = cold.queues, cold.gone
+        assert told(standby, await cycle.run(standby, now)) == told(cold, await cycle.run(cold, now))
+
+    asyncio.run(live())
