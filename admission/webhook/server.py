@@ -396,7 +396,8 @@ def _explained(handler: Handler) -> Handler:
             body = answering.status(error.status, error.reason)
             return web.Response(status=error.status, body=body, content_type="application/json")
         except ConnectionError:
-            raise
+            # Who asked has gone, as an API server that was killed. Raised, aiohttp would log it as a fault of ours.
+            return web.Response(status=400)
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not reach the caller
             return web.Response(status=500, body=_failure(error), content_type="application/json")
 

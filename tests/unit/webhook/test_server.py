@@ -297,6 +297,24 @@ async def test_a_body_that_does_not_come_is_not_waited_for_long() -> None:
     assert (status, answer["reason"]) == (408, "Timeout")
 
 
+async def test_who_goes_before_its_body_is_there_is_no_fault_of_ours(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As an API server that is killed while it asks."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    _, writer = await asyncio.open_connection("127.0.0.1", client.server.port, ssl=context)
+    writer.write(b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{")
+    await writer.drain()
+    await asyncio.sleep(0.05)
+    writer.transport.abort()
+    await asyncio.sleep(0.05)
+
+    status, _ = await client.post("/mutate", review_of(a_pod()))
+    assert status == 200
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 async def test_an_unknown_path_is_not_found(client: Client) -> None:
     status, answer = await client.post("/convert", review_of(a_pod()))
 
