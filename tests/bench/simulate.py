@@ -35,21 +35,24 @@ def table(result: dict[str, Any]) -> Table:
         "s",
         "ms/job",
         "wait mean",
+        "p50",
+        "p95",
         "p99",
         "longest",
         "slowdown",
         "used",
         "fairness",
+        "makespan h",
         "left",
     ):
         shown.add_column(column, justify="right")
     for row in result["plays"]:
-        cells = (row["wait_mean_s"], row["wait_p99_s"], row["wait_longest_s"])
+        cells = [row[f"wait_{name}_s"] for name in ("mean", "p50", "p95", "p99", "longest")]
         shown.add_row(
             *(f"{row['load']:.2f}", row["policy"], f"{row['seconds']:.0f}", f"{row['ms_per_job']:.2f}"),
             *(f"{seconds:.0f}" for seconds in cells),
             *(f"{row['slowdown']:.2f}", f"{100 * row['utilisation']:.1f} %", f"{row['fairness']:.4f}"),
-            str(row["unstarted"]),
+            *(f"{row['makespan_s'] / 3600:.1f}", str(row["unstarted"])),
         )
     return shown
 
@@ -74,6 +77,8 @@ def _plays(jobs: int, nodes: int, load: float) -> list[dict[str, Any]]:
                 "ms_per_job": 1e3 * seconds / jobs,
                 "goal_ms_per_job": GOAL_MS,
                 "wait_mean_s": wait.mean,
+                "wait_p50_s": wait.p50,
+                "wait_p95_s": wait.p95,
                 "wait_p99_s": wait.p99,
                 "wait_longest_s": wait.longest,
                 "slowdown": figures.whole.slowdown,
