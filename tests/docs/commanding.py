@@ -8,6 +8,7 @@ and behind each what it prints. Attributes behind the language, which no reader 
     offline       without a cluster
     last          on a cluster, when all other pages are done
     eventually    again and again until it exits and prints as shown: it asks for what comes with time
+    anywhere      the nodes and devices that it shows may be others: which are free first is chance
     exits="3"     its last command ends with this exit code
 """
 
@@ -22,7 +23,7 @@ from tests.docs import pages
 from tests.docs.pages import Block
 
 LANGUAGES = ("shell", "console")
-ATTRIBUTES = ("skip", "parsed", "offline", "last", "eventually", "exits")
+ATTRIBUTES = ("skip", "parsed", "offline", "last", "eventually", "anywhere", "exits")
 SECONDS = 120
 PATIENCE = 90.0
 SECONDS_BETWEEN_LOOKS = 0.5
@@ -37,8 +38,8 @@ CHANGING = {
 }
 """What differs from run to run where a page shows it: times, digests, ends of names, ages, hours, what is left out."""
 
-KINDS = {f"kind{number}": printed for number, printed in enumerate(CHANGING.values())}
-ANY = re.compile("|".join(f"(?P<{kind}>{shown})" for kind, shown in zip(KINDS, CHANGING, strict=True)))
+PLACES = {r"\bnode-[a-z]\b": r"node-[a-z]", r"\bgpu-\d+\b": r"gpu-\d+"}
+"""What differs as well where it is chance which devices are free first."""
 
 
 class Differs(AssertionError):  # noqa: N818 - named by what happened
@@ -74,12 +75,18 @@ class Terminal:
     def _difference(self, step: Step) -> str:
         """Run a step, and say how what came of it differs; empty where it does not."""
         done = self._typed(step.command)
-        if done.returncode == step.exits and (step.shown is None or is_like(step.shown, done.stdout)):
+        if done.returncode == step.exits and (step.shown is None or self._is_shown(step, done.stdout)):
             return ""
         told = (
             f"{step.block.place}: {step.command}\nexit code {done.returncode}, the page says {step.exits}; it printed\n"
         )
         return f"{told}{done.stdout}\n--- the page shows\n{step.shown or '(nothing)'}"
+
+    @staticmethod
+    def _is_shown(step: Step, printed: str) -> bool:
+        assert step.shown is not None
+        changing = {**CHANGING, **PLACES} if "anywhere" in step.block.attributes else CHANGING
+        return is_like(step.shown, printed, changing)
 
     def _typed(self, command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -112,13 +119,15 @@ def _typed(block: Block) -> Iterator[Step]:
         yield Step(block=block, command=command, shown="\n".join(lines) if lines else None)
 
 
-def is_like(shown: str, printed: str) -> bool:
+def is_like(shown: str, printed: str, changing: Mapping[str, str] = CHANGING) -> bool:
     """Whether output is what a page shows, but for what changes from run to run, line ends and the width of columns."""
+    kinds = {f"kind{number}": printed for number, printed in enumerate(changing.values())}
+    one_of = re.compile("|".join(f"(?P<{kind}>{text})" for kind, text in zip(kinds, changing, strict=True)))
     pieces, begin = [], 0
     text = " ".join(shown.split())
-    for found in ANY.finditer(text):
-        kind = next(kind for kind in KINDS if found[kind] is not None)
-        pieces += [re.escape(text[begin : found.start()]), KINDS[kind]]
+    for found in one_of.finditer(text):
+        kind = next(kind for kind in kinds if found[kind] is not None)
+        pieces += [re.escape(text[begin : found.start()]), kinds[kind]]
         begin = found.end()
     pattern = "".join([*pieces, re.escape(text[begin:])])
     return re.fullmatch(pattern, " ".join(printed.split()), flags=re.DOTALL) is not None

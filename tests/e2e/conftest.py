@@ -60,14 +60,20 @@ def kubernetes() -> str:
 
 
 @pytest.fixture(scope="session")
-def control_plane(kubernetes: str, request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+def options(kubernetes: str) -> dict[str, Any]:
+    """What a control plane of this version needs so that the same tests hold on it."""
+    return OPTIONS.get(kubernetes, {})
+
+
+@pytest.fixture(scope="session")
+def control_plane(kubernetes: str, options: dict[str, Any], request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """A control plane without Muster, shared by all tests of the run."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
     assert capture is not None
     # A first build takes minutes: whoever waits has to see that it moves.
     with capture.global_and_fixture_disabled():
         building.build(kubernetes)
-    with ControlPlane(kubernetes, **OPTIONS.get(kubernetes, {})) as started:
+    with ControlPlane(kubernetes, **options) as started:
         yield started
 
 

@@ -8,7 +8,6 @@ import os
 import sys
 import tomllib
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ import pytest
 import yaml
 
 from tests.controlplane import ControlPlane, building, fleet, users
-from tests.controlplane.running import CommandFailed
 from tests.docs import commanding, pages
 from tests.docs.commanding import Terminal
 from tests.docs.pages import Block
@@ -94,28 +92,22 @@ def _tool(path: Path, *words: str) -> None:
 
 
 @pytest.fixture(scope="module")
+def control_plane(kubernetes: str, options: dict[str, Any]) -> Iterator[ControlPlane]:
+    """A cluster of its own: pages show all that is in it, so nobody else may have left anything."""
+    with ControlPlane(kubernetes, **options) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
 def reader(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     """A cluster with the hardware of the examples, where nobody has installed anything yet."""
-    client = control_plane.client()
     known = [one for one in yaml.safe_load_all(HARDWARE.read_text()) if one["kind"] != "Node"]
     nodes = [fleet.node(name, allocatable={"cpu": "96", "memory": "1Ti"}) for name in ("node-a", "node-b")]
-    hardware = [*nodes, *known]
-    _forget(control_plane)
-    fleet.install(client, hardware)
+    fleet.install(control_plane.client(), [*nodes, *known])
     someone = Reader(control_plane, tmp_path_factory.mktemp("reader"))
     yield someone
     if someone.muster is not None:
         someone.muster.clean()
-    _forget(control_plane)
-    fleet.remove(client, hardware)
-
-
-def _forget(control_plane: ControlPlane) -> None:
-    """Take away what this page's readers and other tests have installed."""
-    with suppress(CommandFailed):
-        control_plane.kubectl("delete", "namespace", "vision", "--ignore-not-found")
-    control_plane.kubectl("delete", "--ignore-not-found", "-f", str(pages.ROOT / "deploy/manifests/rbac.yaml"))
-    control_plane.kubectl("delete", "--ignore-not-found", "-f", str(pages.ROOT / "config/crds"))
 
 
 @pytest.mark.parametrize("page", PAGES)

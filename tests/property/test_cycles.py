@@ -194,7 +194,6 @@ def test_what_was_rehearsed_makes_no_difference_to_who_leads_then(seed: int, len
         standby.ports = afresh(town, ledger, leader).ports
         standby.backoffs, standby.vacant = dict(cold.backoffs), cold.vacant
         standby.opened, standby.leaving = set(cold.opened), set(cold.leaving)
-        standby.queues, standby.gone = cold.queues, cold.gone
         assert told(standby, await cycle.run(standby, now)) == told(cold, await cycle.run(cold, now))
 
     asyncio.run(live())
