@@ -93,6 +93,13 @@ def prepare_sqlite(made: Engine) -> None:
     def _begin(connection: Connection) -> None:
         connection.exec_driver_sql(f"BEGIN {connection.get_execution_options().get('begin', 'DEFERRED')}")
 
+    @event.listens_for(made, "invalidate")
+    def _give_back(connection: Any, _record: Any, _error: BaseException | None) -> None:
+        # A caller that is cancelled leaves its statement unfinished. Closed like this, a connection of SQLite lives on
+        # with its lock until the statement goes (https://sqlite.org/c3ref/close.html), and nobody can write any more.
+        with contextlib.suppress(asyncio.CancelledError):  # once more: it is on its way already
+            connection.rollback()
+
 
 @asynccontextmanager
 async def writing(made: AsyncEngine, *, seconds: float | None = None) -> AsyncIterator[AsyncConnection]:

@@ -159,6 +159,31 @@ async def test_a_cancelled_post_is_whole_or_absent_and_the_next_one_works(ledger
 
 
 @ON_SQLITE
+async def test_whoever_is_cancelled_at_any_step_leaves_no_lock(url: str, ledger: SqlLedger) -> None:
+    whole = 0
+    for number in range(300):
+        post = asyncio.create_task(ledger.post(a_gang(f"g{number}"), epoch=1))
+        for _ in range(number % 60):
+            await asyncio.sleep(0.0001)
+        post.cancel()
+        # Twice, as where a term ends and with it the process.
+        await asyncio.sleep(0.0001 * (number % 3))
+        post.cancel()
+        (outcome,) = await asyncio.gather(post, return_exceptions=True)
+        whole += not isinstance(outcome, BaseException)
+        await asyncio.to_thread(lock_and_let_go, file_of(url))
+
+    assert 0 < whole < 300
+
+
+def lock_and_let_go(file: Path) -> None:
+    """Take SQLite's write lock as another process would; raises OperationalError when somebody keeps it."""
+    with closing(sqlite3.connect(file, timeout=3.0, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("ROLLBACK")
+
+
+@ON_SQLITE
 async def test_a_lock_held_by_another_program_is_waited_for_and_then_reported(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
