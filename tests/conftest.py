@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 from tests import postgres as postgresql
 from tests import soaking
@@ -23,15 +24,30 @@ settings.register_profile(soaking.PROFILE, max_examples=1000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
-class Lanes(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """Spreads files over processes, but keeps those of the real control plane in one, in their order.
+SECOND_HALF = "tests/e2e/test_muster_d"
+"""Where the second of two lanes of about equal length begins."""
 
-    They mostly wait, so two of them at a time would only be late. The marks of xdist's own groups have no effect under
-    pytest 9.2, which no longer reads the name that xdist 3.8 gives to a test.
+
+class Lanes(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+    """Spreads files over processes, but keeps those of the real control plane in two lanes, in their order.
+
+    Each lane has a control plane, which its files share. The lanes begin first: they are long, and mostly wait.
+
+    The marks of xdist's own groups have no effect under pytest 9.2, which no longer reads the name that xdist 3.8 gives
+    to a test.
     """
 
+    LANES = ("e2e, first half", "e2e, second half")
+
     def _split_scope(self, nodeid: str) -> str:
-        return "e2e" if nodeid.startswith("tests/e2e/") else str(super()._split_scope(nodeid))
+        if nodeid.startswith("tests/e2e/"):
+            return self.LANES[nodeid >= SECOND_HALF]
+        return str(super()._split_scope(nodeid))
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        for lane in self.workqueue.keys() & set(self.LANES):
+            self.workqueue.move_to_end(lane, last=False)
+        super()._assign_work_unit(node)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Lanes | None:

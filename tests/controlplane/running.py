@@ -183,6 +183,10 @@ class ControlPlane:
         self._programs[name] = self._family.start(name, command)
         if name == "kube-apiserver":
             self._wait_for_apiserver()
+            if "kwok" in self._programs:
+                # It may look away for a minute after it has lost the API server, and no pod would start meanwhile.
+                self.stop_program("kwok")
+                self.start_program("kwok")
 
     def pid(self, name: str) -> int:
         return self._programs[name].pid

@@ -85,9 +85,6 @@ class Deaths:
     def kill_api_server(self) -> None:
         """Kill the API server (-9), and start it again."""
         self.lab.control_plane.restart_apiserver(hard=True)
-        # KWOK may be silent for a minute now, for reasons of its own; a kubelet would not be.
-        self.lab.control_plane.stop_program("kwok")
-        self.lab.control_plane.start_program("kwok")
 
     # Requests.
 
