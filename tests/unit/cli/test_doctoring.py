@@ -93,9 +93,14 @@ def gates(**values: int) -> Callable[[FakeApi], None]:
     return lambda api: api.answer("GET", "/metrics", 200, "\n".join(["# HELP x", *lines, ""]))
 
 
-def time_is(when: datetime) -> Callable[[FakeApi], None]:
-    stamp = {"metadata": {"creationTimestamp": f"{when:%Y-%m-%dT%H:%M:%SZ}"}}
-    return lambda api: api.answer("POST", REVIEWS, 201, stamp)
+def time_is(apart: timedelta) -> Callable[[FakeApi], None]:
+    """Set the API server's clock: so far after ours as it is when the test runs."""
+
+    def put(api: FakeApi) -> None:
+        when = datetime.now(UTC) + apart
+        api.answer("POST", REVIEWS, 201, {"metadata": {"creationTimestamp": f"{when:%Y-%m-%dT%H:%M:%SZ}"}})
+
+    return put
 
 
 def webhooks(authority: bytes | None) -> Callable[[FakeApi], None]:
@@ -113,7 +118,7 @@ def lease(**spec: Any) -> Callable[[FakeApi], None]:
 
     def put(api: FakeApi) -> None:
         api.put(LEASES, named)
-        time_is(datetime.now(UTC))(api)
+        time_is(timedelta())(api)
 
     return put
 
@@ -143,6 +148,7 @@ def condition(collection: str, kind: str) -> Callable[[FakeApi], None]:
 ENDED = certificates.authority(now=LONG_AGO, validity=timedelta(days=1)).certificate
 LASTING = certificates.authority(now=datetime.now(UTC), validity=timedelta(days=90)).certificate
 NOW = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.000000Z}"
+DAY = 86_400
 NOTHING: Callable[[FakeApi], None] = lambda _: None  # noqa: E731 - one of many in a table
 GPU = "gpu.example.com"
 
@@ -169,11 +175,11 @@ SEEN: dict[str, tuple[str, Callable[[FakeApi], None], dict[str, Any], Verdict, s
     ),
     "metrics without gates": ("feature gates", gates(), {}, Verdict.SKIPPED, "do not tell"),
     "a clock that is ahead": (
-        *("clock", time_is(datetime.now(UTC) - timedelta(hours=1)), {}, Verdict.FAILED),
+        *("clock", time_is(timedelta(hours=-1)), {}, Verdict.FAILED),
         r"3\d\d\d s ahead of the API server's",
     ),
     "a clock that is behind": (
-        *("clock", time_is(datetime.now(UTC) + timedelta(hours=1)), {}, Verdict.FAILED),
+        *("clock", time_is(timedelta(hours=1)), {}, Verdict.FAILED),
         r"3\d\d\d s behind the API server's",
     ),
     "webhooks that are not registered": ("webhook", NOTHING, {}, Verdict.FAILED, "there is no mutatingwebhook"),
@@ -189,7 +195,7 @@ SEEN: dict[str, tuple[str, Callable[[FakeApi], None], dict[str, Any], Verdict, s
         *("leader", lease(holderIdentity="a", renewTime="2026-01-01T00:00:00.000000Z", leaseDurationSeconds=15), {}),
         *(Verdict.FAILED, "a was last heard of"),
     ),
-    "a leader": ("leader", lease(holderIdentity="a", renewTime=NOW, leaseDurationSeconds=3600), {}, Verdict.OK, "a le"),
+    "a leader": ("leader", lease(holderIdentity="a", renewTime=NOW, leaseDurationSeconds=DAY), {}, Verdict.OK, "a le"),
     "no devices": ("devices", devices(), {}, Verdict.WARNING, "no DRA driver has published a device"),
     "a fence that is missing": ("devices", devices(GPU), {"fence": (GPU,)}, Verdict.FAILED, "and none stands"),
     "a fence that nobody asks for": ("devices", devices(GPU, fenced=GPU), {}, Verdict.WARNING, "do not ask for"),
