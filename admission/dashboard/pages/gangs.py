@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from aiohttp import web
 
@@ -20,6 +21,7 @@ from admission.errors import MendError, RetryError
 MOST_NODES = 32
 """Nodes of a plan that are drawn; the table has all of it."""
 ENTRIES = 50
+EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 async def listed(request: web.Request) -> web.StreamResponse:
@@ -124,13 +126,16 @@ async def _drawings(rights: Rights, scene: Scene, sight: GangSight) -> list[Draw
 
 
 async def _journal(request: web.Request, sight: GangSight) -> Journal:
-    """Return the latest entries of a gang; the page is shown though the books cannot be read."""
+    """Return the latest entries of a gang; the page is shown though the books cannot be read.
+
+    The books know of it before its Gang is made, and go by the clock of the leader: their whole time is searched.
+    """
     desk = request.app[DESK]
-    window = Window(sight.meta.created, desk.clock())
     try:
         extent = await desk.ledger.extent()
-        if extent.start is not None and window.start < extent.start:
-            window = window._replace(start=extent.start)
+        if extent.end is None:
+            return Journal()
+        window = Window(extent.start or EPOCH, extent.end + timedelta(seconds=1))
         search = Search(window=window, gang_uid=sight.report.uid, limit=ENTRIES)
         return Journal(entries=await desk.ledger.search(search))
     except (MendError, RetryError) as error:

@@ -88,6 +88,15 @@ async def test_a_queue_that_holds_workloads_says_so_and_a_gang_how_many_pods_are
     assert "4 to come when it starts" in gang.text
 
 
+async def test_a_gangs_life_begins_before_its_gang_is_made() -> None:
+    cluster = dashboards.Cluster().queue("q").gang("ns/train", "q")
+    books = Books([ledgers.a_gang("uid-train"), ledgers.a_gang("another")])
+    async with dashboards.a_site(books=books, cluster=cluster) as site, aiohttp.ClientSession() as session:
+        answer = await Reader(site, session).get("/gangs/ns/train")
+
+    assert answer.text.count("kind-reserve") == 1
+
+
 async def test_a_search_shows_only_what_it_finds(reader: Reader) -> None:
     answer = await reader.get("/gangs?reason=DevicesBusy")
 
