@@ -1,9 +1,10 @@
 """One namespace as a test sees it: its pods and claims, through the eyes of one user."""
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.controlplane.clients import Client
+from tests.controlplane.clients import ApiError, Client
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.observing import PATIENCE, eventually
 
@@ -70,10 +71,16 @@ class Namespace:
         return next((one.get("message", "") for one in refused if one.get("reason") != "SchedulingGated"), "")
 
     def empty(self) -> None:
-        """Delete all pods and claims and wait until they are gone, so that nothing holds a device any more."""
-        for collection in (f"{self.pods}?gracePeriodSeconds=0", self.claims, self.templates):
-            self.client.delete(collection)
-        eventually(
-            lambda: not [*self.client.items(self.pods), *self.client.items(self.claims)],
-            what=f"namespace {self.name} is empty",
-        )
+        """Delete all Jobs, pods and claims until none is left, so that nothing holds a device any more.
+
+        Again and again: other controllers make pods anew, and a deletion may meet one that is just being written.
+        """
+        jobs = f"/apis/batch/v1/namespaces/{self.name}/jobs?propagationPolicy=Background"
+
+        def is_empty() -> bool:
+            with suppress(ApiError):
+                for collection in (jobs, f"{self.pods}?gracePeriodSeconds=0", self.claims, self.templates):
+                    self.client.delete(collection)
+            return not [*self.client.items(self.pods), *self.client.items(self.claims)]
+
+        eventually(is_empty, what=f"namespace {self.name} is empty")
