@@ -25,6 +25,10 @@ class Namespace:
         return f"/api/v1/namespaces/{self.name}/pods"
 
     @property
+    def jobs(self) -> str:
+        return f"/apis/batch/v1/namespaces/{self.name}/jobs"
+
+    @property
     def claims(self) -> str:
         return f"/apis/resource.k8s.io/v1/namespaces/{self.name}/resourceclaims"
 
@@ -75,11 +79,11 @@ class Namespace:
 
         Again and again: other controllers make pods anew, and a deletion may meet one that is just being written.
         """
-        jobs = f"/apis/batch/v1/namespaces/{self.name}/jobs?propagationPolicy=Background"
+        makers = f"{self.jobs}?propagationPolicy=Background"
 
         def is_empty() -> bool:
             with suppress(ApiError):
-                for collection in (jobs, f"{self.pods}?gracePeriodSeconds=0", self.claims, self.templates):
+                for collection in (makers, f"{self.pods}?gracePeriodSeconds=0", self.claims, self.templates):
                     self.client.delete(collection)
             return not [*self.client.items(self.pods), *self.client.items(self.claims)]
 

@@ -181,7 +181,6 @@ class Lab:
     def clear(self) -> None:
         """Take everything away but the namespace."""
         if self._team is not None:
-            self.client.delete(f"{self.team.jobs}?propagationPolicy=Background")
             self.namespace.empty()
             self.client.delete(f"{GROUP}/queues/{self.team.queue}")
         for meter in self.meters:

@@ -21,7 +21,7 @@ class Team:
 
     @property
     def jobs(self) -> str:
-        return f"/apis/batch/v1/namespaces/{self.namespace.name}/jobs"
+        return self.namespace.jobs
 
     def submit(
         self,

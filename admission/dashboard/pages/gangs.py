@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from aiohttp import web
 
 from admission.api.gangs import Phase
+from admission.api.meta import EPOCH
 from admission.api.reasons import DenyReason, EvictionReason, HoldReason
 from admission.api.sights import GangSight
 from admission.dashboard import drawing, inventories, paging, requests, scenes, words
@@ -21,7 +22,6 @@ from admission.errors import MendError, RetryError
 MOST_NODES = 32
 """Nodes of a plan that are drawn; the table has all of it."""
 ENTRIES = 50
-EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 async def listed(request: web.Request) -> web.StreamResponse:
