@@ -192,28 +192,26 @@ def _sacrifices(
 def _asking(desk: Desk, facts: Facts, found: dict[GangUid, Decision]) -> dict[Hashable, tuple[Decision, Queue]]:
     """Return the gangs that others may be evicted for, in order, of those that ask for the same the first."""
     queues = {name: queue for name, queue in facts.snapshot.queues.items() if preempting.may_preempt(queue)}
+    waiting = {group.uid for group in facts.groups if group.queue in queues and group.waiting}
     held = [
         decision
-        for decision in {**desk.decisions, **found}.values()
-        if decision.group.queue in queues
-        and decision.group.uid not in desk.preempting.promises
-        and decision.group.uid not in facts.unready
+        for uid, decision in {**desk.decisions, **found}.items()
+        if uid in waiting
+        and decision.group.queue in queues
+        and uid not in desk.preempting.promises
+        and uid not in facts.unready
         and preempting.may_help(decision.outcome)
         and not decision.group.started
     ]
     held.sort(key=lambda decision: ordering.rank(decision.group))
+    asks = desk.preempting.asks
     asking: dict[Hashable, tuple[Decision, Queue]] = {}
     for decision in held:
-        asking.setdefault(_ask(decision), (decision, queues[decision.group.queue]))
+        queue = queues[decision.group.queue]
+        ask = asks.of(decision.group, queue, decision.needed, facts.snapshot)
+        asking.setdefault(ask, (decision, queue))
+    asks.keep(decision.group.uid for decision in held)
     return asking
-
-
-def _ask(decision: Decision) -> Hashable:
-    """Return what is the same for gangs that the same victims would help."""
-    group = decision.group
-    wanted = tuple(sorted(repr((pod.claims, sorted(pod.node_selector.items()))) for pod in group.waiting))
-    needed = tuple(sorted(decision.needed.items()))
-    return group.queue, group.priority, group.identity.namespace, needed, wanted
 
 
 def _promised(desk: Desk, facts: Facts, answer: Sacrifice, going: Iterable[Tenant]) -> Iterator[Sacrifice]:

@@ -123,10 +123,10 @@ def of(
     named = tuple(sorted(claims.values(), key=lambda claim: (claim.meta.name, claim.meta.uid)))
     numbers = {claim.meta.uid: at for at, claim in enumerate(named)}
     specs: dict[str, int] = {}
-    texts = [f"{claim.spec.asked} {claim.spec.config!r}" for claim in named]
+    texts = [*map(wanted_of, named)]
     asked = tuple(specs.setdefault(text, len(specs)) for text in texts)
     pods = tuple(
-        (_asked(one.pod), one.subgroup, tuple(numbers[claim.meta.uid] for claim in one.claims)) for one in ordered
+        (asked_by(one.pod), one.subgroup, tuple(numbers[claim.meta.uid] for claim in one.claims)) for one in ordered
     )
     namespaces = tuple(sorted({one.pod.meta.namespace for one in demands}))
     return Alike(key=(wanted, topology, namespaces, asked, tuple(specs), pods), pods=ordered, claims=named)
@@ -151,8 +151,13 @@ def _number(uid: Uid) -> int:
     return int(uid[1:])
 
 
-def _asked(pod: Pod) -> Hashable:
-    """Return all that the planner reads of a pod."""
+def wanted_of(claim: Claim) -> str:
+    """Return all that the planner reads of a claim that is still to be allocated, and nobody else's."""
+    return f"{claim.spec.asked} {claim.spec.config!r}"
+
+
+def asked_by(pod: Pod) -> Hashable:
+    """Return all that the planner reads of a pod beside its claims, where it asks for no extended resources."""
     return (
         tuple(sorted(pod.requests.items())),
         tuple(sorted(pod.node_selector.items())),

@@ -21,6 +21,7 @@ from admission.dra import vacating, waking, worlds
 from admission.dra.vacating import Belongings
 from admission.dra.worlds import Holder, World
 from admission.policy import completeness, deciding, paying, rounds
+from admission.policy.asks import Asks
 from admission.policy.deciding import Decision, Grant, Inputs, Rules
 from admission.policy.preempting import Tenant
 from admission.policy.recalling import Recall
@@ -118,8 +119,8 @@ class Memory:
     """What a leader has promised, and for whom it has looked in vain. One for each leader.
 
     begun: whether it has looked at what its predecessor left. told: what holds were told as, to tell them alike again.
-    groups, world and grounds: what those who ask were last looked at on; failed: asks for which nobody can be evicted
-    on these. left: whether some have not been looked at on them; turns: when each ask was looked at last.
+    groups, world and grounds: what those who ask were last looked at on. asks: what gangs ask for; failed: those for
+    which nobody can be evicted on these. left: whether some have not been looked at on them; turns: when each was last.
     """
 
     promises: dict[GangUid, Promise] = field(default_factory=dict)
@@ -129,6 +130,7 @@ class Memory:
     groups: tuple[Group, ...] = ()
     world: World | None = None
     grounds: tuple[object, ...] = ()
+    asks: Asks = field(default_factory=Asks)
     failed: set[Hashable] = field(default_factory=set)
     left: bool = False
     turn: int = 0
@@ -149,7 +151,11 @@ class Memory:
         return is_new
 
     def next(self, asks: Sequence[Hashable], most: int) -> frozenset[Hashable]:
-        """Return those that are looked at in this cycle: at most so many, those that were longest not looked at."""
+        """Return those that are looked at in this cycle: at most so many, those that were longest not looked at.
+
+        asks: of all gangs that ask now; nothing is remembered of others.
+        """
+        self.failed.intersection_update(asks)
         fresh = [ask for ask in asks if ask not in self.failed]
         self.left = len(fresh) > most
         found = frozenset(sorted(fresh, key=lambda ask: self.turns.get(ask, 0))[:most])

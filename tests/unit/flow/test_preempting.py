@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from admission.api import names
 from admission.api.entries import Kind
 from admission.api.gangs import Phase
 from admission.api.reasons import HoldReason
@@ -101,6 +102,43 @@ async def test_nobody_is_evicted_where_that_would_not_help() -> None:
     await play.go_on(3)
 
     assert cluster.running() == {"low"}
+
+
+@pytest.mark.parametrize(
+    "differing",
+    [{"cpu": "128"}, {"annotations": {names.TOPOLOGY: "example.com/rack"}}],
+    ids=["more of a node than there is", "a domain that no node is in"],
+)
+async def test_somebody_is_evicted_though_another_asks_for_nearly_the_same_in_vain(differing: dict[str, Any]) -> None:
+    cluster = Jobs(a_queue(quota=4))
+    play = Play(cluster)
+    cluster.submit("low", queue="q", gpus=4)
+    await play.go_on(2)
+    cluster.submit("vain", queue="q", gpus=4, priority=10, **differing)
+    await play.go_on(3)
+    assert not play.evicted
+
+    cluster.submit("high", queue="q", gpus=4, priority=10)
+    await play.go_on(5)
+
+    assert play.evicted == [("low", "Preempted", "high")]
+    assert cluster.running() == {"high"}
+
+
+async def test_nothing_is_remembered_of_asks_that_nobody_has_any_more() -> None:
+    cluster = Jobs(a_queue(quota=4))
+    play = Play(cluster)
+    cluster.submit("low", queue="q", pods=4)
+    await play.go_on(2)
+    cluster.submit("vain", queue="q", gpus=4, cpu="128", priority=10)
+    cluster.submit("other", queue="q", gpus=4, cpu="256", priority=10)
+    await play.go_on(3)
+    assert len(play.desk.preempting.failed) == 2
+
+    cluster.delete_job("vain")
+    await play.go_on(3)
+
+    assert len(play.desk.preempting.failed) == 1
 
 
 async def test_the_fewest_are_evicted_and_of_those_the_youngest() -> None:

@@ -1,0 +1,85 @@
+"""What gangs ask for that others may be evicted for: the same for gangs that the same victims would help.
+
+Looking for victims costs many plans, so it is done once for all gangs that ask for the same. That is so where all is
+equal that a plan for them is made from, and not their names.
+"""
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from admission.api.claims import Claim
+from admission.api.gangs import Charge
+from admission.api.names import GangUid
+from admission.api.pods import Pod
+from admission.api.queues import Queue
+from admission.api.snapshot import Snapshot
+from admission.dra import demands as demands_
+from admission.policy import alikes, elastic, paying, placements, runtimes, topologies, wanting
+from admission.policy.families import table
+from admission.policy.recognition import Group
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ask:
+    """What gangs ask for; one object for all that ask for the same."""
+
+    what: Hashable
+
+
+class _Of(NamedTuple):
+    group: Group
+    queue: Queue
+    needed: Charge
+    ask: Ask
+
+
+@dataclass(slots=True)
+class Asks:
+    """What each gang asks for, found out once. A gang's claims do not change, and all of them are there."""
+
+    _of: dict[GangUid, _Of] = field(default_factory=dict)
+    _known: dict[Hashable, Ask] = field(default_factory=dict)
+
+    def of(self, group: Group, queue: Queue, needed: Charge, snapshot: Snapshot) -> Ask:
+        """Return what a gang asks for. needed: the least that it costs."""
+        known = self._of.get(group.uid)
+        if known is None or known.group is not group or known.queue is not queue or known.needed != needed:
+            found = what(group, queue, needed, snapshot)
+            known = self._of[group.uid] = _Of(group, queue, needed, self._known.setdefault(found, Ask(found)))
+        return known.ask
+
+    def keep(self, gangs: Iterable[GangUid]) -> None:
+        """Forget all other gangs."""
+        kept = {*gangs}
+        if len(self._of) > len(kept):
+            self._of = {uid: one for uid, one in self._of.items() if uid in kept}
+            self._known = {one.ask.what: one.ask for one in self._of.values()}
+
+
+def what(group: Group, queue: Queue, needed: Charge, snapshot: Snapshot) -> Hashable:
+    """Return all that a plan for a gang is made from.
+
+    Claims that pods name are these very ones; those from templates are alike where the same is written in them.
+    """
+    topology = topologies.question(group)
+    demands = topologies.parted(wanting.demands(group, snapshot), topology)
+    numbers = {uid: at for at, uid in enumerate(dict.fromkeys(c.meta.uid for one in demands for c in one.claims))}
+    pods = tuple(
+        (
+            alikes.asked_by(one.pod),
+            one.pod.containers,
+            one.subgroup,
+            table.leads(one.pod),
+            tuple((numbers[claim.meta.uid], _wanted(claim, one.pod)) for claim in one.claims),
+        )
+        for one in sorted(demands, key=lambda one: demands_.natural(one.pod.meta.name))
+    )
+    charge = tuple(sorted(needed.items()))
+    terms = placements.asked(group.record, queue), elastic.least(group), runtimes.of(group, queue)
+    return queue.name, group.priority, group.identity.namespace, charge, terms, paying.runtime_of(group), topology, pods
+
+
+def _wanted(claim: Claim, pod: Pod) -> str:
+    is_named = any(f"{pod.meta.namespace}/{one.claim}" == claim.meta.key for one in pod.claims if one.claim)
+    return claim.meta.uid if is_named else alikes.wanted_of(claim)

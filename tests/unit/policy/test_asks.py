@@ -1,0 +1,146 @@
+"""Which gangs the same victims would help: those that ask for the same in everything that a plan is made from."""
+
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from admission.api import names
+from admission.api.names import MeterName
+from admission.api.pods import Container, Pod, Stage
+from admission.api.queues import PlacementMode
+from admission.api.selectors import NodeSelector, Toleration
+from admission.api.snapshot import Snapshot
+from admission.policy import asks as asks_
+from admission.policy import recognition
+from admission.policy.asks import Asks
+from tests.builders import a_cluster, pod_of, with_pods
+
+
+def asks(snapshot: Snapshot, **queue: Any) -> list[Hashable]:
+    """What the gangs ask for, in the order of their names."""
+    found = sorted(recognition.groups(snapshot, {}), key=lambda group: group.key)
+    queues = snapshot.queues
+    return [asks_.what(group, replace(queues[group.queue], **queue), {}, snapshot) for group in found]
+
+
+def two(**job: Any) -> Snapshot:
+    builder = a_cluster().node("a", gpus=4).queue("q", gpus=8).queue("r", gpus=8)
+    return builder.job("x", queue="q", pods=2).job("y", **{"queue": "q", "pods": 2, **job}).snapshot()
+
+
+def changed(change: Callable[[Pod], Pod]) -> Snapshot:
+    snapshot = two()
+    return with_pods(snapshot, change(pod_of(snapshot, "y-1")))
+
+
+def test_gangs_that_differ_in_names_alone_ask_for_the_same() -> None:
+    one, other = asks(two())
+
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        {"pods": 3},
+        {"gpus": 2},
+        {"cpu": "2"},
+        {"queue": "r"},
+        {"annotations": {names.TOPOLOGY: "rack"}},
+        {"annotations": {names.SUBGROUP: "a", names.SUBGROUP_TOPOLOGY: "rack"}},
+        {"annotations": {names.RUNTIME: "1h"}},
+        {"annotations": {names.GANG_MIN: "1"}},
+    ],
+    ids=str,
+)
+def test_gangs_that_were_written_otherwise_do_not(job: dict[str, Any]) -> None:
+    one, other = asks(two(**job))
+
+    assert one != other
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda pod: replace(pod, affinity=NodeSelector(terms=())),
+        lambda pod: replace(pod, tolerations=(Toleration(key="special"),)),
+        lambda pod: replace(pod, node_selector={"zone": "a"}),
+        lambda pod: replace(pod, priority=5),
+        lambda pod: replace(pod, containers=(Container(stage=Stage.MAIN, requests=(("example.com/gpu", 1),)),)),
+    ],
+    ids=["affinity", "tolerations", "node selector", "priority", "extended resources"],
+)
+def test_nor_do_those_of_which_one_pod_is_otherwise(change: Callable[[Pod], Pod]) -> None:
+    one, other = asks(changed(change))
+
+    assert one != other
+
+
+def test_a_claim_that_pods_name_is_that_very_one() -> None:
+    """Two claims that ask for the same may be allocated on different nodes."""
+    snapshot = two()
+
+    def named(pod: Pod) -> Pod:
+        claim = replace(pod.claims[0], claim=pod.claim_name(pod.claims[0]), template=None)
+        return replace(pod, claims=(claim,))
+
+    snapshot = with_pods(snapshot, *map(named, snapshot.pods.values()))
+
+    one, other = asks(snapshot)
+    assert one != other
+
+
+def test_claims_from_templates_of_one_name_may_ask_for_different_things() -> None:
+    """A template is written anew under its name; claims that were made before stay what they are."""
+    snapshot = two()
+    old, new = snapshot.claims["team/y-1-gpus"], two(gpus=2).claims["team/y-1-gpus"]
+    snapshot = replace(snapshot, claims={**snapshot.claims, old.meta.key: replace(old, spec=new.spec)})
+
+    one, other = asks(snapshot)
+
+    assert one != other
+
+
+def test_who_shares_a_claim_asks_for_less_than_who_does_not() -> None:
+    snapshot = two()
+    pods = [
+        replace(pod, generated_claims={"gpus": "y-0-gpus"})
+        for pod in snapshot.pods.values()
+        if pod.meta.name.startswith("y-")
+    ]
+
+    one, other = asks(with_pods(snapshot, *pods))
+
+    assert one != other
+
+
+def test_where_devices_are_picked_by_others_another_plan_is_made() -> None:
+    snapshot = two()
+
+    assert asks(snapshot, placement=PlacementMode.COUNT) != asks(snapshot, placement=PlacementMode.PIN)
+
+
+def test_how_long_a_queue_lets_gangs_run_tells_whom_they_are_in_the_way_of() -> None:
+    snapshot = two()
+
+    assert asks(snapshot, default_runtime=timedelta(hours=1)) != asks(snapshot)
+
+
+def test_what_a_gang_asks_for_is_found_out_again_when_its_pods_change_and_forgotten_with_it() -> None:
+    snapshot = two()
+    known = Asks()
+    groups = {group.key: group for group in recognition.groups(snapshot, {})}
+    x, y = (groups[key] for key in sorted(groups))
+    queue = snapshot.queues[x.queue]
+    assert known.of(x, queue, {}, snapshot) is known.of(y, queue, {}, snapshot)
+
+    other = replace(y, pods=tuple(replace(pod, priority=1, node_selector={"zone": "a"}) for pod in y.pods))
+    assert known.of(other, queue, {}, snapshot) is not known.of(x, queue, {}, snapshot)
+    assert known.of(y, queue, {MeterName("gpus"): 2}, snapshot) is not known.of(x, queue, {}, snapshot)
+
+    first = known.of(x, queue, {}, snapshot)
+    known.keep([])
+    assert known.of(x, queue, {}, snapshot) is not first
