@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
@@ -57,11 +58,12 @@ def test_the_image_has_the_installation_and_nothing_of_its_making() -> None:
 
 def test_it_runs_as_nobody_in_particular_and_needs_no_shell() -> None:
     _, image = stages()
-    helpers = (ROOT / "deploy/chart/templates/_helpers.tpl").read_text()
+    values = yaml.safe_load((ROOT / "deploy/chart/values.yaml").read_text())
 
     [user] = said(image, "USER")
     assert user == "65532:65532"
-    assert "runAsUser: 65532\n" in helpers
+    ids = values["podSecurityContext"]
+    assert f"{ids['runAsUser']}:{ids['runAsGroup']}" == user
     assert json.loads(said(image, "ENTRYPOINT")[0]) == ["muster"]
     assert json.loads(said(image, "CMD")[0]) == ["serve"]
     assert said(image, "HEALTHCHECK") == [], "Kubernetes probes it"

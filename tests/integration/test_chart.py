@@ -32,7 +32,7 @@ SECRET_URL = "postgresql://muster@db.example/muster"
 
 FILES = {
     "rbac.yaml": ("rbac.yaml",),
-    "muster.yaml": ("settings.yaml", "webhook.yaml", "controller.yaml", "networkpolicy.yaml"),
+    "muster.yaml": ("settings.yaml", "priority.yaml", "webhook.yaml", "controller.yaml", "networkpolicy.yaml"),
     "monitoring.yaml": ("monitoring.yaml",),
     "dashboard.yaml": ("dashboard.yaml",),
 }
@@ -177,6 +177,15 @@ REFUSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "a port that is none": ((IMAGE, "networkPolicy.databasePort=70000"), ("databasePort",)),
     "sessions that hold on one pod of several": ((IMAGE, DASHBOARD, "webDashboard.replicas=2"), ("sessions.secret",)),
     "client certificates without TLS": ((IMAGE, DASHBOARD, "webDashboard.tls.authority=ca"), ("tls.secret",)),
+    "an Ingress that reaches nothing": (
+        (IMAGE, DASHBOARD, "webDashboard.ingress.enabled=true", "webDashboard.ingress.host=muster.example.com"),
+        ("webDashboard.ingress", "webDashboard.tls.secret"),
+    ),
+    "an Ingress for no host": ((IMAGE, DASHBOARD, "webDashboard.ingress.enabled=true"), ("webDashboard.ingress.host",)),
+    "a setting among the variables": (
+        (IMAGE, 'controller.extraEnv=[{"name": "MUSTER_LOG_LEVEL", "value": "debug"}]'),
+        ("controller.extraEnv", "MUSTER_LOG_LEVEL", "settings"),
+    ),
     "files of the dashboard's own": ((IMAGE, "settings.dashboard.key=tls.key"), ("dashboard", "key")),
 }
 
@@ -344,6 +353,12 @@ def test_the_dashboard_reads_a_file_where_the_controller_writes_it(helm: Helm) -
     assert term["labelSelector"]["matchLabels"] == controller
     assert config(objects, "dashboard").ledger.url == config(objects, "controller").ledger.url
     assert "affinity" not in pod(rendered(helm, DASHBOARD), "dashboard")
+    mine = {"topologyKey": "rack", "labelSelector": {"matchLabels": {"app": "books"}}}
+    given = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [mine]}}
+    both = rendered(helm, DASHBOARD, "ledger.sqlite.size=1Gi", f"webDashboard.affinity={json.dumps(given)}")
+    assert pod(both, "dashboard")["affinity"]["podAffinity"] == {
+        "requiredDuringSchedulingIgnoredDuringExecution": [mine, term]
+    }
 
 
 READ = ["list", "watch"]
@@ -365,6 +380,114 @@ def test_the_dashboard_may_look_at_what_it_shows_and_ask_who_may_see_it(helm: He
     assert [one["name"] for one in subjects] == [pod(objects, "dashboard")["serviceAccountName"]]
     assert subjects[0]["name"] != pod(objects, "controller")["serviceAccountName"]
     assert not any(kind in ("Role", "RoleBinding") and name != "muster" for kind, name in objects)
+
+
+def test_pods_of_the_priority_may_be_made_where_that_takes_a_quota(helm: Helm) -> None:
+    objects = rendered(helm)
+
+    quota = objects["ResourceQuota", "muster-priority"]
+    [scope] = quota["spec"]["scopeSelector"]["matchExpressions"]
+    assert (scope["scopeName"], scope["operator"]) == ("PriorityClass", "In")
+    assert scope["values"] == [pod(objects, "webhook")["priorityClassName"]]
+    for without in ("priorityClassName=", "priorityClassQuota=false"):
+        assert not any(kind == "ResourceQuota" for kind, _ in rendered(helm, without))
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_who_pods_run_as_can_be_left_to_the_cluster(helm: Helm, role: str) -> None:
+    nobody = [f"podSecurityContext.{name}=null" for name in ("runAsUser", "runAsGroup", "fsGroup")]
+
+    left, usual = rendered(helm, DASHBOARD, *nobody), rendered(helm, DASHBOARD)
+
+    assert pod(left, role)["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert pod(usual, role)["securityContext"]["runAsUser"] == 65532
+    none = rendered(helm, DASHBOARD, "podSecurityContext=null", "securityContext.readOnlyRootFilesystem=false")
+    assert "securityContext" not in pod(none, role)
+    [container] = pod(none, role)["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("role", "values"), [("webhook", "webhook"), ("controller", "controller"), ("dashboard", "webDashboard")]
+)
+def test_pods_carry_what_a_cluster_asks_of_them(helm: Helm, role: str, values: str) -> None:
+    header = {"name": "OTEL_EXPORTER_OTLP_HEADERS", "valueFrom": {"secretKeyRef": {"name": "otel", "key": "headers"}}}
+    near = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
+    given = {
+        "extraEnv": [header],
+        "podAnnotations": {"sidecar.istio.io/inject": "false", "checksum/settings": "mine"},
+        "podLabels": {"cost-centre": "42", "app.kubernetes.io/component": "mine"},
+        "affinity": near,
+        "nodeSelector": {"pool": "system"},
+        "tolerations": [{"key": "system", "operator": "Exists"}],
+    }
+
+    objects = rendered(helm, DASHBOARD, *(f"{values}.{name}={json.dumps(value)}" for name, value in given.items()))
+
+    spec, usual = pod(objects, role), rendered(helm, DASHBOARD)
+    metadata = objects["Deployment", f"muster-{role}"]["spec"]["template"]["metadata"]
+    assert header in spec["containers"][0]["env"]
+    assert {name: spec[name] for name in ("affinity", "nodeSelector", "tolerations")} == {
+        name: given[name] for name in ("affinity", "nodeSelector", "tolerations")
+    }
+    assert metadata["annotations"] == {"sidecar.istio.io/inject": "false", "checksum/settings": checksum(usual, role)}
+    selected = objects["Service", f"muster-{role}"]["spec"]["selector"]
+    assert metadata["labels"] == {**selected, "cost-centre": "42"}
+    others = [other for other in ROLES if other != role]
+    assert all(objects["Deployment", f"muster-{one}"] == usual["Deployment", f"muster-{one}"] for one in others)
+
+
+def test_accounts_carry_the_annotations_that_a_cloud_knows_them_by(helm: Helm) -> None:
+    values = ('serviceAccount.annotations={"iam": "a"}', 'webDashboard.serviceAccount.annotations={"iam": "b"}')
+
+    objects = rendered(helm, DASHBOARD, *values)
+
+    found = {
+        name: account["metadata"]["annotations"]
+        for (kind, name), account in objects.items()
+        if kind == "ServiceAccount"
+    }
+    assert found == {"muster": {"iam": "a"}, "muster-dashboard": {"iam": "b"}}
+
+
+def test_an_ingress_leads_to_the_pages(helm: Helm) -> None:
+    host = ("webDashboard.ingress.enabled=true", "webDashboard.ingress.host=muster.example.com")
+    more = ("webDashboard.ingress.className=nginx", "webDashboard.ingress.tlsSecret=muster-tls")
+    speaks = 'webDashboard.ingress.annotations={"nginx.ingress.kubernetes.io/backend-protocol": "HTTPS"}'
+
+    objects = rendered(helm, DASHBOARD, TLS, *host, *more, speaks)
+
+    ingress = objects["Ingress", "muster-dashboard"]
+    [rule] = ingress["spec"]["rules"]
+    backend = rule["http"]["paths"][0]["backend"]["service"]
+    service = objects["Service", backend["name"]]
+    assert rule["host"] == "muster.example.com"
+    assert backend["port"]["name"] in [port["name"] for port in service["spec"]["ports"]]
+    assert ingress["spec"]["tls"] == [{"hosts": ["muster.example.com"], "secretName": "muster-tls"}]
+    assert ingress["spec"]["ingressClassName"] == "nginx"
+    assert ingress["metadata"]["annotations"] == {"nginx.ingress.kubernetes.io/backend-protocol": "HTTPS"}
+    assert not any(kind == "Ingress" for kind, _ in rendered(helm, DASHBOARD, TLS))
+
+
+COLLECTORS = {
+    "http://otel.monitoring:4318": 4318,
+    "https://otel.example.com": 443,
+    "http://[2001:db8::1]:4318/v1": 4318,
+    "http://[2001:db8::1]": 80,
+    "https://[::1]/v1": 443,
+}
+
+
+@pytest.mark.parametrize(("endpoint", "port"), COLLECTORS.items())
+def test_the_network_lets_out_to_the_collector_of_traces(helm: Helm, endpoint: str, port: int) -> None:
+    usual, traced = rendered(helm), rendered(helm, f'settings.tracing.endpoint="{endpoint}"')
+
+    before, after = (objects["NetworkPolicy", "muster-webhook"]["spec"]["egress"] for objects in (usual, traced))
+    assert [rule for rule in after if rule not in before] == [{"ports": [{"protocol": "TCP", "port": port}]}]
 
 
 def test_cert_manager_makes_the_certificate_that_muster_shows(helm: Helm) -> None:

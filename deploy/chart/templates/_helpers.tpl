@@ -4,6 +4,16 @@ app.kubernetes.io/name: muster
 app.kubernetes.io/component: {{ . }}
 {{- end }}
 
+{{/* What its pods are told apart by, and what they carry besides. Call: list $ "webhook" "muster.chosen". */}}
+{{- define "muster.podMetadata" -}}
+{{- $root := index . 0 }}
+{{- $role := index . 1 }}
+{{- $values := index $root.Values (ternary "webDashboard" $role (eq $role "dashboard")) }}
+{{- $own := dict "checksum/settings" (include "muster.lasting" (list $root (index . 2)) | sha256sum) -}}
+labels: {{- mustMerge (include "muster.selector" $role | fromYaml) $values.podLabels | toYaml | nindent 2 }}
+annotations: {{- mustMerge $own $values.podAnnotations | toYaml | nindent 2 }}
+{{- end }}
+
 {{/* What a role's Deployment and its pods have in common. Call: list $ "webhook", "controller" or "dashboard". */}}
 {{- define "muster.podSpec" -}}
 {{- $root := index . 0 }}
@@ -24,20 +34,20 @@ priorityClassName: {{ $root.Values.priorityClassName }}
 {{- end }}
 # A pod that is told to end goes on answering for as long as it lingers, then finishes what is under way (10 s).
 terminationGracePeriodSeconds: {{ add (ceil $root.Values.settings.webhook.linger) 20 }}
-securityContext:
-  runAsNonRoot: true
-  runAsUser: 65532
-  runAsGroup: 65532
-  fsGroup: 65532
-  seccompProfile: {type: RuntimeDefault}
+{{- with $root.Values.podSecurityContext }}
+securityContext: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- $affinity := deepCopy $values.affinity }}
 {{- if and $dashboard $file }}
-# The volume of the books is where the controller is.
-affinity:
-  podAffinity:
-    requiredDuringSchedulingIgnoredDuringExecution:
-    - topologyKey: kubernetes.io/hostname
-      labelSelector:
-        matchLabels: {{- include "muster.selector" "controller" | nindent 10 }}
+{{- /* The volume of the books is where the controller is. */}}
+{{- $labels := include "muster.selector" "controller" | fromYaml }}
+{{- $term := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" $labels) }}
+{{- $near := $affinity.podAffinity | default dict }}
+{{- $terms := append ($near.requiredDuringSchedulingIgnoredDuringExecution | default list) $term }}
+{{- $_ := set $affinity "podAffinity" (set $near "requiredDuringSchedulingIgnoredDuringExecution" $terms) }}
+{{- end }}
+{{- with $affinity }}
+affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 topologySpreadConstraints:
 {{- range $key := list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
@@ -74,6 +84,14 @@ containers:
     valueFrom:
       secretKeyRef: {name: {{ $books.secret }}, key: {{ $books.key }}}
 {{- end }}
+{{- range $values.extraEnv }}
+{{- if hasPrefix "MUSTER_" .name }}
+{{- fail (printf "%s.extraEnv: %s is a setting of Muster's; write it into `settings`" (ternary "webDashboard" $role $dashboard) .name) }}
+{{- end }}
+{{- end }}
+{{- with $values.extraEnv }}
+  {{- toYaml . | nindent 2 }}
+{{- end }}
   ports:
 {{- if $webhook }}
   - {name: webhook, containerPort: 9443}
@@ -97,10 +115,9 @@ containers:
     timeoutSeconds: 10
     failureThreshold: 6
   resources: {{- toYaml $values.resources | nindent 4 }}
-  securityContext:
-    allowPrivilegeEscalation: false
-    readOnlyRootFilesystem: true
-    capabilities: {drop: [ALL]}
+{{- with $root.Values.securityContext }}
+  securityContext: {{- toYaml . | nindent 4 }}
+{{- end }}
   volumeMounts:
   # The folder, not the file in it, or a running pod would never see a change.
   - {name: settings, mountPath: /etc/muster/settings, readOnly: true}
@@ -261,7 +278,7 @@ tolerations: {{- toYaml . | nindent 0 }}
 {{- with .endpoint }}
 # The collector of traces.
 - ports:
-  - {protocol: TCP, port: {{ (urlParse .).host | splitList ":" | rest | first | default (ternary "443" "80" (hasPrefix "https" .)) }}}
+  - {protocol: TCP, port: {{ (urlParse .).host | regexFind ":[0-9]+$" | trimPrefix ":" | default (ternary "443" "80" (hasPrefix "https" .)) }}}
 {{- end }}
 {{- end }}
 {{- if and (ne $role "webhook") (not $root.Values.ledger.sqlite.size) }}
