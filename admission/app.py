@@ -9,7 +9,7 @@ import importlib
 import os
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -249,9 +249,9 @@ def _handlers(parts: Parts, crew: Crew) -> server.Handlers:
     store, metrics, door = parts.store, parts.metrics, parts.door
     rules = Rules(controller=parts.user)
 
-    def page() -> tuple[bytes, str]:
+    def page(waiting: Sequence[str], expiries: Mapping[str, datetime]) -> tuple[bytes, str]:
         metrics.staffed(int(door.open.is_set()) + crew.ready)
-        return metrics.page()
+        return metrics.page(waiting, expiries)
 
     def waiting_for() -> list[str]:
         own = [] if door.open.is_set() else ["its policies" if store.synced else "the cluster's objects"]

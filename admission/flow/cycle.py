@@ -280,6 +280,7 @@ async def _report(desk: Desk, facts: Facts, decided: Round) -> Result:
         conditions=tuple(conditions),
         granted=tuple(granted),
         evicted=dict(desk.taken),
+        protected=guarding.standing(desk.protection),
         decisions=desk.teller.told(decided.anew, gangs, desk.taken, desk.retelling.groups, facts.now),
         next_try=facts.clock if (granted and not decided.whole) or _has_more(desk) else _next_try(desk, facts),
     )

@@ -265,6 +265,9 @@ class Result:
     """Entries that wait for the ledger's database."""
     lag: timedelta = timedelta(0)
     """How old the first of these is."""
+    protected: Mapping[str, bool] = field(default_factory=dict)
+    """Whether kube-scheduler leaves the devices of a driver to Muster, by those of which the settings ask for that;
+    `guarding.EVERY` for all others."""
     decisions: tuple[Outcome, ...] = ()
     """What was decided in this cycle, gang by gang, as far as it is not what was decided before."""
     defects: tuple[Defect, ...] = ()

@@ -53,6 +53,13 @@ def condition(queue: Queue, protections: Protections) -> Condition | None:
     return Condition(type=CONDITION, status=ConditionStatus.FALSE, reason=reason, message=f"{why}; {follows}")
 
 
+def standing(protections: Protections) -> Mapping[str, bool]:
+    """Return of which drivers protection is asked for, EVERY for those that are not named, and whether it holds."""
+    if protections == protection.NOTHING:
+        return {}
+    return {driver: one.by is not None for driver, one in _asked_for(protections).items()}
+
+
 def holding(protections: Protections) -> frozenset[str]:
     """Return the drivers whose devices are protected, EVERY for those that are not named."""
     return frozenset(driver for driver, one in _asked_for(protections).items() if one.by is not None)

@@ -91,6 +91,19 @@ WORKERS_LOST = Metric(
     by=By.WEBHOOK,
     help="Workers that ended and were started again.",
 )
+EXPIRY = Metric(
+    name="muster_webhook_certificate_expiry_timestamp_seconds",
+    sort=Sort.GAUGE,
+    by=By.WEBHOOK,
+    help="When the certificate that the webhook shows expires, in seconds since 1970.",
+    labels=(("part", "`leaf`, or the `authority` that signed it, where that is known"),),
+)
+READY = Metric(
+    name="muster_ready",
+    sort=Sort.GAUGE,
+    by=By.EVERYBODY,
+    help="1 while this process is ready, as `/readyz` says, else 0.",
+)
 LEADING = Metric(
     name="muster_leading",
     sort=Sort.GAUGE,
@@ -193,6 +206,13 @@ LAG = Metric(
     by=By.LEADER,
     help="Age, after the last cycle, of the oldest entry that waits for the ledger's database; 0 while none does.",
 )
+PROTECTED = Metric(
+    name="muster_devices_protected",
+    sort=Sort.GAUGE,
+    by=By.LEADER,
+    help="1 while kube-scheduler leaves a driver's devices to Muster as the settings ask, 0 while gangs are pinned.",
+    labels=(("driver", "its name; `*`: all that the setting `fence` does not name"),),
+)
 STALENESS = Metric(
     name="muster_watch_staleness_seconds",
     sort=Sort.GAUGE,
@@ -242,10 +262,10 @@ RESIDENT = Metric(
 )
 
 ALL = (
-    *(REVIEWS, WORKERS, WORKERS_LOST),
-    *(LEADING, EPOCH, CYCLES, ADMITTED, WAITS, DECISIONS, HELD, DEFECTS),
+    *(REVIEWS, WORKERS, WORKERS_LOST, EXPIRY),
+    *(READY, LEADING, EPOCH, CYCLES, ADMITTED, WAITS, DECISIONS, HELD, DEFECTS),
     *(GANGS, AMOUNT, BUDGET),
-    *(BEHIND, UNPOSTED, LAG),
+    *(BEHIND, UNPOSTED, LAG, PROTECTED),
     *(STALENESS, OBJECTS, EVENTS, LISTS),
     *(BUILD, PROCESSOR, RESIDENT),
 )

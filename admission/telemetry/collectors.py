@@ -80,6 +80,7 @@ class Standing:
     behind: float = 0.0
     unposted: int = 0
     lag: float = 0.0
+    protected: Mapping[str, bool] = field(default_factory=dict)
 
 
 class Leader(Collector):
@@ -100,6 +101,8 @@ class Leader(Collector):
         yield _gauge(catalogue.BEHIND, [((), found.behind)] if found else ())
         yield _gauge(catalogue.UNPOSTED, [((), found.unposted)] if found else ())
         yield _gauge(catalogue.LAG, [((), found.lag)] if found else ())
+        protected = sorted(found.protected.items()) if found else ()
+        yield _gauge(catalogue.PROTECTED, [((driver or "*",), holds) for driver, holds in protected])
 
 
 class Watched(NamedTuple):

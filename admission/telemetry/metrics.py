@@ -5,7 +5,8 @@ more asks the ledger.
 """
 
 from collections import Counter as Count
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -28,6 +29,8 @@ class Metrics:
             self.registry.register(collector)
         self._workers = self._gauge(catalogue.WORKERS)
         self._lost = self._counter(catalogue.WORKERS_LOST)
+        self._expiry = self._gauge(catalogue.EXPIRY)
+        self._ready = self._gauge(catalogue.READY)
         self._leading = self._gauge(catalogue.LEADING)
         self._cycles = self._histogram(catalogue.CYCLES)
         self._admitted = self._counter(catalogue.ADMITTED)
@@ -83,10 +86,17 @@ class Metrics:
                 behind=result.behind.total_seconds(),
                 unposted=result.unposted,
                 lag=result.lag.total_seconds(),
+                protected=result.protected,
             )
 
-    def page(self) -> tuple[bytes, str]:
-        """Return what Prometheus scrapes, and its content type."""
+    def page(self, waiting: Sequence[str], expiries: Mapping[str, datetime]) -> tuple[bytes, str]:
+        """Return what Prometheus scrapes, and its content type.
+
+        waiting: what the process lacks to be ready. expiries: when the parts of its certificate expire, if it has one.
+        """
+        self._ready.set(not waiting)
+        for part, expires in expiries.items():
+            self._expiry.labels(part).set(expires.timestamp())
         return generate_latest(self.registry), CONTENT_TYPE_LATEST
 
     def _held(self, gangs: tuple[GangReport, ...]) -> Count[str]:

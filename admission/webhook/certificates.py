@@ -6,13 +6,15 @@ basicConstraints CA:TRUE that may sign certificates. OpenSSL in its strict mode 
 
 import ssl
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -37,6 +39,11 @@ class Certificate:
     def expires(self) -> datetime:
         """Return when the leaf is no longer valid."""
         return x509.load_pem_x509_certificate(self.certificate).not_valid_after_utc
+
+    @property
+    def authority_expires(self) -> datetime | None:
+        """Return when the authority that signed the leaf is no longer valid; None where it is not known here."""
+        return max((signer.not_valid_after_utc for signer in _signers(self)), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +126,16 @@ def check(certificate: Certificate) -> None:
         raise MendError(f"the webhook's certificate or key cannot be read: {error}") from error
     if key.public_key() != leaf.public_key():
         raise MendError("the webhook's certificate and key do not belong together")
+
+
+def _signers(certificate: Certificate) -> Iterator[x509.Certificate]:
+    """Yield what stands in the bundle and has signed the leaf: one that was renewed with its key may do so twice."""
+    leaf = x509.load_pem_x509_certificate(certificate.certificate)
+    with suppress(ValueError):  # none, or no certificates: others tell the API server whom to trust
+        for known in x509.load_pem_x509_certificates(certificate.authority):
+            with suppress(InvalidSignature, UnsupportedAlgorithm, TypeError, ValueError):
+                leaf.verify_directly_issued_by(known)
+                yield known
 
 
 def pem(certificate: x509.Certificate) -> bytes:

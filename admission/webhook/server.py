@@ -9,7 +9,7 @@ import errno
 import os
 import secrets
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -38,6 +38,7 @@ BACKLOG = 1_024
 """Connections that may wait to be accepted."""
 
 READYZ, METRICS = "/readyz", "/metrics"
+LEAF, AUTHORITY = "leaf", "authority"
 
 Observe = Callable[[str, Outcome, float, str], None]
 Trace = Callable[[str, str, Judge], AbstractContextManager[Judge]]
@@ -83,8 +84,9 @@ class Handlers:
     """Answers `/prove`, by which Muster sees that the API server reaches it."""
     waiting_for: Callable[[], Sequence[str]] = tuple
     """What is missing before reviews can be answered, in words; nothing: ready."""
-    metrics: Callable[[], tuple[bytes, str]] = lambda: (b"", "text/plain")
-    """The page of metrics and its content type."""
+    metrics: Callable[[Sequence[str], Mapping[str, datetime]], tuple[bytes, str]] = lambda *_: (b"", "text/plain")
+    """The page of metrics and its content type. Told what the server waits for (nothing: it is ready), and when `LEAF`
+    and `AUTHORITY` of its certificate expire, as far as that is known."""
     observe: Observe = _ignore
     """Told of every review: door (mutate, validate, hold), outcome, seconds, and of one that was denied the reason."""
     trace: Trace | None = None
@@ -106,13 +108,13 @@ class Server:
         self.under_way = 0
         """Reviews that are being read or answered."""
         self._idle = asyncio.Event()
-        self._expires = certificate.expires if certificate is not None else None
+        self._expiries = _expiries(certificate) if certificate is not None else {}
         self._context = certificates.server_context()
 
     async def renew(self, certificate: Certificate) -> ssl.SSLContext:
         """Show this certificate to connections made from now on. Raises MendError when it cannot be used."""
         await asyncio.to_thread(certificates.load, self._context, certificate)
-        self._expires = certificate.expires
+        self._expiries = _expiries(certificate)
         return self._context
 
     def end_review(self) -> None:
@@ -133,15 +135,16 @@ class Server:
         waiting = list(self.handlers.waiting_for())
         if self.draining:
             waiting.append("the server is stopping")
-        if self._expires is not None and datetime.now(UTC) >= self._expires:
-            waiting.append(f"the certificate expired at {self._expires.isoformat()}")
+        expires = self._expiries.get(LEAF)
+        if expires is not None and datetime.now(UTC) >= expires:
+            waiting.append(f"the certificate expired at {expires.isoformat()}")
         return waiting
 
     def page(self, path: str) -> Page:
         """Return what this process shows at `READYZ` or `METRICS`."""
         if path == METRICS:
             try:
-                page, content_type = self.handlers.metrics()
+                page, content_type = self.handlers.metrics(self.waiting_for(), self._expiries)
             except Exception as error:  # noqa: BLE001 - whatever it is, it must not reach the caller
                 return Page(500, _failure(error).decode(), "application/json")
             return Page(200, page.decode(), content_type)
@@ -157,6 +160,11 @@ class Server:
             return await ask(path)
         except RetryError as error:
             return Page(503, f"waiting: {error}\n")
+
+
+def _expiries(certificate: Certificate) -> dict[str, datetime]:
+    authority = certificate.authority_expires
+    return {LEAF: certificate.expires} | ({AUTHORITY: authority} if authority is not None else {})
 
 
 SERVER = web.AppKey("server", Server)

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import promql_parser
@@ -68,7 +68,12 @@ def full() -> Metrics:
         kind=Kind.ADMITTED, gang="a/b", uid=GangUid("u"), queue=QueueName("team"), waited=timedelta(seconds=3)
     )
     defects = (Defect(During.PLANNING, "a/b", ValueError()),)
-    metrics.cycled(Result(queues=(queue,), granted=(GangUid("u"),), decisions=(admitted,), defects=defects), 0.2)
+    metrics.page([], {"leaf": datetime(2026, 8, 1, tzinfo=UTC)})
+    protected = {"gpu.example.com": True}
+    metrics.cycled(
+        Result(queues=(queue,), protected=protected, granted=(GangUid("u"),), decisions=(admitted,), defects=defects),
+        0.2,
+    )
     return metrics
 
 

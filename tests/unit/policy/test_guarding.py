@@ -89,3 +89,9 @@ def test_coverage_is_told_of_all_devices() -> None:
     (change,) = guarding.changes(frozenset(), protections(rest=COVERED))
 
     assert change.message == "Muster may allocate all devices: no pod is outside"
+
+
+def test_what_the_settings_do_not_ask_for_is_not_said_to_lack() -> None:
+    assert guarding.standing(protection.NOTHING) == {}
+    assert guarding.standing(protections(FENCED)) == {GPU: True}
+    assert guarding.standing(protections(LOST, rest=COVERED)) == {GPU: False, guarding.EVERY: True}

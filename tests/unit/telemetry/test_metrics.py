@@ -53,6 +53,31 @@ def test_the_reviews_of_all_workers_are_shown_side_by_side() -> None:
     assert (value(metrics, "muster_webhook_workers"), value(metrics, "muster_webhook_workers_lost_total")) == (2, 1)
 
 
+def test_a_page_says_whether_the_process_is_ready_and_until_when_its_certificate_is_valid() -> None:
+    metrics, expires = Metrics(), datetime(2026, 8, 1, tzinfo=UTC)
+
+    before, _ = metrics.page(["the cluster's objects"], {})
+    after, _ = metrics.page([], {"leaf": expires, "authority": expires + timedelta(days=9)})
+
+    name = "muster_webhook_certificate_expiry_timestamp_seconds"
+    assert f"{name}{{" not in before.decode()
+    assert ("muster_ready 0.0" in before.decode(), "muster_ready 1.0" in after.decode()) == (True, True)
+    assert value(metrics, name, part="leaf") == expires.timestamp()
+    assert value(metrics, name, part="authority") == (expires + timedelta(days=9)).timestamp()
+
+
+def test_which_devices_are_protected_is_shown_while_it_leads() -> None:
+    metrics = leader()
+    name = "muster_devices_protected"
+
+    metrics.cycled(Result(protected={"gpu.example.com": True, "": False}), 0.1)
+    shown = value(metrics, name, driver="gpu.example.com"), value(metrics, name, driver="*")
+    metrics.cycled(Result(), 0.1)
+
+    assert shown == (1, 0)
+    assert value(metrics, name, driver="gpu.example.com") is None
+
+
 def test_a_review_is_counted_in_every_bucket_that_it_fits() -> None:
     metrics = Metrics()
 
@@ -188,7 +213,7 @@ def test_a_queue_that_is_gone_is_no_longer_shown() -> None:
 
     metrics.cycled(Result(), 0.1)
 
-    assert TEAM not in metrics.page()[0].decode()
+    assert TEAM not in metrics.page([], {})[0].decode()
 
 
 def test_of_a_leader_that_leads_no_more_no_gauge_keeps_its_last_value() -> None:
@@ -198,7 +223,7 @@ def test_of_a_leader_that_leads_no_more_no_gauge_keeps_its_last_value() -> None:
     names = ("muster_gangs_held{", "muster_queue_", "muster_ledger_", "muster_clock_", "muster_leader_epoch")
 
     def values() -> list[str]:
-        return [line for line in metrics.page()[0].decode().splitlines() if line.startswith(names)]
+        return [line for line in metrics.page([], {})[0].decode().splitlines() if line.startswith(names)]
 
     before = values()
     metrics.leads(None)
@@ -239,7 +264,7 @@ def test_what_the_process_needs_of_the_machine_is_shown() -> None:
 
 
 def test_the_page_is_what_prometheus_reads() -> None:
-    page, content_type = Metrics().page()
+    page, content_type = Metrics().page([], {})
 
     assert content_type.startswith("text/plain")
     assert b"# TYPE muster_leading gauge" in page

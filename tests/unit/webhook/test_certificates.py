@@ -1,6 +1,7 @@
 import shutil
 import ssl
 import subprocess
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -172,3 +173,16 @@ def test_gos_own_verifier_accepts_the_chain_among_other_authorities(tmp_path: Pa
 
 def test_a_certificate_says_when_it_expires(made: certificates.Certificate) -> None:
     assert made.expires - NOW == timedelta(days=365)
+
+
+def test_of_a_bundle_the_end_of_that_authority_counts_which_signed_the_leaf() -> None:
+    short, long = (certificates.authority(now=NOW, validity=timedelta(days=days)) for days in (30, 90))
+    leaf = certificates.issue(short, NAMES, now=NOW, validity=timedelta(days=7))
+
+    def ends(bundle: bytes) -> datetime | None:
+        return replace(leaf, authority=bundle).authority_expires
+
+    assert ends(short.certificate + long.certificate) == short.expires
+    assert ends(long.certificate) is None
+    assert ends(b"no certificate") is None
+    assert ends(b"") is None

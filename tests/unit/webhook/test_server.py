@@ -4,7 +4,7 @@ import json
 import socket
 import ssl
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -347,7 +347,7 @@ async def test_a_fault_of_our_own_shows_an_id_and_no_more() -> None:
 
 
 async def test_a_fault_of_a_probe_shows_an_id_and_no_more() -> None:
-    def fails() -> Any:
+    def fails(*_: object) -> Any:
         raise RuntimeError("what nobody may see")
 
     async with serving(metrics=fails) as client:
@@ -385,7 +385,7 @@ async def test_an_unready_server_says_what_it_waits_for() -> None:
 async def test_metrics_may_have_a_port_of_their_own() -> None:
     settings = Settings(host="127.0.0.1", port=0, plain_port=0, linger=timedelta(0))
 
-    async with serving(settings, metrics=lambda: (b"muster 1\n", "text/plain; version=1.0.0")) as client:
+    async with serving(settings, metrics=lambda *_: (b"muster 1\n", "text/plain; version=1.0.0")) as client:
         assert await client.get("/metrics", plain=True) == (200, "muster 1\n")
         assert (await client.get("/readyz", plain=True))[0] == 200
         assert (await client.get("/metrics"))[0] == 404
@@ -447,6 +447,29 @@ async def test_an_expired_certificate_makes_the_server_unready() -> None:
         assert any("expired" in what for what in running.waiting_for())
         await running.renew(CERTIFICATE)
         assert running.waiting_for() == []
+
+
+async def test_metrics_are_told_whether_it_is_ready_and_when_certificates_expire() -> None:
+    told: list[tuple[list[str], Mapping[str, datetime]]] = []
+
+    def page(waiting: Sequence[str], expiries: Mapping[str, datetime]) -> tuple[bytes, str]:
+        told.append((list(waiting), dict(expiries)))
+        return b"", "text/plain"
+
+    old = certificates.self_made(["127.0.0.1"], now=datetime.now(UTC) - timedelta(days=400))
+    async with server.serving(QUICK, Handlers(mutate=mutate, metrics=page), old) as running:
+        running.page(server.METRICS)
+        await running.renew(replace(CERTIFICATE, authority=b""))
+        running.page(server.METRICS)
+
+    assert old.authority_expires is not None
+    assert told == [
+        (
+            [f"the certificate expired at {old.expires.isoformat()}"],
+            {server.LEAF: old.expires, server.AUTHORITY: old.authority_expires},
+        ),
+        ([], {server.LEAF: CERTIFICATE.expires}),
+    ]
 
 
 async def test_a_renewed_certificate_is_shown_to_new_connections(client: Client) -> None:
