@@ -86,9 +86,10 @@ controlplane: env ## build the real control plane and helm, once per version
 	@$(RUN) python -m tests.controlplane build
 
 .PHONY: deps
-deps: env ## PostgreSQL and a browser, for the tests of ledger and dashboard (as root by apt-get, else it says what to install)
+deps: env ## PostgreSQL, a browser and promtool, for tests (by apt-get as root, else it says what to install)
 	@$(RUN) python -m tests.postgres install
 	@$(RUN) python -m tests.browser install
+	@$(RUN) python -m tests.promtool install
 
 .PHONY: env
 env: .venv/.synced ## uv and the locked virtual environment

@@ -416,7 +416,9 @@ def test_who_pods_run_as_can_be_left_to_the_cluster(helm: Helm, role: str) -> No
 )
 def test_pods_carry_what_a_cluster_asks_of_them(helm: Helm, role: str, values: str) -> None:
     header = {"name": "OTEL_EXPORTER_OTLP_HEADERS", "valueFrom": {"secretKeyRef": {"name": "otel", "key": "headers"}}}
-    near = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
+    near: dict[str, Any] = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
+    }
     given = {
         "extraEnv": [header],
         "podAnnotations": {"sidecar.istio.io/inject": "false", "checksum/settings": "mine"},

@@ -71,10 +71,10 @@ def test_which_devices_are_protected_is_shown_while_it_leads() -> None:
     name = "muster_devices_protected"
 
     metrics.cycled(Result(protected={"gpu.example.com": True, "": False}), 0.1)
-    shown = value(metrics, name, driver="gpu.example.com"), value(metrics, name, driver="*")
+    shown = [value(metrics, name, driver=driver) for driver in ("gpu.example.com", "*")]
     metrics.cycled(Result(), 0.1)
 
-    assert shown == (1, 0)
+    assert shown == [1, 0]
     assert value(metrics, name, driver="gpu.example.com") is None
 
 

@@ -1,0 +1,283 @@
+"""Each alert of the chart fires when it should, in the words that it should, and is silent otherwise.
+
+promtool evaluates the rules as Prometheus does, on series that are written here as it wants them: `0+6x20` begins with
+0 and grows by 6 each minute, twenty times. Time begins at 1970.
+"""
+
+import json
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.promtool import programs
+
+RULES = Path(__file__).parents[2] / "deploy" / "chart" / "files" / "alerts.yaml"
+ALERTS = {rule["alert"]: rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]}
+
+pytestmark = pytest.mark.timeout(120, func_only=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What is scraped. at: minutes after which is looked. says, labels: of the alert that fires; None: none does."""
+
+    alert: str
+    series: dict[str, str]
+    at: int
+    says: str | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+READY, UP = 'muster_ready{job="muster-webhook",pod="%s"}', 'up{job="muster-webhook",pod="%s"}'
+REJECTED = 'apiserver_admission_webhook_rejection_count{name="%s",error_type="%s"}'
+EXPIRY = 'muster_webhook_certificate_expiry_timestamp_seconds{pod="a",part="%s"}'
+REVIEWS = 'muster_review_seconds_count{outcome="%s",door="mutate"}'
+BUCKET = 'muster_review_seconds_bucket{door="mutate",le="%s"}'
+CYCLES = 'muster_cycle_seconds_bucket{le="%s"}'
+LEADING, CYCLED = 'muster_leading{pod="%s"}', 'muster_cycle_seconds_count{pod="%s"}'
+HELD = 'muster_gangs_held{reason="%s"}'
+
+CLOSED = "Nothing can be created in queued namespaces until one does."
+WAIT = "Gangs wait, and nothing is let in or booked. What runs goes on."
+UNBOOKED = "No gang is let in until it can. What runs goes on, and is booked late."
+
+CASES = {
+    # No webhook is ready.
+    "webhooks run and none becomes ready": Case(
+        alert="MusterWebhookDown",
+        series={UP % "a": "1x9", READY % "a": "0x9", UP % "b": "1x9", READY % "b": "0x9"},
+        at=2,
+        says=CLOSED,
+    ),
+    "no webhook can be scraped": Case(alert="MusterWebhookDown", series={UP % "a": "0x9"}, at=2, says=CLOSED),
+    "there is no webhook": Case(alert="MusterWebhookDown", series={LEADING % "a": "1x9"}, at=2, says=CLOSED),
+    "one webhook of two is ready": Case(
+        alert="MusterWebhookDown", series={READY % "a": "0x9", READY % "b": "1x9"}, at=5
+    ),
+    "no webhook is ready for a moment": Case(alert="MusterWebhookDown", series={READY % "a": "1 1 0 1x9"}, at=3),
+    # The API server does not reach it.
+    "calls fail": Case(
+        alert="MusterWebhookUnreached",
+        series={REJECTED % ("queued-1.pods.muster.dev", "calling_webhook_error"): "0+6x20"},
+        at=10,
+        says="It refuses 0.10 objects a second in queued namespaces for want of an answer.",
+    ),
+    "the webhook refuses, as it should": Case(
+        alert="MusterWebhookUnreached", series={REJECTED % ("queued-1.pods.muster.dev", "no_error"): "0+6x20"}, at=10
+    ),
+    "calls of another's webhook fail": Case(
+        alert="MusterWebhookUnreached",
+        series={REJECTED % ("pods.example.com", "calling_webhook_error"): "0+6x20"},
+        at=10,
+    ),
+    # Some webhooks are not ready.
+    "one of two cannot be scraped": Case(
+        alert="MusterWebhookDegraded",
+        series={UP % "a": "0x20", UP % "b": "1x20", READY % "b": "1x20"},
+        at=15,
+        says="1 of them are not, or cannot be scraped; the others do their work.",
+    ),
+    "one of two runs and is not ready": Case(
+        alert="MusterWebhookDegraded",
+        series={UP % "a": "1x20", READY % "a": "0x20", UP % "b": "1x20", READY % "b": "1x20"},
+        at=15,
+        says="1 of them are not, or cannot be scraped; the others do their work.",
+    ),
+    "one is replaced": Case(
+        alert="MusterWebhookDegraded",
+        series={UP % "a": "1x20", READY % "a": "0x4 1x20", UP % "b": "1x20", READY % "b": "1x20"},
+        at=15,
+    ),
+    # Certificates.
+    "a leaf has less than a day": Case(
+        alert="MusterCertificateExpires",
+        series={EXPIRY % "leaf": "90000x90"},
+        at=75,
+        says="The leaf of a expires in 23h 45m 0s.",
+        labels={"pod": "a", "part": "leaf"},
+    ),
+    "an authority has less than a week": Case(
+        alert="MusterCertificateExpires",
+        series={EXPIRY % "leaf": "599000x20", EXPIRY % "authority": "600000x20"},
+        at=15,
+        says="The authority of a expires in 6d 22h 25m 0s.",
+        labels={"pod": "a", "part": "authority"},
+    ),
+    "a leaf is renewed in time": Case(
+        alert="MusterCertificateExpires", series={EXPIRY % "leaf": "302400x20", EXPIRY % "authority": "7e6x20"}, at=15
+    ),
+    # Reviews.
+    "reviews fail": Case(
+        alert="MusterReviewsFail",
+        series={REVIEWS % "failed": "0+6x20", REVIEWS % "unready": "0+6x20"},
+        at=10,
+        says="0.20 a second, none of which was judged.",
+    ),
+    "reviews are judged": Case(
+        alert="MusterReviewsFail", series={REVIEWS % "denied": "0+6x20", REVIEWS % "patched": "0+60x20"}, at=10
+    ),
+    "reviews are slow": Case(
+        alert="MusterReviewsSlow",
+        series={BUCKET % "0.25": "0x30", BUCKET % "1.0": "0+60x30", BUCKET % "+Inf": "0+60x30"},
+        at=20,
+        says="One in a hundred takes longer than 992.5ms (door mutate).",
+        labels={"door": "mutate"},
+    ),
+    "reviews are quick": Case(
+        alert="MusterReviewsSlow",
+        series={BUCKET % "0.01": "0+60x30", BUCKET % "1.0": "0+60x30", BUCKET % "+Inf": "0+60x30"},
+        at=20,
+    ),
+    "workers end again and again": Case(
+        alert="MusterWorkersLost",
+        series={'muster_webhook_workers_lost_total{pod="a"}': "0+1x5 5x60"},
+        at=60,
+        says="5 within an hour in a.",
+        labels={"pod": "a"},
+    ),
+    "a worker has ended": Case(
+        alert="MusterWorkersLost", series={'muster_webhook_workers_lost_total{pod="a"}': "0+1x1 1x60"}, at=60
+    ),
+    # The controller.
+    "nobody leads": Case(alert="MusterNoLeader", series={LEADING % "a": "0x9", LEADING % "b": "0x9"}, at=3, says=WAIT),
+    "nobody is there": Case(alert="MusterNoLeader", series={UP % "a": "1x9"}, at=3, says=WAIT),
+    "one of two leads": Case(alert="MusterNoLeader", series={LEADING % "a": "0x9", LEADING % "b": "1x9"}, at=5),
+    "leaders change": Case(alert="MusterNoLeader", series={LEADING % "a": "1 1 0x9", LEADING % "b": "0 0 0 1x9"}, at=4),
+    "the leader ends no cycle": Case(
+        alert="MusterCyclesStopped",
+        series={LEADING % "a": "1x20", CYCLED % "a": "7x20", LEADING % "b": "0x20", CYCLED % "b": "0x20"},
+        at=12,
+        says="a leads and has not ended a cycle for ten minutes.",
+        labels={"pod": "a"},
+    ),
+    "the leader goes round": Case(
+        alert="MusterCyclesStopped",
+        series={LEADING % "a": "1x20", CYCLED % "a": "0+2x20", LEADING % "b": "0x20", CYCLED % "b": "0x20"},
+        at=12,
+    ),
+    "cycles are slow": Case(
+        alert="MusterCyclesSlow",
+        series={CYCLES % "10.0": "0x40", CYCLES % "30.0": "0+6x40", CYCLES % "+Inf": "0+6x40"},
+        at=35,
+        says="One in ten takes longer than 28s; gangs wait at least as long.",
+    ),
+    "cycles are quick": Case(
+        alert="MusterCyclesSlow",
+        series={CYCLES % "1.0": "0+6x40", CYCLES % "30.0": "0+6x40", CYCLES % "+Inf": "0+6x40"},
+        at=35,
+    ),
+    "a watch hears nothing": Case(
+        alert="MusterWatchStale",
+        series={'muster_watch_staleness_seconds{pod="a",kind="pods"}': "300x9"},
+        at=4,
+        says="a has heard nothing of pods for 5m 0s.",
+        labels={"pod": "a", "kind": "pods"},
+    ),
+    "watches hear of it about every minute": Case(
+        alert="MusterWatchStale", series={'muster_watch_staleness_seconds{pod="a",kind="pods"}': "60x9"}, at=4
+    ),
+    # The books.
+    "entries wait": Case(
+        alert="MusterLedgerAway", series={"muster_ledger_entries_waiting": "3x20"}, at=10, says=UNBOOKED
+    ),
+    "gangs wait for the books": Case(
+        alert="MusterLedgerAway",
+        series={"muster_ledger_entries_waiting": "0x20", HELD % "LedgerUnavailable": "1x20"},
+        at=10,
+        says=UNBOOKED,
+    ),
+    "gangs wait for something else": Case(
+        alert="MusterLedgerAway",
+        series={"muster_ledger_entries_waiting": "0x20", HELD % "QuotaExceeded": "9x20"},
+        at=10,
+    ),
+    "the clock is behind": Case(
+        alert="MusterClockBehindBooks",
+        series={"muster_clock_behind_books_seconds": "7x20"},
+        at=10,
+        says="It is 7s late; entries are booked at the time of the latest one.",
+    ),
+    "the clock is right": Case(
+        alert="MusterClockBehindBooks", series={"muster_clock_behind_books_seconds": "0x20"}, at=10
+    ),
+    # Devices and defects.
+    "a fence does not hold": Case(
+        alert="MusterDevicesUnprotected",
+        series={
+            'muster_devices_protected{driver="gpu.example.com"}': "0x20",
+            'muster_devices_protected{driver="nic.example.com"}': "1x20",
+        },
+        at=15,
+        says="Others may take those of driver gpu.example.com; gangs that need them are pinned to nodes.",
+        labels={"driver": "gpu.example.com"},
+    ),
+    "a fence is being put up": Case(
+        alert="MusterDevicesUnprotected",
+        series={'muster_devices_protected{driver="gpu.example.com"}': "0x4 1x20"},
+        at=15,
+    ),
+    "a cycle fails of a gang": Case(
+        alert="MusterDefects",
+        series={
+            'muster_gang_defects_total{during="planning"}': "0x10 1x20",
+            'muster_gang_defects_total{during="placing"}': "0x30",
+        },
+        at=20,
+        says="1 times within 15 minutes (planning); the other gangs go on.",
+        labels={"during": "planning"},
+    ),
+    "no cycle has failed for a while": Case(
+        alert="MusterDefects", series={'muster_gang_defects_total{during="planning"}': "0x10 1x90"}, at=60
+    ),
+}
+
+
+@pytest.fixture(scope="session")
+def promtool() -> Path:
+    """The program; without it the test is skipped."""
+    try:
+        return programs.path()
+    except programs.ProgramMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_an_alert_says_what_there_is_and_nothing_else(case: Case, promtool: Path, tmp_path: Path) -> None:
+    expected = {"eval_time": f"{case.at}m", "alertname": case.alert, "exp_alerts": [*_fired(case)]}
+    series = [{"series": name, "values": values} for name, values in case.series.items()]
+    tests = {
+        "rule_files": [str(RULES)],
+        "evaluation_interval": "1m",
+        "tests": [{"interval": "1m", "input_series": series, "alert_rule_test": [expected]}],
+    }
+    file = tmp_path / "case.yaml"
+    file.write_text(json.dumps(tests))
+
+    done = subprocess.run([promtool, "test", "rules", file], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _fired(case: Case) -> list[dict[str, Any]]:
+    """Return the alert that fires, with what its rule says of itself."""
+    if case.says is None:
+        return []
+    rule = ALERTS[case.alert]
+    return [
+        {
+            "exp_labels": {**rule["labels"], **case.labels},
+            "exp_annotations": {**rule["annotations"], "description": case.says},
+        }
+    ]
+
+
+def test_every_alert_is_seen_to_fire_and_seen_to_be_silent() -> None:
+    fires, silent = (
+        {case.alert for case in CASES.values() if (case.says is None) is is_silent} for is_silent in (False, True)
+    )
+
+    assert fires == silent == ALERTS.keys()

@@ -1,0 +1,1 @@
+"""promtool, which plays Prometheus' alerts on numbers that a test gives."""
