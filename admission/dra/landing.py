@@ -16,8 +16,9 @@ from admission.dra.allocating import Allocated
 from admission.dra.found import StepsEndedError
 from admission.dra.results import Given
 from admission.dra.selecting import Selectors
+from admission.dra.takings import Holder
 from admission.dra.usage import Beside, Usage
-from admission.dra.worlds import Awaited, Displaced, Holder, World
+from admission.dra.worlds import Awaited, Displaced, World
 
 
 @dataclass(frozen=True, slots=True)

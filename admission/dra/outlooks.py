@@ -13,8 +13,8 @@ from admission.api.nodes import Resources
 from admission.dra import worlds
 from admission.dra.overlays import Left, Taken
 from admission.dra.pools import PoolId, Shelf
-from admission.dra.takings import Taking
-from admission.dra.worlds import Holder, Shared, World
+from admission.dra.takings import Holder, Shared, Taking
+from admission.dra.worlds import World
 
 Room = Mapping[NodeName, Mapping[str, int] | None]
 """What is left on nodes; None for a node that limits nothing."""

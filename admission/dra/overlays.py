@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from admission.api.devices import DeviceId
 from admission.api.names import NodeName
-from admission.dra.worlds import Holder
+from admission.dra.takings import Holder
 
 Amounts = Mapping[str, int]
 """What there is of each resource."""

@@ -1,4 +1,7 @@
-"""What a claim's devices make unavailable to others: a device, a share of one, or nothing, under admin access."""
+"""What a claim's devices make unavailable to others: a device, a share of one, or nothing, under admin access.
+
+And who has it.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,6 +24,25 @@ class Taking:
     device: DeviceId
     shared: bool = False
     share: Share = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """Who has a device: a claim, `namespace/name`, and the gang that it was planned for (empty when not known)."""
+
+    claim: str
+    gang: str = ""
+
+    def __str__(self) -> str:
+        return f"claim {self.claim}" + (f" of gang {self.gang}" if self.gang else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A share of a device: what it consumes of each capacity, if it says so, and who has it."""
+
+    share: Share
+    holder: Holder
 
 
 def of_allocation(allocation: Allocation, features: Features) -> Iterable[Taking]:

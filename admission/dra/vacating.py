@@ -8,8 +8,8 @@ from admission.api.names import NodeName, Uid
 from admission.api.nodes import Resources
 from admission.dra import worlds
 from admission.dra.pools import PoolId
-from admission.dra.takings import Taking
-from admission.dra.worlds import Holder, Shared, World
+from admission.dra.takings import Holder, Shared, Taking
+from admission.dra.worlds import World
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

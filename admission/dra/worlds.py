@@ -13,36 +13,26 @@ from typing import Self, TypeVar
 from admission.api import names
 from admission.api.claims import Claim
 from admission.api.devices import Device, DeviceClass, DeviceId
-from admission.api.entries import Placement, RequestDevice, Seat
+from admission.api.entries import Placement, RequestDevice
 from admission.api.names import NodeName, Uid
-from admission.api.nodes import Node, Resources
+from admission.api.nodes import Node
 from admission.api.pods import Pod
 from admission.api.snapshot import Snapshot
-from admission.dra import extended, shelving, tainting, takings
+from admission.dra import extended, recounting, shelving, tainting, takings
 from admission.dra.journals import Journal
 from admission.dra.plans import Plan
 from admission.dra.pools import PoolId, Shelf, Slices
+from admission.dra.recounting import Kept
 from admission.dra.releases import Features, Profile
 from admission.dra.shelving import Shelved
 from admission.dra.stocks import Stock
 from admission.dra.tainting import Tainted
-from admission.dra.takings import Share, Taking
+from admission.dra.takings import Holder, Shared, Taking
 
 K = TypeVar("K")
 Nodes = frozenset[NodeName]
 Left = Mapping[NodeName, Mapping[str, int] | None]
 """What is left of each node's allocatable resources; None for a node that limits nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
-    """Who has a device: a claim, `namespace/name`, and the gang that it was planned for (empty when not known)."""
-
-    claim: str
-    gang: str = ""
-
-    def __str__(self) -> str:
-        return f"claim {self.claim}" + (f" of gang {self.gang}" if self.gang else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,14 +56,6 @@ class Awaited:
     gang: str
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """A share of a device: what it consumes of each capacity, if it says so, and who has it."""
-
-    share: Share
-    holder: Holder
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class World:
     """The cluster as the allocator sees it.
@@ -85,7 +67,8 @@ class World:
     not displaced, in the order in which their gates were opened. imagined: whether less is in use than really is.
     realm: of worlds that follow each other and differ much from all others; empty for what is now.
     slices and tainted: what the shelves were made from, and sources the rest, for the next world; None while
-    something planned is not seen allocated, whose use of devices depends on slices. token: tells it from all others.
+    something planned is not seen allocated, whose use of devices depends on slices. kept: what single claims and nodes
+    came to. token: tells it from all others.
     journal and place: what tells where it differs from those that it came from, or that came from it.
     """
 
@@ -105,6 +88,7 @@ class World:
     slices: Slices | None = None
     tainted: Tainted | None = None
     sources: "Sources | None" = None
+    kept: Kept = field(default_factory=Kept, repr=False)
     token: object = field(default_factory=object, init=False)
     journal: Journal = field(default_factory=Journal, init=False)
     place: int = field(default=0, init=False)
@@ -174,10 +158,13 @@ def of(
         return follow(before, world, _reshelved(before, world))
     use = _Use({}, {})
     by_uid = extended.index_claims(snapshot)
-    _add_allocated(use, snapshot.claims.values(), placements, by_uid, profile.features)
+    kept = before.kept if before is not None else Kept()
+    for given, holder in kept.allocated(snapshot.claims, _payers(placements, by_uid), profile.features):
+        use.add(given, holder)
     by_uid |= {claim.meta.uid: claim for claim in _unmade(snapshot, placements, by_uid)}
-    pinned = _pinned(placements, by_uid)
-    displaced = _add_planned(use, placements, by_uid, pinned, slices, profile.features)
+    unseen = [one for one in placements if not all(_seen(by_uid.get(uid)) for uid in one.holdings)]
+    pinned = _pinned(placements, unseen, by_uid)
+    displaced = _add_planned(use, unseen, by_uid, pinned, slices, profile.features)
     world = World(
         profile=profile,
         nodes=snapshot.nodes,
@@ -185,14 +172,15 @@ def of(
         classes=snapshot.classes,
         taken=MappingProxyType(use.taken),
         shares={device: tuple(shares) for device, shares in use.shares.items()},
-        left=_left(snapshot, placements),
+        left=kept.left(snapshot.nodes, snapshot.pods, placements),
         pinned=pinned,
-        users=_users(placements),
+        users=kept.users(placements),
         displaced=displaced,
-        awaited=_awaited(snapshot, placements, by_uid, displaced),
+        awaited=_awaited(snapshot, unseen, by_uid, displaced),
         slices=slices,
         tainted=tainted,
-        sources=sources if all(_seen(by_uid.get(uid)) for one in placements for uid in one.holdings) else None,
+        sources=None if unseen else sources,
+        kept=kept,
     )
     return world if before is None else follow(before, world, _differing(before, world))
 
@@ -239,7 +227,7 @@ def granted(
             key = claim.uid or Uid(claim.claim)
             pinned[key] = pinned.get(key, _NOWHERE) | {place.node}
             use.add(plan.takings.get(key, ()), Holder(claim=claim.claim, gang=gang))
-        left[place.node] = _less(left.get(place.node), pods[place.uid].requests)
+        left[place.node] = recounting.less(left.get(place.node), pods[place.uid].requests)
         for uid in claims.get(place.uid, ()):
             users[uid] = users.get(uid, _NOBODY) | {place.uid}
             if uid in pinned:
@@ -361,19 +349,10 @@ def _reshelved(before: World, world: World) -> frozenset[NodeName]:
     return frozenset(nodes) | seeing(world, (), before.vanished ^ world.vanished)
 
 
-def _add_allocated(
-    use: _Use,
-    claims: Iterable[Claim],
-    placements: Iterable[Placement],
-    by_uid: Mapping[Uid, Claim],
-    features: Features,
-) -> None:
+def _payers(placements: Iterable[Placement], by_uid: Mapping[Uid, Claim]) -> dict[Uid, str]:
+    """Return the gangs that claims are planned for, by the UIDs of the claims."""
     held = ((uid, placement.gang) for placement in placements for uid in placement.holdings)
-    gangs = {by_uid[uid].meta.uid: gang for uid, gang in held if uid in by_uid}
-    for claim in claims:
-        if claim.allocation is not None:
-            holder = Holder(claim=claim.meta.key, gang=gangs.get(claim.meta.uid, ""))
-            use.add(takings.of_allocation(claim.allocation, features), holder)
+    return {by_uid[uid].meta.uid: gang for uid, gang in held if uid in by_uid}
 
 
 def _add_planned(  # noqa: PLR0913, PLR0917 - what a plan was made of
@@ -421,11 +400,13 @@ def _unmade(snapshot: Snapshot, placements: Iterable[Placement], seen: Collectio
             yield claim
 
 
-def _pinned(placements: Iterable[Placement], claims: Mapping[Uid, Claim]) -> dict[Uid, frozenset[NodeName]]:
+def _pinned(
+    placements: Iterable[Placement], unseen: Iterable[Placement], claims: Mapping[Uid, Claim]
+) -> dict[Uid, frozenset[NodeName]]:
     """Return where pods wait for claims that will be allocated there, whichever gang pays for them."""
     found: dict[Uid, frozenset[NodeName]] = {}
-    open_ = {uid for placement in placements for uid in placement.holdings if not _seen(claims.get(uid))}
-    for placement in placements:
+    open_ = {uid for placement in unseen for uid in placement.holdings if not _seen(claims.get(uid))}
+    for placement in placements if open_ else ():
         for seat in placement.seats.values():
             for uid in seat.claims:
                 if uid in open_:
@@ -458,42 +439,9 @@ def _awaited(
     return {node: tuple(pods) for node, pods in found.items()}
 
 
-def _users(placements: Iterable[Placement]) -> dict[Uid, frozenset[Uid]]:
-    found: dict[Uid, set[Uid]] = {}
-    for seat in (seat for placement in placements for seat in placement.seats.values()):
-        for uid in seat.claims:
-            found.setdefault(uid, set()).add(seat.pod_uid)
-    return {uid: frozenset(pods) for uid, pods in found.items()}
-
-
 _NOWHERE: frozenset[NodeName] = frozenset()
 _NOBODY: frozenset[Uid] = frozenset()
 
 
 def _seen(claim: Claim | None) -> bool:
     return claim is not None and claim.allocation is not None
-
-
-def _left(snapshot: Snapshot, placements: Iterable[Placement]) -> dict[NodeName, Mapping[str, int] | None]:
-    """Return allocatable less the requests of bound, unfinished pods and of granted pods that are not bound yet."""
-    left: dict[NodeName, Mapping[str, int] | None] = {name: node.allocatable for name, node in snapshot.nodes.items()}
-    for pod in snapshot.pods.values():
-        if pod.node in left and not pod.finished:
-            left[pod.node] = _less(left[pod.node], pod.requests)
-    for seat in (seat for placement in placements for seat in placement.seats.values()):
-        waiting = _waiting(seat, snapshot)
-        if waiting is not None and seat.node in left:
-            left[seat.node] = _less(left[seat.node], waiting.requests)
-    return left
-
-
-def _waiting(seat: Seat, snapshot: Snapshot) -> Pod | None:
-    """Return the pod of a seat, unless it is bound, finished or gone."""
-    pod = snapshot.pods.get(seat.pod_uid)
-    return None if pod is None or pod.node or pod.finished else pod
-
-
-def _less(left: Mapping[str, int] | None, requests: Resources) -> Mapping[str, int] | None:
-    if left is None:
-        return None
-    return {resource: amount - requests.get(resource, 0) for resource, amount in left.items()}

@@ -18,8 +18,9 @@ from admission.dra import metering, worlds
 from admission.dra.cel import admitting
 from admission.dra.plans import Plan
 from admission.dra.selecting import Selectors
+from admission.dra.takings import Holder
 from admission.dra.tenancies import Tenancy, Ward
-from admission.dra.worlds import Holder, World
+from admission.dra.worlds import World
 from admission.errors import Flaw
 from admission.flow import arriving, opening, simulating
 from admission.flow.arriving import Waiting

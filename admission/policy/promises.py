@@ -18,8 +18,9 @@ from admission.api.queues import Queue
 from admission.api.reasons import Hold
 from admission.api.snapshot import Snapshot
 from admission.dra import vacating, waking, worlds
+from admission.dra.takings import Holder
 from admission.dra.vacating import Belongings
-from admission.dra.worlds import Holder, World
+from admission.dra.worlds import World
 from admission.policy import completeness, deciding, paying, rounds
 from admission.policy.asks import Asks
 from admission.policy.deciding import Decision, Grant, Inputs, Rules

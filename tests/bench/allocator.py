@@ -29,8 +29,8 @@ from admission.dra.allocator import Allocator, Question
 from admission.dra.cel import programs
 from admission.dra.plans import Plan, PodDemand
 from admission.dra.selecting import Selectors
-from admission.dra.takings import Taking
-from admission.dra.worlds import Holder, World
+from admission.dra.takings import Holder, Taking
+from admission.dra.worlds import World
 
 DRIVER = "gpu.example.com"
 GPUS = 8

@@ -5,7 +5,7 @@ from dataclasses import replace
 from random import Random
 
 from admission.dra.plans import PodDemand
-from admission.dra.worlds import Holder
+from admission.dra.takings import Holder
 from tests.bench import shapes
 from tests.bench.shapes import Json, Scene
 

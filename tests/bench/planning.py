@@ -20,7 +20,7 @@ from admission.dra import planning
 from admission.dra.cel import programs
 from admission.dra.plans import Choice, NoPlan, Plan, PodDemand
 from admission.dra.selecting import Selectors
-from admission.dra.worlds import Holder
+from admission.dra.takings import Holder
 from tests.bench import misfits, shapes
 from tests.bench.shapes import Json, Scene
 

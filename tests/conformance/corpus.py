@@ -17,7 +17,8 @@ from admission.api.snapshot import Snapshot
 from admission.dra import releases, stocks, worlds
 from admission.dra.plans import PodDemand
 from admission.dra.releases import Features, Profile, Release
-from admission.dra.worlds import Holder, Shared, World
+from admission.dra.takings import Holder, Shared
+from admission.dra.worlds import World
 
 ROOT = Path(__file__).parents[2]
 WHOLE = ROOT.parent / "shared" / "corpus"

@@ -18,7 +18,8 @@ from admission.dra.plans import Choice, Kind, NoPlan, Plan, PodDemand
 from admission.dra.releases import Release
 from admission.dra.results import Result
 from admission.dra.selecting import Selectors
-from admission.dra.worlds import Holder, World
+from admission.dra.takings import Holder
+from admission.dra.worlds import World
 from tests.conformance import corpus
 from tests.conformance.corpus import Record
 from tests.property import checker

@@ -11,7 +11,7 @@ from admission.dra import allotting, worlds
 from admission.dra.allotting import Misfit
 from admission.dra.releases import Release
 from admission.dra.selecting import Selectors
-from admission.dra.worlds import Holder
+from admission.dra.takings import Holder
 from tests.conformance import allocators, corpus
 from tests.conformance.corpus import Record
 from tests.property import checker

@@ -14,8 +14,8 @@ from admission.dra import boards, selecting, traits, worlds
 from admission.dra.allocating import Allocated
 from admission.dra.allocator import Allocator, Question
 from admission.dra.selecting import Selectors
-from admission.dra.takings import Taking
-from admission.dra.worlds import Holder, World
+from admission.dra.takings import Holder, Taking
+from admission.dra.worlds import World
 from tests.unit.dra.clusters import DRIVER, a_claim, a_request, a_world
 
 STEPS = 5_000

@@ -24,7 +24,8 @@ from admission.dra.plans import Choice, Kind, NoPlan, Plan, PodDemand, anything
 from admission.dra.releases import Release
 from admission.dra.results import Result
 from admission.dra.selecting import Selectors
-from admission.dra.worlds import Holder, Left, World
+from admission.dra.takings import Holder
+from admission.dra.worlds import Left, World
 from tests.property import checker
 from tests.property.gangs import SLOT, Gang, gangs
 from tests.property.test_gangs import DEVICES, METERS

@@ -23,7 +23,8 @@ from admission.dra.found import StepsEndedError
 from admission.dra.plans import Kind, NoPlan, Plan, PodDemand, anything
 from admission.dra.releases import Release
 from admission.dra.selecting import Selectors
-from admission.dra.worlds import Holder, Left, World
+from admission.dra.takings import Holder
+from admission.dra.worlds import Left, World
 from tests.builders import NOON
 from tests.property.gangs import CLASSES, SLOT, Gang, gangs
 from tests.unit.dra.clusters import a_meter, a_source

@@ -11,9 +11,9 @@ from admission.api.names import NodeName
 from admission.dra import worlds
 from admission.dra.journals import Journal
 from admission.dra.outlooks import Outlook, Stay, Visit
-from admission.dra.takings import Taking
+from admission.dra.takings import Holder, Taking
 from admission.dra.tenancies import Tenancy, Ward
-from admission.dra.worlds import Holder, World
+from admission.dra.worlds import World
 from tests.unit.dra.clusters import DRIVER, a_world
 
 NODES = ("a", "b", "c")

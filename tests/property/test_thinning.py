@@ -12,9 +12,8 @@ from admission.dra import planning
 from admission.dra.plans import Choice, NoPlan, Plan, PodDemand
 from admission.dra.releases import Release
 from admission.dra.selecting import Selectors
-from admission.dra.takings import Taking
+from admission.dra.takings import Holder, Taking
 from admission.dra.tenancies import Tenancy, Ward
-from admission.dra.worlds import Holder
 from tests.bench import shapes
 from tests.property.gangs import gangs
 

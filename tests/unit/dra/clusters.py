@@ -16,7 +16,8 @@ from admission.dra import planning, worlds
 from admission.dra.metering import NONE, Meters
 from admission.dra.plans import Affordable, NoPlan, Plan, PodDemand, anything
 from admission.dra.selecting import Selectors
-from admission.dra.worlds import Holder, World
+from admission.dra.takings import Holder
+from admission.dra.worlds import World
 
 DRIVER = "gpu.example.com"
 CLASS = "gpu"

@@ -13,8 +13,7 @@ from admission.dra import allotting, worlds
 from admission.dra.allotting import Flaw, Misfit
 from admission.dra.results import Result
 from admission.dra.selecting import Selectors
-from admission.dra.takings import Taking
-from admission.dra.worlds import Holder
+from admission.dra.takings import Holder, Taking
 from tests.unit.dra.clusters import DRIVER, WorldBuilder, a_claim, a_request, a_world
 
 Given = tuple[tuple[str, str], ...]

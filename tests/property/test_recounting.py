@@ -1,0 +1,128 @@
+"""A world that is made from the one before is the world that is made anew, whatever has changed in between."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from admission.api.claims import Claim
+from admission.api.devices import DeviceId
+from admission.api.entries import Holding, Placement, RequestDevice, Seat
+from admission.api.names import GangUid, NodeName, QueueName, Uid
+from admission.api.pods import Pod
+from admission.api.snapshot import Snapshot
+from admission.dra import worlds
+from admission.dra.worlds import World
+from tests.unit.dra.clusters import DRIVER, a_claim, a_pod, a_request, a_world
+from tests.unit.quota.test_tree import NOON
+
+NODES = ("a", "b")
+GPUS = 2
+ALLOCATABLE = {"cpu": "8", "memory": "8Gi", "pods": "10"}
+SAYS = ("profile", "nodes", "classes", "taken", "shares", "left", "pinned", "users", "displaced", "awaited")
+
+NAMES = ("p", "q")
+GATE = {"name": "muster.dev/admission"}
+CHANGES = 20
+
+
+def _device(draw: Random) -> tuple[str, int]:
+    return draw.choice(NODES), draw.randrange(GPUS)
+
+
+def _pod(draw: Random, name: str) -> Pod:
+    spec: dict[str, Any] = draw.choice(({}, {"nodeName": "a"}, {"nodeName": "b"}, {"schedulingGates": [GATE]}))
+    pod = a_pod(name, requests={"cpu": str(draw.randint(1, 2))}, **spec).pod
+    return replace(pod, phase=draw.choice(("Pending", "Running", "Succeeded")))
+
+
+def _claim(draw: Random, name: str) -> Claim:
+    results = [
+        {"request": "gpu", "driver": DRIVER, "pool": node, "device": f"gpu-{at}"}
+        | draw.choice(({}, {"shareID": "x"}, {"adminAccess": True}))
+        for node, at in {_device(draw) for _ in range(draw.randint(0, 2))}
+    ]
+    status = {"allocation": {"devices": {"results": results}}} if results else {}
+    return a_claim(name, a_request(), **status)
+
+
+def _placement(draw: Random, name: str) -> Placement:
+    node, at = _device(draw)
+    users = draw.sample(NAMES, draw.randint(1, 2))
+    given_ = RequestDevice(request="gpu", device=DeviceId(DRIVER, node, f"gpu-{at}"))
+    held = Holding(claim_uid=Uid(f"claim-{name}"), claim=f"team/{name}", devices=(given_,), charge={})
+    return Placement(
+        gang_uid=GangUid(name),
+        gang=f"team/{draw.choice(NAMES)}",
+        queue=QueueName("q"),
+        reserved_at=NOON,
+        seats={
+            uid: Seat(pod_uid=uid, pod=f"team/{user}", node=NodeName(node), claims=(held.claim_uid,))
+            for user in users
+            for uid in (Uid(f"pod-{user}"),)
+        },
+        holdings={held.claim_uid: held},
+    )
+
+
+KINDS: dict[str, Callable[[Random, str], Any]] = {"pod": _pod, "claim": _claim, "placement": _placement}
+
+
+def _changes(draw: Random) -> Iterator[tuple[str, str, Any]]:
+    """Yield what takes which object's place; None: it is gone."""
+    for _ in range(CHANGES):
+        kind, name = draw.choice([*KINDS]), draw.choice(NAMES)
+        yield kind, name, KINDS[kind](draw, name) if draw.random() < STAYS else None
+
+
+STAYS = 0.8
+"""How often an object is changed rather than gone."""
+
+
+def _played(changes: Iterable[tuple[str, str, Any]]) -> Iterator[tuple[Snapshot, tuple[Placement, ...]]]:
+    builder = a_world()
+    for node in NODES:
+        builder.node(node, gpus=GPUS, allocatable=ALLOCATABLE)
+    snapshot, placements = builder.snapshot(), dict[str, Placement]()
+    yield snapshot, ()
+    for kind, name, value in changes:
+        if kind == "pod":
+            known = {uid: pod for uid, pod in snapshot.pods.items() if pod.meta.name != name}
+            snapshot = replace(snapshot, pods=known if value is None else {**known, value.meta.uid: value})
+        elif kind == "claim":
+            claims = {key: claim for key, claim in snapshot.claims.items() if claim.meta.name != name}
+            snapshot = replace(snapshot, claims=claims if value is None else {**claims, value.meta.key: value})
+        else:
+            placements.pop(name, None)
+            placements |= {} if value is None else {name: value}
+        yield snapshot, tuple(placements.values())
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(deadline=None)
+def test_a_world_made_from_the_one_before_is_that_made_anew(seed: int) -> None:
+    before: World | None = None
+    for snapshot, placements in _played(_changes(Random(seed))):  # noqa: S311 - a seed for choices
+        before = worlds.of(snapshot, placements, before=before)
+        anew = worlds.of(snapshot, placements)
+
+        assert {name: getattr(before, name) for name in SAYS} == {name: getattr(anew, name) for name in SAYS}
+
+
+def test_what_did_not_change_is_not_counted_again() -> None:
+    builder = a_world().node("a", gpus=2, allocatable=ALLOCATABLE).node("b", gpus=2, allocatable=ALLOCATABLE)
+    for name, node in (("p", "a"), ("q", "b")):
+        builder.pods.append(a_pod(name, nodeName=node, requests={"cpu": "1"}).pod)
+        results = [{"request": "gpu", "driver": DRIVER, "pool": node, "device": "gpu-0"}]
+        builder.claims.append(a_claim(name, a_request(), allocation={"devices": {"results": results}}))
+    snapshot = builder.snapshot()
+    before = worlds.of(snapshot, ())
+    more = a_pod("r", nodeName="b", requests={"cpu": "1"}).pod
+    after = worlds.of(replace(snapshot, pods={**snapshot.pods, more.meta.uid: more}), (), before=before)
+
+    assert after.left[NodeName("a")] is before.left[NodeName("a")]
+    assert after.left[NodeName("b")] != before.left[NodeName("b")]
+    assert all(after.taken[device] is holder for device, holder in before.taken.items())
