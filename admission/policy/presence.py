@@ -36,6 +36,8 @@ class Presence:
     _ends: list[_End] = field(default_factory=list)
     _there: list[Tenure] = field(default_factory=list)
     """When gangs should end, in order, as they said; and which these are."""
+    _endless: tuple[int, Sequence[str]] = (-1, ())
+    """Those of whom nobody knows when they end, in order, and as of which change."""
     _expected: tuple[datetime, int, list[_End], list[Tenure]] | None = None
     """The same as they are expected to, as of when, and as of which change; where that is another time for some."""
 
@@ -47,7 +49,7 @@ class Presence:
         self.tenures = {gang: self._same(gang, one) for gang, one in tenures.items()}
         self._there = sorted((one for one in self.tenures.values() if one.end is not None), key=_end)
         self._ends = [*map(_end, self._there)]
-        self._expected = None
+        self._expected, self._endless = None, (-1, ())
         gone = [one for gang, one in before.items() if gang not in tenures]
         came = [one for gang, one in self.tenures.items() if gang not in before]
         self.changes += bool(gone or came)
@@ -95,6 +97,12 @@ class Presence:
         """Return who will have ended by a time, in the order of their ends."""
         ends, tenures = self._in_order()
         return tenures[: bisect_left(ends, _End(at + datetime.resolution, ""))]
+
+    def endless(self) -> Sequence[str]:
+        """Return the gangs of whom nobody knows when they end, by name."""
+        if self._endless[0] != self.changes:
+            self._endless = self.changes, sorted(gang for gang, one in self.tenures.items() if one.end is None)
+        return self._endless[1]
 
     def _taken_out(self, gang: str) -> Tenure | None:
         known = self.tenures.pop(gang, None)

@@ -299,8 +299,10 @@ class Reserve:
     def _doubt(self, finding: Finding) -> None:
         """Note why nobody knows when the first gang of a queue is to start."""
         group, known = finding.group, self._unsure.get(finding.group.queue)
-        unknown = sorted(gang for gang, one in self.present.tenures.items() if one.end is None)
-        if not unknown or finding.outcome.reason not in {HoldReason.DEVICES_BUSY, HoldReason.QUOTA_EXCEEDED}:
+        if finding.outcome.reason not in {HoldReason.DEVICES_BUSY, HoldReason.QUOTA_EXCEEDED}:
+            return
+        unknown = self.present.endless()
+        if not unknown:
             return
         estimate = Estimate(at=None, message=foretelling.unknown(unknown))
         if known is None or (known[0] == group.uid and known[1] != estimate):

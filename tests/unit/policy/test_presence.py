@@ -1,0 +1,34 @@
+from datetime import UTC, datetime, timedelta
+
+from admission.api.names import QueueName
+from admission.dra.outlooks import Stay
+from admission.policy.presence import Presence
+from admission.policy.reservations import Tenure
+
+NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
+LATER = NOON + timedelta(hours=1)
+
+
+def tenure(gang: str, end: datetime | None) -> Tenure:
+    return Tenure(stay=Stay(gang=gang), queue=QueueName("q"), charge={}, end=end)
+
+
+def test_of_whom_nobody_knows_the_end_is_told_as_they_come_and_go() -> None:
+    present = Presence(NOON)
+    present.expect({"b": tenure("b", None), "a": tenure("a", None), "c": tenure("c", LATER)}, NOON)
+    assert present.endless() == ["a", "b"]
+
+    present.come(tenure("d", None))
+    assert present.endless() == ["a", "b", "d"]
+
+    present.go("a")
+    assert present.endless() == ["b", "d"]
+
+
+def test_a_gang_whose_end_becomes_known_is_not_among_them_any_more() -> None:
+    present = Presence(NOON)
+    present.expect({"a": tenure("a", None)}, NOON)
+    assert present.endless() == ["a"]
+
+    present.expect({"a": tenure("a", LATER)}, NOON)
+    assert present.endless() == []
