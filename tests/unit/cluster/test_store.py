@@ -1,11 +1,12 @@
 import asyncio
+import gc
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from admission.api.names import QueueName, Uid
-from admission.cluster import kinds
+from admission.cluster import kinds, watching
 from admission.cluster.store import Store
 from admission.errors import ClusterAwayError
 from tests.unit.cluster.builders import a_pod
@@ -146,3 +147,17 @@ async def test_a_subscriber_is_woken_when_the_store_has_synced() -> None:
 async def test_waiting_for_a_cluster_that_does_not_come_names_the_kinds() -> None:
     with pytest.raises(ClusterAwayError, match=r"pods \(not listed yet\)"):
         await Store((kinds.PODS,)).wait_synced(within=0.01)
+
+
+async def test_garbage_is_looked_for_seldom_only_until_the_cluster_is_read() -> None:
+    before, store = gc.get_threshold(), Store((kinds.PODS,))
+    try:
+        waiting = asyncio.create_task(watching.until_synced(store))
+        await asyncio.sleep(0)
+        assert gc.get_threshold() == watching.SELDOM
+
+        listed(store, kinds.PODS, known("a"))
+        await waiting
+        assert gc.get_threshold() == before
+    finally:
+        gc.unfreeze()
