@@ -45,7 +45,7 @@ def _claim(draw: Random, name: str) -> Claim:
         | draw.choice(({}, {"shareID": "x"}, {"adminAccess": True}))
         for node, at in {_device(draw) for _ in range(draw.randint(0, 2))}
     ]
-    status = {"allocation": {"devices": {"results": results}}} if results else {}
+    status: dict[str, Any] = {"allocation": {"devices": {"results": results}}} if results else {}
     return a_claim(name, a_request(), **status)
 
 
