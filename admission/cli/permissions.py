@@ -95,8 +95,9 @@ def _is_needed(right: Right, settings: Settings) -> bool:
         return settings.install_crds
     if right.resource.endswith("webhookconfigurations"):
         return settings.coverage if right.verb in ("list", "watch") else settings.webhook.register
-    fences = right.resource.startswith("validatingadmissionpolic") or (
-        right.resource == "devicetaintrules" and right.verb in ("create", "update", "delete")
+    # What an earlier setting has left is taken away whatever the settings say.
+    fences = (right.resource.startswith("validatingadmissionpolic") and right.verb not in ("list", "delete")) or (
+        right.resource == "devicetaintrules" and right.verb in ("create", "update")
     )
     proofs = right.resource == "resourceclaims" and bool(right.namespace)
     return bool(settings.fence) or settings.coverage if fences or proofs else True

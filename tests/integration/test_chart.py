@@ -42,6 +42,9 @@ OPTIONS = ("namespace.create=true", "serviceMonitor.enabled=true", "alerts.enabl
 """What is asked for in deploy/manifests besides an image."""
 
 DASHBOARD = "webDashboard.enabled=true"
+COVERAGE = "settings.coverage=true"
+"""Manifests have no values, so their roles suffice for all settings."""
+
 TLS = "webDashboard.tls.secret=pages-tls"
 ROLES = ["webhook", "controller", "dashboard"]
 
@@ -119,6 +122,7 @@ def config(objects: dict[tuple[str, str], Any], role: str = "controller") -> Set
 
 def test_the_manifests_are_what_the_chart_says(helm: Helm) -> None:
     parts = _parts(helm, *OPTIONS) | {"dashboard.yaml": _parts(helm, DASHBOARD)["dashboard.yaml"]}
+    parts["rbac.yaml"] = _parts(helm, *OPTIONS, COVERAGE)["rbac.yaml"]
     assert set(parts) == {name for names in FILES.values() for name in names}
 
     for name, templates in FILES.items():
@@ -526,6 +530,29 @@ def test_without_crds_there_is_no_right_to_write_them(helm: Helm) -> None:
     assert "customresourcedefinitions" not in without
 
 
+@pytest.mark.parametrize("asked", [COVERAGE, 'settings.fence=["gpu.example.com"]'])
+def test_without_fences_there_is_no_right_to_put_one_up_and_always_one_to_take_it_down(helm: Helm, asked: str) -> None:
+    plain, fencing = (granted(rendered(helm, *values)) for values in ((), (asked,)))
+
+    assert plain < fencing
+    assert fencing - plain == {
+        *(("devicetaintrules", verb) for verb in ("create", "update")),
+        *((f"validatingadmission{kind}", verb) for kind in KINDS for verb in ("watch", "create", "update")),
+        *((f"{kind}webhookconfigurations", verb) for kind in ("mutating", "validating") for verb in READ),
+        ("resourceclaims", "create"),
+    }
+    assert {("devicetaintrules", "delete"), ("validatingadmissionpolicies", "delete")} < plain
+
+
+KINDS = ("policies", "policybindings")
+
+
+def granted(objects: dict[tuple[str, str], Any]) -> set[tuple[str, str]]:
+    """Return what webhook and controller may do."""
+    rules = [*objects["ClusterRole", "muster"]["rules"], *objects["Role", "muster"]["rules"]]
+    return {(resource, verb) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
+
+
 def test_the_network_is_closed_but_for_what_is_named(helm: Helm) -> None:
     api_server = '[{"ipBlock": {"cidr": "10.0.0.0/28"}}]'
 
@@ -577,8 +604,14 @@ def test_selectors_tell_the_roles_apart(helm: Helm) -> None:
 def test_what_install_prints_is_what_the_chart_says_with_the_same_options(helm: Helm) -> None:
     image = ("image.repository=registry.example.org/muster", "image.tag=v1", DASHBOARD)
     options = [word for value in (*image, "namespace.create=true", "ledger.secret=books") for word in _option(value)]
-    chart = helm("template", "muster", str(CHART), "--namespace", "batch", *options)
-    assert chart.returncode == 0, chart.stderr
+    chart, covered = (
+        helm("template", "muster", str(CHART), "--namespace", "batch", *options, *more)
+        for more in ((), _option(COVERAGE))
+    )
+    assert chart.returncode == covered.returncode == 0, chart.stderr + covered.stderr
+    wanted = {
+        key: _by_name((covered if key[0].endswith("Role") else chart).stdout)[key] for key in _by_name(chart.stdout)
+    }
     words = [
         "--dashboard",
         "--image",
@@ -591,7 +624,7 @@ def test_what_install_prints_is_what_the_chart_says_with_the_same_options(helm: 
     command = Path(sys.executable).with_name("muster")
     printed = subprocess.run([command, "install", "--print", *words], capture_output=True, text=True, check=True)
 
-    assert _by_name(printed.stdout) == _by_name(chart.stdout)
+    assert _by_name(printed.stdout) == wanted
 
 
 def _by_name(text: str) -> dict[tuple[str, str], Any]:

@@ -268,6 +268,7 @@ def test_only_rights_that_the_settings_need_are_asked_about() -> None:
     )
 
     assert "create devicetaintrules.resource.k8s.io" in fencing - plain
+    assert "delete devicetaintrules.resource.k8s.io" in plain
     assert "create customresourcedefinitions.apiextensions.k8s.io" in plain - without
     assert "patch mutatingwebhookconfigurations.admissionregistration.k8s.io muster" in plain - without
     assert "get secrets muster-webhook in muster-system" in plain & fencing & without

@@ -1,13 +1,14 @@
-"""The shipped roles allow every call that Muster makes; the calls are written here as they are sent."""
+"""The shipped roles allow every call that Muster makes, and no other; the calls are written here as they are sent."""
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from admission.cluster import failures, kinds
+from admission.cluster import failures, fencing, kinds
 from admission.cluster.kinds import Kind
 
 MANIFEST = Path(__file__).parents[3] / "deploy" / "manifests" / "rbac.yaml"
@@ -15,9 +16,15 @@ REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 SECRETS = "/api/v1/namespaces/muster-system/secrets"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/muster-system/leases"
 
+CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+OWN = "/apis/muster.dev/v1alpha1"
+
 CALLS: dict[str, tuple[str, str]] = {
     "pods are listed": ("GET", "/api/v1/pods"),
     "taint rules are listed": ("GET", "/apis/resource.k8s.io/v1/devicetaintrules"),
+    "Muster's namespace is looked at": ("GET", "/api/v1/namespaces/muster-system"),
+    "Muster asks who it is": ("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews"),
+    "a pod is read again": ("GET", "/api/v1/namespaces/team/pods/train-0"),
     "a gate is opened": ("PATCH", "/api/v1/namespaces/team/pods/train-0"),
     "a pod is evicted": ("POST", "/api/v1/namespaces/team/pods/train-0/eviction"),
     "a gated pod is deleted": ("DELETE", "/api/v1/namespaces/team/pods/train-0"),
@@ -30,38 +37,70 @@ CALLS: dict[str, tuple[str, str]] = {
     "a fence is put up": ("POST", "/apis/resource.k8s.io/v1/devicetaintrules"),
     "a fence is mended": ("PUT", "/apis/resource.k8s.io/v1/devicetaintrules/muster-fence-gpu.example.com"),
     "a fence is taken away": ("DELETE", "/apis/resource.k8s.io/v1/devicetaintrules/muster-fence-gpu.example.com"),
-    "policies are listed": ("GET", f"{REGISTRATION}/validatingadmissionpolicies"),
-    "a policy is made": ("POST", f"{REGISTRATION}/validatingadmissionpolicies"),
-    "a policy is mended": ("PUT", f"{REGISTRATION}/validatingadmissionpolicies/muster-fence"),
-    "a policy is removed": ("DELETE", f"{REGISTRATION}/validatingadmissionpolicies/muster-coverage"),
-    "bindings are listed": ("GET", f"{REGISTRATION}/validatingadmissionpolicybindings"),
-    "a binding is made": ("POST", f"{REGISTRATION}/validatingadmissionpolicybindings"),
-    "a binding is mended": ("PUT", f"{REGISTRATION}/validatingadmissionpolicybindings/muster-coverage"),
-    "a binding is removed": ("DELETE", f"{REGISTRATION}/validatingadmissionpolicybindings/muster-fence"),
+    **{
+        f"{kind} {what}": (verb, f"{REGISTRATION}/validatingadmission{kind}{name}")
+        for kind in ("policies", "policybindings")
+        for what, verb, name in (
+            ("are listed", "GET", ""),
+            ("are made", "POST", ""),
+            *(
+                (f"muster-{one} are {done}", verb, f"/muster-{one}")
+                for one in ("fence", "coverage")
+                for done, verb in (("mended", "PUT"), ("removed", "DELETE"))
+            ),
+        )
+    },
     "a policy is proved": ("POST", "/apis/resource.k8s.io/v1/namespaces/muster-system/resourceclaims"),
-    "the webhooks are looked at": ("GET", f"{REGISTRATION}/validatingwebhookconfigurations"),
     "a job is suspended and resumed": ("PATCH", "/apis/batch/v1/namespaces/team/jobs/train"),
+    "a TFJob is held": ("PATCH", "/apis/kubeflow.org/v1/namespaces/team/tfjobs/train"),
+    "an XGBoostJob is held": ("PATCH", "/apis/kubeflow.org/v1/namespaces/team/xgboostjobs/train"),
+    "a PaddleJob is held": ("PATCH", "/apis/kubeflow.org/v1/namespaces/team/paddlejobs/train"),
+    "a JAXJob is held": ("PATCH", "/apis/kubeflow.org/v1/namespaces/team/jaxjobs/train"),
     "a JobSet is held": ("PATCH", "/apis/jobset.x-k8s.io/v1alpha2/namespaces/team/jobsets/train"),
     "a training job is held": ("PATCH", "/apis/kubeflow.org/v1/namespaces/team/pytorchjobs/train"),
     "an MPIJob is held": ("PATCH", "/apis/kubeflow.org/v2beta1/namespaces/team/mpijobs/train"),
     "a RayJob is held": ("PATCH", "/apis/ray.io/v1/namespaces/team/rayjobs/train"),
-    "a gang is made": ("PATCH", "/apis/muster.dev/v1alpha1/namespaces/team/gangs/train"),
+    "a gang is made": ("POST", f"{OWN}/namespaces/team/gangs"),
+    "a gang is changed": ("PATCH", f"{OWN}/namespaces/team/gangs/train"),
+    "a gang is read again": ("GET", f"{OWN}/namespaces/team/gangs/train"),
     "the gang of an earlier workload is removed": ("DELETE", "/apis/muster.dev/v1alpha1/namespaces/team/gangs/train"),
     "a gang's status is written": ("PATCH", "/apis/muster.dev/v1alpha1/namespaces/team/gangs/train/status"),
     "a queue is kept while it is in use": ("PATCH", "/apis/muster.dev/v1alpha1/queues/q"),
     "a queue is read again": ("GET", "/apis/muster.dev/v1alpha1/queues/q"),
     "a queue's status is written": ("PATCH", "/apis/muster.dev/v1alpha1/queues/q/status"),
     "a meter's condition is written": ("PATCH", "/apis/muster.dev/v1alpha1/meters/gpus/status"),
+    "a meter is read again": ("GET", f"{OWN}/meters/gpus"),
+    "a policy of claims is read again": ("GET", f"{OWN}/claimpolicies/defaults"),
+    "a policy of claims has a condition": ("PATCH", f"{OWN}/claimpolicies/defaults/status"),
     "an event is published": ("POST", "/apis/events.k8s.io/v1/namespaces/team/events"),
     "an event is counted": ("PATCH", "/apis/events.k8s.io/v1/namespaces/team/events/train-0.1"),
+    "the CRDs are made": ("POST", CRD),
+    **{
+        f"the CRD {name} is {done}": (verb, f"{CRD}/{name}.muster.dev")
+        for name in ("queues", "meters", "claimpolicies", "gangs")
+        for done, verb in (("written", "PATCH"), ("looked at", "GET"))
+    },
+    **{
+        f"the {kind} webhooks are {done}": (verb, f"{REGISTRATION}/{kind}webhookconfigurations{name}")
+        for kind in ("mutating", "validating")
+        for done, verb, name in (
+            ("made", "POST", ""),
+            ("written", "PATCH", "/muster"),
+            ("read", "GET", "/muster"),
+            ("listed", "GET", ""),
+        )
+    },
     "the webhook is proved": ("POST", LEASES),
     "the webhook's authorities are read": ("GET", f"{SECRETS}/muster-webhook"),
     "the webhook's authorities are made": ("POST", SECRETS),
     "the webhook's authorities are replaced": ("PUT", f"{SECRETS}/muster-webhook"),
-    "the webhooks are read": ("GET", f"{REGISTRATION}/mutatingwebhookconfigurations/muster"),
     "the lease is taken": ("POST", LEASES),
+    "the lease is read": ("GET", f"{LEASES}/muster-controller"),
     "the lease is renewed": ("PATCH", f"{LEASES}/muster-controller"),
 }
+
+
+WATCHED = (*kinds.ALL, *fencing.KINDS)
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
@@ -77,6 +116,35 @@ def test_the_shipped_roles_allow_to_read_every_kind(kind: Kind) -> None:
         for watch in (False, True):
             target = failures.target("GET", path, watch=watch)
             assert any(_allows(rule, target) for rule in _rules("")), target.permission
+
+
+def test_the_shipped_roles_allow_nothing_else() -> None:
+    reads = [("GET", path, watch) for kind in WATCHED for path in kind.paths for watch in (False, True)]
+    made = [failures.target(*call) for call in CALLS.values()]
+    made += [failures.target(verb, path, watch=watch) for verb, path, watch in reads]
+
+    idle = [
+        f"{verb} {resource}.{group} {name}".strip()
+        for group, resource, verb, name, of in _rights()
+        if not any(
+            (one.group, one.resource, one.verb) == (group, resource, verb)
+            and name in ("", one.name)
+            and of in ("", one.namespace)
+            for one in made
+        )
+    ]
+
+    assert idle == []
+
+
+def _rights() -> Iterator[tuple[str, str, str, str, str]]:
+    """Yield group, resource, verb, name and namespace of all that is granted; empty: of any."""
+    for document in yaml.safe_load_all(MANIFEST.read_text()):
+        for rule in document.get("rules", ()):
+            of = document["metadata"].get("namespace", "")
+            names = rule.get("resourceNames", [""])
+            for group, resource, verb, name in product(rule["apiGroups"], rule["resources"], rule["verbs"], names):
+                yield group, resource, verb, name, of
 
 
 def _rules(namespace: str) -> Iterator[dict[str, Any]]:
