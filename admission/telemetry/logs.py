@@ -1,7 +1,7 @@
 """Logs: one JSON object a line for machines, coloured lines when a person looks at a terminal.
 
 Everyone logs through `structlog.get_logger(__name__)` with an event and named values; libraries that use `logging` come
-out in the same form. Secrets are masked by name, since nobody can be trusted never to log a settings object.
+out in the same form. Secrets are masked by name and by form: nobody can be trusted never to log a settings object.
 """
 
 import logging
@@ -13,11 +13,9 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-MASK = "***"
+from admission.settings import masking
 
 _SECRET_NAME = re.compile(r"password|passwd|secret|token|authorization|private_?key|credential", re.IGNORECASE)
-_URL_PASSWORD = re.compile(r"(?P<start>[a-z][a-z0-9+.-]*://[^/\s:@]*):[^/\s@]+@", re.IGNORECASE)
-_PEM_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
 
 
 def configure(*, level: str = "INFO", stream: TextIO | None = None, as_json: bool | None = None) -> None:
@@ -75,12 +73,13 @@ def _last(stream: TextIO, *, as_json: bool) -> list[Processor]:
 
 
 def _masked(name: str, value: Any) -> Any:
-    if value is not None and _SECRET_NAME.search(name) and not isinstance(value, bool | int | float):
-        return MASK
-    if isinstance(value, str):
-        return _PEM_KEY.sub(MASK, _URL_PASSWORD.sub(rf"\g<start>:{MASK}@", value))
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if _SECRET_NAME.search(name):
+        return masking.MASK
     if isinstance(value, Mapping):
         return {key: _masked(str(key), inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_masked(name, inner) for inner in value]
-    return value
+    # Whatever else there is becomes text here, since it would behind us: an error, or a settings object.
+    return masking.masked(str(value))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import structlog
 
+from admission.settings import Ledger, Settings, masking
 from admission.telemetry import logs
 
 
@@ -87,6 +88,8 @@ def test_a_traceback_is_one_field(stream: io.StringIO) -> None:
 
 PEM = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEE\n-----END EC PRIVATE KEY-----"
 
+JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJodW50ZXIyIn0hunter2.c2lnbmVkhunter2"
+
 SECRETS: dict[str, dict[str, Any]] = {
     "a password by its name": {"password": "hunter2"},
     "a token by its name": {"bearer_token": "hunter2"},
@@ -96,6 +99,16 @@ SECRETS: dict[str, dict[str, Any]] = {
     "a secret of several parts": {"secret": {"a": "hunter2", "b": ["hunter2"]}},
     "a private key": {"pem": PEM.replace("MHcCAQEE", "hunter2")},
     "a private key that was cut": {"pem": "-----BEGIN PRIVATE KEY-----\nhunter2"},
+    "a password with what ends others": {"url": "postgresql://muster:hun/te@r:2hunter2@db/muster"},
+    "a password as a URL's parameter": {"url": "postgresql://db/muster?user=m&password=hunter2&sslmode=require"},
+    "a key's password as a parameter": {"url": "postgresql://db/muster?sslpassword=hunter2"},
+    "a password in a connection string": {"error": "cannot connect with host=db user=m password=hunter2"},
+    "a token in a sentence": {"error": "the API server refused Bearer hunter2, which has expired"},
+    "a header in a sentence": {"error": "sent {'Authorization': 'Basic hunter2'}"},
+    "a bare token": {"seen": f"asked with {JWT}"},
+    "a token that was cut": {"seen": JWT.rpartition(".")[0]},
+    "an error": {"error": ValueError("postgresql://muster:hunter2@db/muster does not answer")},
+    "settings": {"settings": Settings(ledger=Ledger(url="postgresql://muster:hunter2@db/muster"))},
 }
 
 
@@ -104,11 +117,28 @@ def test_secrets_are_not_written(stream: io.StringIO, values: dict[str, Any]) ->
     structlog.get_logger("x").info("connecting", **values)
 
     assert "hunter2" not in stream.getvalue()
-    assert logs.MASK in stream.getvalue()
+    assert masking.MASK in stream.getvalue()
 
 
-def test_what_only_looks_like_a_secret_stays(stream: io.StringIO) -> None:
-    structlog.get_logger("x").info("renewed", key="ml/train", tokens_left=3, url="https://host:8443/mutate")
+PLAIN: dict[str, dict[str, Any]] = {
+    "a key of a queue": {"key": "ml/train"},
+    "a number": {"tokens_left": 3},
+    "a URL with a port": {"url": "https://host:8443/mutate"},
+    "a user without a password": {"url": "postgresql://muster@db:5432/muster"},
+    "an image by its digest": {"image": "registry.example.com:5000/muster@sha256:0f"},
+    "who asked": {"user": "system:serviceaccount:muster-system:muster", "mail": "ada@example.org"},
+    "a sentence about tokens": {"message": "401: the token has expired"},
+}
 
-    entry = logged(stream)
-    assert (entry["key"], entry["tokens_left"], entry["url"]) == ("ml/train", 3, "https://host:8443/mutate")
+
+@pytest.mark.parametrize("values", PLAIN.values(), ids=PLAIN)
+def test_what_only_looks_like_a_secret_stays(stream: io.StringIO, values: dict[str, Any]) -> None:
+    structlog.get_logger("x").info("renewed", **values)
+
+    assert logged(stream).items() >= values.items()
+
+
+def test_only_the_secret_part_is_masked(stream: io.StringIO) -> None:
+    structlog.get_logger("x").info("lost", error="postgresql://muster:hunter2@db/muster?a=b: Bearer x.y, try again")
+
+    assert logged(stream)["error"] == "postgresql://muster:***@db/muster?a=b: Bearer ***, try again"
