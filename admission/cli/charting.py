@@ -74,7 +74,9 @@ def _library() -> Any:
     try:
         import pygal  # noqa: PLC0415
     except ImportError as error:
-        raise MendError("--chart needs the Python package pygal: pip install 'muster-admission[charts]'") from error
+        raise MendError(
+            "--chart needs the Python package pygal: in a checkout of Muster, `uv tool install '.[charts]'`"
+        ) from error
     # It hooks itself into every later import, by an interface that Python has dropped, for old names of its plug-ins.
     sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__module__ != pygal.__name__]
     return pygal

@@ -153,7 +153,7 @@ def _arrow() -> tuple[Any, Any]:
         from pyarrow import parquet  # noqa: PLC0415
     except ImportError as error:
         raise MendError(
-            "--format parquet needs the Python package pyarrow: pip install 'muster-admission[parquet]'"
+            "--format parquet needs the Python package pyarrow: in a checkout of Muster, `uv tool install '.[parquet]'`"
         ) from error
     return pa, parquet
 

@@ -29,7 +29,9 @@ class Templates:
         try:
             import jinja2  # noqa: PLC0415 - an optional dependency
         except ImportError as error:
-            raise MendError("the dashboard needs Jinja2: pip install 'muster-admission[dashboard]'") from error
+            raise MendError(
+                "the dashboard needs Jinja2: install Muster with its extra dashboard, as docs/install.md tells"
+            ) from error
         self.assets = {path.name: _asset(path) for path in sorted((_FOLDER / "static").iterdir()) if path.is_file()}
         environment = jinja2.Environment(
             loader=jinja2.FileSystemLoader(_FOLDER / "templates"),

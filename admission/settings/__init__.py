@@ -137,7 +137,7 @@ class Controller(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Tracing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Traces of what becomes of pods (docs/metrics.md). Needs `pip install 'muster-admission[otel]'`."""
+    """Traces of what becomes of pods (docs/metrics.md). Needs the extra `otel` (docs/install.md)."""
 
     endpoint: str | None = None
     """URL of a collector that takes OTLP over HTTP, as `http://collector.monitoring:4318`; without one, nothing is

@@ -72,7 +72,8 @@ def _provider(endpoint: str, sampled: float, roles: str) -> "TracerProvider":
         from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased  # noqa: PLC0415
     except ImportError as error:
         raise MendError(
-            "settings: tracing.endpoint is set and OpenTelemetry is not installed; pip install 'muster-admission[otel]'"
+            "settings: tracing.endpoint is set and OpenTelemetry is not installed: install Muster"
+            " with its extra otel, as docs/install.md tells"
         ) from error
     resource = Resource.create(
         {

@@ -211,7 +211,7 @@ def test_parquet_without_its_package_says_what_to_install(
     done = muster("ledger", "export", "--format", "parquet", "--output", str(file), *DAY, *database)
 
     assert done.returncode == 2
-    assert "pip install 'muster-admission[parquet]'" in done.stderr
+    assert "uv tool install '.[parquet]'" in done.stderr
     assert not file.exists()
 
 

@@ -176,4 +176,4 @@ def test_without_the_library_the_chart_says_what_to_install(
     done = muster("simulate", place, "--arrivals", lines(tmp_path, *ROWS), "--chart", str(tmp_path / "x.svg"))
 
     assert done.returncode == 2
-    assert "pip install 'muster-admission[charts]'" in done.stderr
+    assert "uv tool install '.[charts]'" in done.stderr

@@ -12,6 +12,7 @@ from admission.api.pods import Pod
 from admission.api.reading import Json
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk, Ports, Result
+from admission.flow.ports import Ledger
 from admission.policy.protection import Barriers
 from tests.builders import CLASS, NOON, ClusterBuilder, a_cluster
 
@@ -122,7 +123,7 @@ class Mortal(Cluster):
         super()._call(what, name)
 
 
-def a_desk(cluster: Cluster, ledger: memory.Ledger, *, barriers: Barriers | None = None, epoch: int = 1) -> Desk:
+def a_desk(cluster: Cluster, ledger: Ledger, *, barriers: Barriers | None = None, epoch: int = 1) -> Desk:
     """Return the desk of a leader behind a fence."""
     ports = Ports(
         view=cluster,
