@@ -1,4 +1,4 @@
-"""What docs/security.md says is shown by a test that exists, and every test of the matter stands there."""
+"""What docs/security.md and the threat model say is shown by tests that exist, and all tests of it are named."""
 
 import ast
 import re
@@ -25,6 +25,16 @@ def test_every_test_that_the_page_names_exists() -> None:
     assert pages, "the dashboard is shown as a browser sees it"
     assert NAMED - units - pages <= named_in("e2e/test_*.py"), "shown on the real control plane"
     assert units <= named_in("unit/**/test_*.py")
+
+
+def test_every_boundary_of_the_threat_model_names_tests_that_exist() -> None:
+    text = (ROOT / "docs" / "threat-model.md").read_text()
+    rows = [line for line in text.splitlines() if re.match(r"\| \d ", line)]
+    shown = [re.findall(r"`(test_\w+)`", row.rsplit("|", 2)[1]) for row in rows]
+
+    assert len(rows) > 5
+    assert all(shown), "each names what shows it"
+    assert {name for names in shown for name in names} <= named_in("**/test_*.py")
 
 
 def test_the_page_names_every_try() -> None:

@@ -568,6 +568,21 @@ def test_the_network_is_closed_but_for_what_is_named(helm: Helm) -> None:
     assert not any(kind == "NetworkPolicy" for kind, _ in rendered(helm, "networkPolicy.enabled=false"))
 
 
+def test_as_it_comes_anybody_may_ask_the_webhook_and_monitoring_alone_reads_metrics(helm: Helm) -> None:
+    objects = rendered(helm)
+
+    asked, *others = objects["NetworkPolicy", "muster-webhook"]["spec"]["ingress"]
+    assert asked == {"ports": [{"protocol": "TCP", "port": "webhook"}]}
+    for role, rules in {
+        "webhook": others,
+        "controller": objects["NetworkPolicy", "muster-controller"]["spec"]["ingress"],
+    }.items():
+        [metrics] = rules
+        assert metrics["from"] == [
+            {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+        ], role
+
+
 def _ports(rules: list[dict[str, Any]]) -> set[int]:
     return {port["port"] for rule in rules for port in rule["ports"]}
 

@@ -10,12 +10,13 @@ from admission.api.entries import Bucket, Kind
 from admission.api.names import QueueName
 from admission.console import Ledger
 from admission.dashboard.accounts import Extent, Grouping, Search, Step, Window
-from admission.errors import LedgerAwayError, LedgerCorruptError
+from admission.errors import LedgerAwayError, LedgerCorruptError, MendError
 from admission.ledger.ledger import SqlLedger
 from admission.quota.books import Account, Book
 from tests.integration import ledgers
 from tests.integration.conftest import Fresh
-from tests.integration.ledgers import AT, CLUSTER, GPU, QUEUE, minutes
+from tests.integration.ledgers import AT, CLUSTER, GPU, ON_POSTGRESQL, QUEUE, minutes
+from tests.postgres import Server
 
 DAY = Window(AT - timedelta(hours=12), AT + timedelta(hours=12))
 
@@ -140,6 +141,28 @@ async def test_use_of_another_queue_is_none(books: Ledger) -> None:
 
 async def test_the_books_tell_of_the_time_up_to_the_latest_entry(books: Ledger) -> None:
     assert await books.extent() == Extent(None, minutes(5))
+
+
+@ON_POSTGRESQL
+async def test_a_user_who_may_only_read_is_shown_the_books_and_changes_nothing(
+    url: str, books: Ledger, postgres: Server
+) -> None:
+    if not postgres.query("SELECT 1 FROM pg_roles WHERE rolname = 'reader'"):
+        postgres.query("CREATE ROLE reader LOGIN")
+    ledgers.run(url, "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
+    theirs = url.replace("muster@", "reader@")
+
+    async with opened(theirs) as reading:
+        assert await reading.extent() == await books.extent()
+        assert await reading.search(Search(window=DAY, limit=9)) == await books.search(Search(window=DAY, limit=9))
+        assert await reading.statement(QUEUE, DAY) == await books.statement(QUEUE, DAY)
+        assert (await reading.at(minutes(5))).balances == (await books.at(minutes(5))).balances
+        use = (Grouping.QUEUE, Window(minutes(0), minutes(120)), Step.HOUR, "")
+        assert await reading.use(*use) == await books.use(*use)
+
+    async with SqlLedger.open(theirs, CLUSTER) as ledger:
+        with pytest.raises(MendError, match="permission denied"):
+            await ledger.post_all([ledgers.a_grant(at=minutes(9))], epoch=1)
 
 
 async def test_books_that_are_not_there_are_named_with_what_mends_it(

@@ -10,6 +10,7 @@ from admission.api.reports import BudgetUse, MeterUse, QueueReport
 from admission.flow.desks import Result
 from admission.flow.outcomes import Kind, Outcome
 from admission.policy.defects import Defect, During
+from admission.telemetry import catalogue
 from admission.telemetry.collectors import Watched
 from admission.telemetry.metrics import Metrics
 
@@ -261,6 +262,14 @@ def test_what_the_process_needs_of_the_machine_is_shown() -> None:
     resident = value(metrics, "muster_process_resident_memory_bytes")
     assert resident is not None
     assert resident > 2**20
+
+
+def test_no_label_names_a_gang_a_namespace_or_a_person() -> None:
+    """Whoever reaches the port reads the page."""
+    labels = {label for one in catalogue.ALL for label in one.label_names}
+
+    assert {"queue", "meter", "reason"} <= labels
+    assert not labels & {"gang", "gang_uid", "namespace", "pod", "claim", "name", "user", "on_behalf_of"}
 
 
 def test_the_page_is_what_prometheus_reads() -> None:
