@@ -17,13 +17,16 @@ from admission.cli.rendering import Format
 from admission.cluster.connecting import Connection
 from admission.cluster.credentials import Place
 from admission.errors import ForbiddenError, MusterError, RetryError
-from admission.ledger import migrating, urls
+from admission.ledger import migrating, trying, urls
 from admission.settings import Settings
 from admission.settings.fields import fields
 
 app = applications.single()
 
 UNWELL = 3
+
+ASK = "ask as an administrator, from a machine with such a kubeconfig"
+"""What helps where Muster's own account may not look, since Muster itself need not."""
 
 WHOLE = timedelta(minutes=2)
 """What all checks together may take."""
@@ -35,7 +38,8 @@ EPILOG = applications.epilog(
         "muster doctor --format json | jq '.findings[] | select(.verdict == \"failed\")'",
     ),
     "Run it where the controller runs, so that it has the same settings and reaches the ledger. It changes nothing: "
-    "what it writes are dry runs. Exit codes: 0 nothing has failed, 3 something has, 2 the settings are wrong.",
+    "what it writes are dry runs, and an entry for the ledger that is rolled back. Exit codes: 0 nothing has failed, 3 "
+    "something has, 2 the settings are wrong.",
 )
 
 
@@ -89,7 +93,7 @@ async def _cluster(place: Place, settings: Settings, account: str) -> list[Findi
                 try:
                     found += await check(exam)
                 except ForbiddenError as error:
-                    found.append(findings.unknown(name, f"whoever asks may not look: {error}"))
+                    found.append(findings.unknown(name, f"whoever asks may not look: {error}", ASK))
                 except RetryError as error:
                     if not found:
                         raise
@@ -104,7 +108,7 @@ async def _cluster(place: Place, settings: Settings, account: str) -> list[Findi
 
 
 async def _ledger(settings: Settings) -> list[Finding]:
-    """Look at the database: that it answers, and that its tables are those that this Muster knows."""
+    """Look at the database: that it answers, has the tables that this Muster knows, and takes a write."""
     if "controller" not in settings.roles:
         return [findings.unknown("ledger", "this role does not use it; ask where the controller runs")]
     url = settings.ledger.url
@@ -115,7 +119,20 @@ async def _ledger(settings: Settings) -> list[Finding]:
         return [findings.wrong("ledger", str(error), "see that the database runs and lets this machine in (5432)")]
     except MusterError as error:
         return [findings.wrong("ledger", str(error), f"mend {fields()['ledger.url'].variable}")]
-    return [_revision(named, revision, await migrating.known_revisions())]
+    found = _revision(named, revision, await migrating.known_revisions())
+    return [found if found.verdict is not Verdict.OK else await _written(url, found)]
+
+
+async def _written(url: str, fine: Finding) -> Finding:
+    """Return what is fine if a write is taken as well: a database that only reads, or is full, answers all the same."""
+    try:
+        await trying.write(url)
+    except RetryError as error:
+        mend = "see that it takes writes: that it is no standby, has room on its disk, and is locked by nobody"
+        return findings.wrong("ledger", str(error), mend)
+    except MusterError as error:
+        return findings.wrong("ledger", str(error), "give its user the right to write all tables, or name another one")
+    return fine
 
 
 def _revision(named: str, revision: str | None, known: Sequence[str]) -> Finding:
@@ -128,4 +145,4 @@ def _revision(named: str, revision: str | None, known: Sequence[str]) -> Finding
     if revision != known[-1]:
         mend = "`muster ledger migrate`, or start a controller with ledger.migrate"
         return findings.wrong("ledger", f"{named} is at revision {revision}, and not at {known[-1]}", mend)
-    return findings.fine("ledger", f"{named} answers, at revision {revision}")
+    return findings.fine("ledger", f"{named} answers, at revision {revision}, and takes a write")

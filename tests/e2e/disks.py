@@ -10,10 +10,10 @@ MEGABYTES = 400
 
 
 @contextmanager
-def small() -> Iterator[Path | None]:
+def small(*, megabytes: int = MEGABYTES) -> Iterator[Path | None]:
     """Yield the folder of such a disk; None where we may not mount any."""
     folder = Path(tempfile.mkdtemp(prefix="muster-disk-"))
-    command = ["mount", "-t", "tmpfs", "-o", f"size={MEGABYTES}m,mode=755", "muster-tests", str(folder)]
+    command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=755", "muster-tests", str(folder)]
     mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
     try:
         yield folder if mounted else None

@@ -161,10 +161,15 @@ class Muster:
         result = subprocess.run([COMMAND, *words], capture_output=True, text=True, env=environment, check=False)
         return result.stdout + result.stderr
 
-    def doctor(self, *words: str) -> tuple[int, dict[str, list[tuple[str, str]]]]:
-        """Run `muster doctor` as the admin with this Muster's settings; return its exit code, and what it finds."""
+    def doctor(self, *words: str, by_itself: bool = False) -> tuple[int, dict[str, list[tuple[str, str]]]]:
+        """Run `muster doctor` with this Muster's settings; return its exit code, and what it finds.
+
+        by_itself: under this Muster's account, as in its pod; else as the admin.
+        """
         environment = {"PATH": "/usr/bin:/bin", "HOME": "/root"}
-        asked = ["doctor", "--config", str(self._config), "--kubeconfig", str(self._control_plane.kubeconfig), *words]
+        asked = ["doctor", "--config", str(self._config), *words]
+        if not by_itself:
+            asked += ["--kubeconfig", str(self._control_plane.kubeconfig)]
         done = subprocess.run(
             [COMMAND, *asked, "--format", "json"], capture_output=True, text=True, env=environment, check=False
         )

@@ -143,6 +143,12 @@ def test_the_doctor_finds_nothing_to_mend_until_something_is_wrong(
         name: ["ok"] for name in ("settings", *examining.CHECKS, "ledger")
     }
 
+    code, found = controller.doctor(by_itself=True)
+    assert code == 0, found
+    assert {name: [verdict for verdict, _ in ones] for name, ones in found.items()} == {
+        name: ["skipped" if name == "feature gates" else "ok"] for name in ("settings", *examining.CHECKS, "ledger")
+    }, "as docs/commands.md says of the controller's pod"
+
     webhook.end(hard=True)
     code, found = controller.doctor("--account", "system:serviceaccount:muster-system:other")
 
