@@ -243,7 +243,8 @@ def _decide(desk: Desk, facts: Facts, balances: Balances | None) -> tuple[Round,
     usage = {queue: {m: sum(use) for m, use in meters.items()} for queue, meters in desk.book.usage().items()}
     queues, users = facts.snapshot.queues, world.users
     tenures = desk.tenures.look(desk.book.placements, facts.groups, queues, users, facts.now)
-    desk.reserve.present.expect(tenures, facts.now)
+    memory = desk.preempting
+    desk.reserve.present.expect(memory.expected.beside(tenures, memory.promises.values(), queues), facts.now)
     return preempting.decide(desk, facts, rules, world, usage)
 
 

@@ -6,6 +6,7 @@ began is not evicted.
 """
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from admission.api.names import GangUid
 from admission.dra.vacating import Belongings
@@ -38,6 +39,7 @@ class Preempting(Muster):
         anew = {id(running) for running in started}
         present = {GangUid(one.waiting.key): one for one in self._stage.running if id(one) not in anew}
         tenants = [self._tenant(running) for running in present.values()]
+        self._stage.reserve.look(self._stage.rules, self._stage.ward.world, self._stage.standing)
         for line in sorted(self._lines.values(), key=lambda one: ordering.rank(one.head)):
             found = self._found(line, tenants)
             if found is not None and found.victims:
@@ -52,7 +54,8 @@ class Preempting(Muster):
         if held is None or held.by not in {PROOF, QUOTA} or not preempting.may_preempt(queue):
             return None
         stage.inputs(head, stage.standing)  # its claims are there
-        scene = Scene(rules=stage.rules, world=stage.ward.world, standing=stage.standing)
+        rules = replace(stage.rules, reserve=stage.reserve)
+        scene = Scene(rules=rules, world=stage.ward.world, standing=stage.standing)
         return preempting.choose(arriving.made(head), queue, held.needed, tenants, scene)
 
     def _evict(self, running: Running) -> None:

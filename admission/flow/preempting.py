@@ -169,7 +169,13 @@ def _sacrifices(
 ) -> Iterator[Sacrifice]:
     """Yield who is evicted for whom, and promise these what they are planned to get."""
     memory = desk.preempting
-    grounds = (desk.book.placements, facts.tree, facts.meters, *memory.promises.values())
+    grounds = (
+        desk.book.placements,
+        facts.tree,
+        facts.meters,
+        *memory.promises.values(),
+        *desk.reserve.estimates.values(),
+    )
     if desk.world is None or not memory.begin(facts.groups, desk.world, *grounds):
         return
     asking = _asking(desk, facts, found)

@@ -2,7 +2,7 @@
 
 Which gangs may be evicted, and which of all sets of them is chosen, `quota` says. What is asked here for each set is
 the controller's own decision about the gang that waits, in the world and with the quotas that there would be without
-these gangs, and without those that go in any case.
+these gangs, and without those that go in any case; and beside what is reserved for heads that are ahead of it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ from admission.api.reasons import EvictionReason, Hold, HoldReason
 from admission.dra import vacating
 from admission.dra.vacating import Belongings
 from admission.dra.worlds import World
-from admission.policy import deciding
+from admission.policy import heeding
 from admission.policy.deciding import Grant, Inputs, Rules
 from admission.policy.recalling import Recall
 from admission.policy.recognition import Group
@@ -94,11 +94,13 @@ def may_help(outcome: object) -> bool:
 
 
 def plan(group: Group, queue: Queue, tenants: Iterable[Tenant], scene: Scene) -> Grant | None:
-    """Return what a gang could be granted without some, and those who go anyway."""
+    """Return what a gang could be granted without some, and those who go anyway, beside what is reserved for others."""
+    tenants = [*tenants]
     world, standing = scene.without(tenants)
     quiet = replace(scene.rules, recall=Recall(), rest=Rest(), defects=[], mute=True)
-    found = deciding.decide(Inputs(rules=quiet, group=group, queue=queue, world=world, standing=standing))
-    return found.outcome if isinstance(found.outcome, Grant) else None
+    inputs = Inputs(rules=quiet, group=group, queue=queue, world=world, standing=standing)
+    found = heeding.granted(inputs, {one.key for one in (*scene.going, *tenants)})
+    return None if found is None else found.outcome
 
 
 def choose(group: Group, queue: Queue, needed: Charge, tenants: Iterable[Tenant], scene: Scene) -> Sacrifice | None:

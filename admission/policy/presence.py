@@ -23,8 +23,8 @@ class _End(NamedTuple):
 class Presence:
     """The gangs that have devices, by name. changes: grows whenever one comes or goes.
 
-    is_early: whether one has gone, since the cycle began, of whom that was not expected yet. is_vague: whether one has
-    come or gone of whom nobody knows how long it runs.
+    is_early: whether one has gone, since the cycle began, or is about to, of whom that was not expected yet. is_vague:
+    whether one has come or gone of whom nobody knows how long it runs.
     """
 
     now: datetime
@@ -53,7 +53,9 @@ class Presence:
         gone = [one for gang, one in before.items() if gang not in tenures]
         came = [one for gang, one in self.tenures.items() if gang not in before]
         self.changes += bool(gone or came)
-        self.is_early |= any(_is_early(one, now) for one in gone)
+        self.is_early |= any(_is_early(one, now) for one in gone) or any(
+            _is_sooner(one, before[gang]) for gang, one in self.tenures.items() if gang in before
+        )
         self.is_vague |= any(one.end is None for one in (*gone, *came))
 
     def begin(self) -> None:
@@ -142,6 +144,11 @@ def _end(tenure: Tenure) -> _End:
 def _is_early(tenure: Tenure, now: datetime) -> bool:
     """Return whether a gang that has gone was not expected to yet. Who ends in the second that it said is not early."""
     return tenure.end is None or runtimes.whole(tenure.end) > runtimes.whole(now)
+
+
+def _is_sooner(now: Tenure, before: Tenure) -> bool:
+    """Return whether a gang ends sooner than it was to: its pods have ended, say, and its claims are not free yet."""
+    return now is not before and now.end is not None and (before.end is None or now.end < before.end)
 
 
 def _joined(one: Stay, other: Stay) -> Stay:

@@ -18,15 +18,17 @@ from admission.api.queues import Queue
 from admission.api.reasons import Hold
 from admission.api.snapshot import Snapshot
 from admission.dra import vacating, waking, worlds
+from admission.dra.outlooks import Stay
 from admission.dra.takings import Holder
 from admission.dra.vacating import Belongings
 from admission.dra.worlds import World
-from admission.policy import completeness, deciding, paying, rounds
+from admission.policy import completeness, heeding, paying, reservations, rounds, runtimes
 from admission.policy.asks import Asks
 from admission.policy.deciding import Decision, Grant, Inputs, Rules
 from admission.policy.preempting import Tenant
 from admission.policy.recalling import Recall
 from admission.policy.recognition import Group
+from admission.policy.reservations import Tenure
 from admission.policy.resting import Rest
 from admission.policy.rounds import Round
 from admission.quota.reclaiming import Candidate
@@ -88,6 +90,18 @@ class Promise:
             ),
         )
 
+    def tenure(self, queue: Queue | None) -> Tenure:
+        """Return the gang as one that has what it is promised, since it was promised that."""
+        plan = self.grant.plan
+        requests = reservations.requests(self.group, plan)
+        devices = tuple(taking.device for takings in plan.takings.values() for taking in takings)
+        return Tenure(
+            stay=Stay(gang=self.group.key, requests=requests, devices=devices),
+            queue=self.group.queue,
+            charge=plan.charge,
+            end=runtimes.end(self.since, runtimes.of(self.group, queue)),
+        )
+
     def told(self, hold: Hold) -> Hold:
         """Return what holds the gang, with whom it waits for."""
         more = len(self.names) - MOST_NAMED
@@ -116,6 +130,26 @@ class Laid:
 
 
 @dataclass(slots=True)
+class Expected:
+    """Who has devices, with those that are promised some, as long as both are the same."""
+
+    _grounds: tuple[object, ...] = ()
+    _tenures: Mapping[str, Tenure] = field(default_factory=dict)
+
+    def beside(
+        self, tenures: Mapping[str, Tenure], promises: Iterable[Promise], queues: Mapping[QueueName, Queue]
+    ) -> Mapping[str, Tenure]:
+        """Return the gangs that have devices, by name, and those that are promised some as if they had them."""
+        grounds = (tenures, *promises)
+        if len(grounds) == 1:
+            return tenures
+        if len(grounds) != len(self._grounds) or not all(map(operator.is_, grounds, self._grounds)):
+            promised = {one.group.key: one.tenure(queues.get(one.group.queue)) for one in promises}
+            self._grounds, self._tenures = grounds, {**promised, **tenures}
+        return self._tenures
+
+
+@dataclass(slots=True)
 class Memory:
     """What a leader has promised, and for whom it has looked in vain. One for each leader.
 
@@ -126,6 +160,7 @@ class Memory:
 
     promises: dict[GangUid, Promise] = field(default_factory=dict)
     laid: Laid = field(default_factory=Laid)
+    expected: Expected = field(default_factory=Expected)
     begun: bool = False
     told: dict[GangUid, tuple[Hold, Hold]] = field(default_factory=dict)
     groups: tuple[Group, ...] = ()
@@ -207,7 +242,7 @@ def decide_all(groups: tuple[Group, ...], rules: Rules, world: World, usage: Usa
     for promise in promises:
         others = [one for one in left if one is not promise]
         group = known[promise.uid]
-        decision = _redeemed(group, rules, laid.over(world, others), _with(usage, others))
+        decision = _redeemed(promise, group, rules, laid.over(world, others), _with(usage, others))
         if decision is None or not isinstance(decision.outcome, Grant):
             continue
         left, redeemed = others, [*redeemed, decision]
@@ -225,12 +260,16 @@ def _with(usage: Usage, promises: Sequence[Promise]) -> Usage:
     return charged(usage, [(one.group.queue, one.grant.plan.charge) for one in promises]) if promises else usage
 
 
-def _redeemed(group: Group, rules: Rules, world: World, usage: Usage) -> Decision | None:
-    """Return what is decided of a gang whose own promise is not in its way."""
+def _redeemed(promise: Promise, group: Group, rules: Rules, world: World, usage: Usage) -> Decision | None:
+    """Return what a gang is granted whose own promise is not in its way.
+
+    It is late by the grace of its victims. So what it must leave alone is what it had to when it was promised, but for
+    what cannot be had any more in any case: that is reserved elsewhere, later in this cycle.
+    """
     queue = completeness.entered(group, rules.snapshot)
     if not isinstance(queue, Queue):
         return None
     fresh = replace(rules, recall=Recall(), rest=Rest(), mute=True)
-    standing = Standing(rules.tree, usage)
-    found = deciding.decide(Inputs(rules=fresh, group=group, queue=queue, world=world, standing=standing))
-    return Decision(group=group, outcome=found.outcome, position=1, needed=found.needed)
+    inputs = Inputs(rules=fresh, group=group, queue=queue, world=world, standing=Standing(rules.tree, usage))
+    found = heeding.granted(inputs, {group.key}, promise.since, spares_all=False)
+    return None if found is None else Decision(group=group, outcome=found.outcome, position=1, needed=found.needed)

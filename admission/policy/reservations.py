@@ -13,6 +13,7 @@ from admission.dra.plans import Plan
 from admission.dra.pools import PoolId
 from admission.dra.worlds import World
 from admission.policy.recognition import Group
+from admission.quota import ordering
 from admission.quota.shortages import Shortage
 from admission.quota.standing import Standing
 
@@ -126,6 +127,32 @@ def moment(world: World, standing: Standing, at: datetime, gone: Sequence[Tenure
     return Moment(at, world, standing, gone)
 
 
+def renewed(known: Reservation, moment: Moment) -> Reservation | None:
+    """Return a reservation with what is left beside it as things will stand at its time; None where it falls then."""
+    devices = (taking.device for taking in known.visit.takings if not taking.shared)
+    if any(device in moment.world.taken for device in devices):
+        return None
+    if not all(node in moment.world.nodes for node in known.visit.room):
+        return None
+    room = room_beside(moment.world, known.visit.requests)
+    if any(min(left.values(), default=0) < 0 for left in room.values() if left is not None):
+        return None
+    if moment.standing.charge_fits(known.group.queue, known.plan.charge) is not None:
+        return None
+    return Reservation(
+        group=known.group,
+        at=known.at,
+        until=known.until,
+        plan=known.plan,
+        visit=replace(known.visit, room=room),
+        gone=known.gone,
+        estimate=known.estimate,
+        drawn=known.drawn,
+        standing=moment.standing,
+        passed=known.passed,
+    )
+
+
 def drawn(plan: Plan, world: World) -> frozenset[PoolId]:
     """Return the pools of a plan's devices that have counters."""
     slices = world.slices
@@ -180,6 +207,14 @@ def first(times: Times, fits: Callable[[int], bool]) -> int | None:
         middle = (low + high) // 2
         low, high = (low, middle) if fits(middle) else (middle, high)
     return high
+
+
+def ask_the_same(one: Group, other: Group) -> bool:
+    """Return whether two states of a gang ask for the same, in the same place."""
+    if one is other:
+        return True
+    same_rank = ordering.rank(one) == ordering.rank(other) and one.queue == other.queue
+    return same_rank and one.pods == other.pods and one.waiting == other.waiting
 
 
 def requests(group: Group, plan: Plan) -> tuple[tuple[NodeName, Resources], ...]:

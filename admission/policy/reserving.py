@@ -16,7 +16,7 @@ expected: plans are dear. One `Reserve` for each leader, or for each trace that 
 """
 
 import heapq
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -230,7 +230,7 @@ class Reserve:
             return
         if head is not None and not is_head and head.rank < ordering.rank(group):
             return
-        if head is not None and is_head and _asks_the_same(head.group, group):
+        if head is not None and is_head and reservations.ask_the_same(head.group, group):
             head.group = group
             return
         is_hopeless = self._is_hopeless(group, inputs)
@@ -283,12 +283,21 @@ class Reserve:
         return known is not None and known[0] is group and known[2]
 
     def look(self, rules: Rules, world: World, standing: Standing) -> None:
-        """Reserve for the first heads, at the end of a round, what is not reserved for them yet."""
+        """Reserve for the first heads, at the end of a round; prove anew what is reserved, as others come and go."""
         for head in self._ahead(None):
             inputs = Inputs(rules=rules, group=head.group, queue=head.queue, world=world, standing=standing)
+            self._reservation(head, inputs)
+
+    def ahead(self, inputs: Inputs, absent: Collection[str], start: datetime) -> Iterator[Reservation | None]:
+        """Yield what is reserved that a gang must leave alone which starts at a time, as it is in another world.
+
+        None: what is reserved would fall there without the gang. absent: gangs that are not there, and are in this one.
+        """
+        end = runtimes.end(start, runtimes.of(inputs.group, inputs.queue))
+        for head in self._ahead(ordering.rank(inputs.group)):
             known = head.reservation
-            if known is None or known.at <= self.present.now:
-                self._reservation(head, inputs)
+            if known is not None and self.present.now < known.at and _reaches(end, known):
+                yield self._renewed(head, known, inputs.world, inputs.standing, absent)
 
     @property
     def estimates(self) -> Mapping[GangUid, Estimate]:
@@ -384,27 +393,25 @@ class Reserve:
 
     def _prove(self, head: _Head, known: Reservation, world: World, standing: Standing) -> bool:
         """Return whether a reservation of an earlier cycle stands; reckon what is left beside it anew."""
-        gone = self.present.gone(known.at)
-        names = {one.stay.gang for one in gone}
+        found = self._renewed(head, known, world, standing)
+        if found is not None:
+            known.standing, known.visit, known.is_proved = found.standing, found.visit, True
+        return found is not None
+
+    def _renewed(
+        self, head: _Head, known: Reservation, world: World, standing: Standing, absent: Collection[str] = ()
+    ) -> Reservation | None:
+        """Return a reservation as it is in a world, from which some are absent that are there; None where it falls."""
+        gone = [one for one in self.present.gone(known.at) if one.stay.gang not in absent]
+        names = {one.stay.gang for one in gone}.union(absent)
         if any(gang in self.present.tenures and gang not in names for gang in known.gone):
-            return False
+            return None
         others = self._others(head, known.at)
-        moment = reservations.moment(
-            self._later.world(world, gone=_stays(gone), came=_visits(others)), standing, known.at, gone
-        )
+        outlook = Outlook("absent") if absent else self._later
+        then = outlook.world(world, gone=_stays(gone), came=_visits(others))
+        moment = reservations.moment(then, standing, known.at, gone)
         _take(moment.standing, others)
-        devices = (taking.device for taking in known.visit.takings if not taking.shared)
-        if any(device in moment.world.taken for device in devices):
-            return False
-        if not all(node in moment.world.nodes for node in known.visit.room):
-            return False
-        room = reservations.room_beside(moment.world, known.visit.requests)
-        if any(min(left.values(), default=0) < 0 for left in room.values() if left is not None):
-            return False
-        if moment.standing.charge_fits(known.group.queue, known.plan.charge) is not None:
-            return False
-        known.standing, known.visit, known.is_proved = moment.standing, replace(known.visit, room=room), True
-        return True
+        return reservations.renewed(known, moment)
 
     def _others(self, head: _Head, at: datetime) -> list[Reservation]:
         """Return what is reserved for the heads ahead of another, as far as they may have it at a time."""
@@ -485,14 +492,6 @@ def _stays(tenures: Iterable[Tenure]) -> list[Stay]:
 
 def _visits(reserved: Iterable[Reservation]) -> list[Visit]:
     return [one.visit for one in reserved]
-
-
-def _asks_the_same(one: Group, other: Group) -> bool:
-    """Return whether two states of a gang ask for the same, in the same place."""
-    if one is other:
-        return True
-    same_rank = ordering.rank(one) == ordering.rank(other) and one.queue == other.queue
-    return same_rank and one.pods == other.pods and one.waiting == other.waiting
 
 
 def _take(standing: Standing, others: Iterable[Reservation]) -> None:

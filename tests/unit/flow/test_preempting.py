@@ -1,5 +1,6 @@
 """Whole gangs are evicted for others that are held, and what that frees is kept for these."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from admission.api.reasons import HoldReason
 from admission.policy import preempting
 from tests.builders import ClusterBuilder, a_cluster
 from tests.unit.flow.fences import report
-from tests.unit.flow.jobs import Jobs, Play
+from tests.unit.flow.jobs import SECOND, Jobs, Play
 
 LOWER = {"withinQueue": "LowerPriority"}
 ANY = {"reclaim": "Any"}
@@ -368,3 +369,117 @@ async def test_nothing_is_planned_again_while_nothing_changes(monkeypatch: pytes
         await play.go_on()
     assert len(asked) <= 1
     assert (desk.preempting.left, now < cluster.now) == (False, True)
+
+
+def lasting(runtime: str) -> dict[str, str]:
+    return {names.RUNTIME: runtime}
+
+
+def a_head(*, nodes: int = 1, graceful: bool = False) -> tuple[Jobs, Play]:
+    """Two queues of which one preempts; the head of the other one waits for a gang of 10 minutes that has node a."""
+    builder = a_cluster().queue("top", gpus=0).queue("x", gpus=100, parent="top")
+    builder.queue("y", gpus=100, parent="top", preemption=LOWER)
+    for name in ("a", "b")[:nodes]:
+        builder.node(name, gpus=4)
+    cluster = Jobs(builder, graceful=graceful)
+    return cluster, Play(cluster)
+
+
+async def wait_for(cluster: Jobs, play: Play) -> Any:
+    cluster.submit("first", queue="y", gpus=4, annotations=lasting("10m"))
+    await play.go_on(2)
+    cluster.submit("head", queue="x", gpus=4, priority=10, annotations=lasting("10m"))
+    result = await play.go_on(2)
+    return report(result, "head").start_estimate
+
+
+async def test_nobody_is_evicted_for_who_would_be_in_the_way_of_a_head_that_is_ahead_of_it() -> None:
+    cluster, play = a_head()
+    start = await wait_for(cluster, play)
+    assert start is not None
+    cluster.submit("long", queue="y", gpus=4, priority=5, annotations=lasting("100h"))
+
+    result = await play.go_on(6)
+
+    assert cluster.running() == {"first"}
+    assert not play.evicted
+    assert report(result, "head").start_estimate == start
+
+
+async def test_who_ends_before_the_head_is_to_start_has_others_evicted_and_the_head_starts_the_sooner() -> None:
+    cluster, play = a_head(graceful=True)
+    start = await wait_for(cluster, play)
+    cluster.now += 11 * SECOND  # what is reserved stands for ten seconds at least, though somebody ends sooner
+    cluster.submit("short", queue="y", gpus=4, priority=5, annotations=lasting("5m"))
+    result = await play.go_on(2)
+    assert play.evicted == [("first", "Preempted", "short")]
+    assert report(result, "head").start_estimate <= start  # who is promised something counts as one that has it
+    cluster.end_grace()
+
+    result = await play.go_on(4)
+    assert cluster.running() == {"short"}
+    assert report(result, "head").start_estimate < start
+
+    cluster.finish_job("short")
+    await play.go_on(3)
+    assert cluster.running() == {"head"}
+
+
+async def test_the_grace_of_victims_does_not_let_a_promise_fail() -> None:
+    """It would have ended before the head is to start, if its victims had gone at once."""
+    cluster, play = a_head(graceful=True)
+    await wait_for(cluster, play)
+    cluster.submit("short", queue="y", gpus=4, priority=5, annotations=lasting("9m55s"))
+    await play.go_on(2)
+    assert play.evicted == [("first", "Preempted", "short")]
+    await play.go_on(30)
+    cluster.end_grace()
+
+    await play.go_on(3)
+
+    assert cluster.running() == {"short"}
+
+
+async def test_others_may_be_evicted_for_who_leaves_alone_what_is_reserved() -> None:
+    cluster, play = a_head(nodes=2)
+    cluster.submit("endless", queue="y", gpus=4, annotations=lasting("1000h"))
+    await play.go_on(2)
+    start = await wait_for(cluster, play)
+    assert cluster.running() == {"endless", "first"}
+    cluster.submit("long", queue="y", gpus=4, priority=5, annotations=lasting("100h"))
+
+    result = await play.go_on(6)
+
+    assert play.evicted == [("endless", "Preempted", "long")]
+    assert cluster.running() == {"first", "long"}
+    assert report(result, "head").start_estimate == start
+
+
+async def test_quota_that_is_reserved_is_left_alone_as_well() -> None:
+    """There are devices for both, and quota for one of them at a time."""
+    builder = a_cluster().node("a", gpus=4).node("b", gpus=4)
+    builder.queue("top", gpus=4).queue("x", gpus=0, parent="top")
+    builder.queue("y", gpus=0, parent="top", preemption=LOWER)
+    cluster = Jobs(builder)
+    play = Play(cluster)
+    start = await wait_for(cluster, play)
+    assert start is not None
+    cluster.submit("long", queue="y", gpus=4, priority=5, annotations=lasting("100h"))
+
+    result = await play.go_on(6)
+
+    assert not play.evicted
+    assert report(result, "head").start_estimate == start
+
+
+async def test_the_estimate_of_a_head_moves_when_somebody_ahead_of_it_takes_what_was_reserved() -> None:
+    cluster, play = a_head()
+    start = await wait_for(cluster, play)
+    cluster.submit("urgent", queue="y", gpus=4, priority=20, annotations=lasting("2h"))
+
+    result = await play.go_on(6)
+
+    assert cluster.running() == {"urgent"}
+    moved = report(result, "head").start_estimate
+    assert moved is not None
+    assert moved - start > timedelta(minutes=100)

@@ -1,0 +1,42 @@
+"""Deciding about a gang outside of a round, and beside what is reserved for those ahead of it.
+
+So it is for gangs that others are evicted for: they are planned in worlds that are not there yet, where some have gone.
+What is reserved is looked at as it would be in such a world. Nothing is reserved or given up for the question.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import datetime
+
+from admission.dra.outlooks import Outlook
+from admission.policy import deciding, reservations
+from admission.policy.deciding import Grant, Inputs
+from admission.policy.recalling import Recall
+from admission.policy.reservations import Beside
+from admission.policy.resting import Finding
+
+
+def granted(
+    inputs: Inputs, absent: Collection[str], start: datetime | None = None, *, spares_all: bool = True
+) -> Finding | None:
+    """Return what a gang may be granted; None where it is held, or in the way of what is reserved for those ahead.
+
+    absent: the gangs that are not in the world of the question, and are there now. start: when it is to start; None:
+    now. spares_all: whether nothing is granted as well where something that is reserved could not be had in any case.
+    """
+    found, reserve = deciding.decide(inputs), inputs.rules.reserve
+    if not isinstance(found.outcome, Grant):
+        return None
+    if reserve is None:
+        return found
+    ahead = [*reserve.ahead(inputs, absent, start or reserve.present.now)]
+    bound = [one for one in ahead if one is not None]
+    if spares_all and len(bound) < len(ahead):
+        return None
+    requests = reservations.requests(inputs.group, found.outcome.plan)
+    if all(one.leaves(found.outcome.plan, requests, inputs.queue.name) for one in bound):
+        return found
+    rules, standing = replace(inputs.rules, recall=Recall(), mute=True), Beside(inputs.standing, bound)
+    world = Outlook("heeding").world(inputs.world, kept=[one.visit for one in bound])
+    beside = deciding.decide(replace(inputs, rules=rules, world=world, standing=standing))
+    return beside if isinstance(beside.outcome, Grant) else None
