@@ -25,6 +25,7 @@ from admission.flow import bookkeeping, epochs, notices, withdrawing, writing
 from admission.flow.desks import Desk, Facts
 from admission.policy import backoffs, defects, ending, following, holdable, reporting
 from admission.policy.backoffs import Backoff
+from admission.policy.census import Place
 from admission.policy.defects import During
 from admission.policy.following import Eviction
 from admission.policy.recognition import Group
@@ -96,6 +97,8 @@ async def _take_back(desk: Desk, facts: Facts, eviction: Eviction) -> None:
 def _note(desk: Desk, facts: Facts, eviction: Eviction) -> bool:
     """Note a back-off, and why a gang is taken back that could go on. Return whether there is anything new in that."""
     group, queue = eviction.group, facts.snapshot.queues.get(eviction.group.queue)
+    if group.identity.line:
+        desk.census.places[group.identity.line] = Place(since=group.queued_since, noted=facts.now)
     backs_off = eviction.timed_out and queue is not None and not _is_under_way(desk, eviction)
     if backs_off and queue is not None:
         before, overran = desk.backoffs.get(group.uid), eviction.cause is EvictionReason.RUNTIME_EXCEEDED
@@ -262,6 +265,9 @@ def remember_backoffs(desk: Desk, facts: Facts) -> None:
 
     A gang that its controller makes anew after an eviction, under another UID, goes on where the one before was.
     """
+    places = desk.census.places
+    for line in [line for line, place in places.items() if facts.now - place.noted > FORGET_AFTER]:
+        del places[line]
     if facts.groups is not desk.recalled:
         _look_at_records(desk, facts)
         desk.recalled = facts.groups
@@ -284,6 +290,8 @@ def _look_at_records(desk: Desk, facts: Facts) -> None:
         if let_in and sum(pod.phase == "Running" for pod in group.pods) == let_in:
             desk.backoffs.pop(group.uid, None)
             desk.lines.pop(group.identity.line, None)
+            if group.uid not in desk.ending:
+                desk.census.places.pop(group.identity.line, None)
             desk.returned.pop(group.uid, None)
         elif group.uid not in desk.backoffs and group.identity.line in desk.lines:
             desk.backoffs[group.uid] = desk.lines[group.identity.line]

@@ -5,7 +5,9 @@ well, so that whoever has looked at it need not look again. What the gangs are i
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import NamedTuple
 
 from admission.api.entries import Placement
 from admission.api.names import GangUid, Uid
@@ -15,10 +17,19 @@ from admission.policy import identities, recognition, resting
 from admission.policy.recognition import Group
 
 
+class Place(NamedTuple):
+    """A place in the order that is kept. since: since when its gang waits. noted: when it was taken back."""
+
+    since: datetime
+    noted: datetime
+
+
 @dataclass(slots=True)
 class Census:
     """The gangs as they were last counted. One for each leader."""
 
+    places: dict[str, Place] = field(default_factory=dict)
+    """The places of gangs that were taken back and are made anew as other gangs, by what these have in common."""
     _snapshot: Snapshot = field(default_factory=Snapshot)
     _placements: Mapping[GangUid, Placement] = field(default_factory=dict)
     _leaving: frozenset[Uid] = frozenset()
@@ -142,5 +153,12 @@ class Census:
             return
         pods = (self._snapshot.pods[pod] for pod in members)
         for group in recognition.groups_of(pods, self._snapshot, self._placements, self._leaving, self._seated):
-            self._groups[uid] = group
+            self._groups[uid] = self._in_its_place(group)
             self._recorded.setdefault(group.key, set()).add(uid)
+
+    def _in_its_place(self, group: Group) -> Group:
+        """Return a gang with the place of the one that was there before it, until its own is written."""
+        place = self.places.get(group.identity.line)
+        if place is None or (group.record is not None and group.record.queued_since is not None):
+            return group
+        return replace(group, queued_since=min(place.since, group.queued_since))

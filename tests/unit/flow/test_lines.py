@@ -17,6 +17,8 @@ from admission.flow.desks import Desk, Ports
 from tests.builders import NOON, a_cluster, pod_of, running
 from tests.unit.flow.fences import MINUTE, SECOND
 
+HOUR = 60 * MINUTE
+
 WEB = Owner(api_version="apps/v1", kind="StatefulSet", name="web", uid=Uid("web"), controller=True)
 JOB = Owner(api_version="argoproj.io/v1alpha1", kind="Workflow", name="web", uid=Uid("web"), controller=True)
 
@@ -144,3 +146,49 @@ async def test_who_takes_nobodys_place_starts_at_once(owner: Owner, name: str) -
 
     assert report.hold is None
     assert report.evictions == 0
+
+
+async def test_the_next_pod_of_a_stateful_set_has_the_place_of_one_that_was_preempted() -> None:
+    """It does not wait behind those that came while the one before it ran."""
+    lower = {"withinQueue": "LowerPriority"}
+    builder = a_cluster().node("a", gpus=4).queue("q", gpus=1, preemption=lower).pod("web-0", gpus=1)
+    cluster = Cluster(builder.snapshot())
+    cluster.own(WEB)
+    desk = a_desk(cluster)
+    first = await report_at(desk, NOON)
+    await cycle.run(desk, NOON + SECOND)
+    cluster.run()
+    await cycle.run(desk, NOON + 2 * SECOND)
+    other = a_cluster().pod("urgent", gpus=1, created=(NOON + MINUTE).isoformat()).snapshot()
+    cluster._pods |= {uid: replace(pod, priority=10) for uid, pod in other.pods.items()}
+    cluster._claims |= other.claims
+    await cycle.run(desk, NOON + MINUTE)
+    assert [one.reason for one in desk.evicted.values()] == ["Preempted"]
+
+    cluster.anew("web-0", "another", WEB)
+    await cycle.run(desk, NOON + 2 * MINUTE)
+    again = await report_at(desk, NOON + 2 * MINUTE + SECOND)
+
+    assert (again.uid, again.queued_since) == ("another", first.queued_since)
+    for wait in range(2, 6):
+        cluster.run()
+        await cycle.run(desk, NOON + 2 * MINUTE + wait * SECOND)
+    assert desk.census.places == {}, "whoever runs has had the place"
+
+
+async def test_a_pod_that_nobody_succeeds_leaves_its_place() -> None:
+    desk, report = await late(a_pod(JOB), JOB, name="web-other")
+
+    assert report.queued_since == NOON + 2 * MINUTE
+    assert desk.census.places == {}
+
+
+async def test_a_place_is_not_kept_for_ever() -> None:
+    cluster = a_pod(WEB)
+    desk, report = await late(cluster, WEB)
+    assert report.queued_since == NOON
+    cluster.empty()
+
+    await cycle.run(desk, NOON + 2 * HOUR)
+
+    assert desk.census.places == {}
