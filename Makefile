@@ -37,6 +37,11 @@ soak: deps controlplane ## long random runs, hours: GANGS=200 gangs in each plac
 	GANGS=$(or $(GANGS),200) $(RUN) pytest -m e2e -q -s tests/e2e/test_muster_under_fire.py
 	CHURN=$(or $(CHURN),3600) $(RUN) pytest -m e2e -q -s tests/e2e/test_muster_churn.py
 	HYPOTHESIS_PROFILE=soak $(RUN) pytest -q -n auto --maxprocesses 4 --timeout 7200 $(SOAKED)
+	$(RUN) pytest -q tests/image
+
+.PHONY: image-check
+image-check: env controlplane ## build deploy/Dockerfile and run the image as the chart does, in minutes (as root; `make deps-image`)
+	$(RUN) pytest -q --durations=10 tests/image
 
 .PHONY: check
 check: env ## fast feedback: format, lint, types, layers, unit tests
@@ -90,6 +95,10 @@ deps: env ## PostgreSQL, a browser and promtool, for tests (by apt-get as root, 
 	@$(RUN) python -m tests.postgres install
 	@$(RUN) python -m tests.browser install
 	@$(RUN) python -m tests.promtool install
+
+.PHONY: deps-image
+deps-image: env ## Podman, runc and mmdebstrap, for `make image-check` (as root by apt-get)
+	@$(RUN) python -m tests.image install
 
 .PHONY: env
 env: .venv/.synced ## uv and the locked virtual environment

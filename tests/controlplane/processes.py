@@ -63,6 +63,11 @@ class Program:
     def ended(self) -> bool:
         return self._process.poll() is not None
 
+    @property
+    def code(self) -> int | None:
+        """What it ended with, None while it runs; a signal that ended it is a negative number."""
+        return self._process.poll()
+
     def end(self, *, hard: bool = False) -> None:
         """Ask it to end and insist after a while; `hard` is kill -9, the way machines fail."""
         self._process.send_signal(signal.SIGKILL if hard else signal.SIGTERM)
