@@ -4,9 +4,11 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from random import Random
+from typing import Any
 
 import pytest
 
+from admission.api import names
 from admission.api.names import MeterName
 from admission.api.pods import Pod
 from admission.api.queues import QueueingStrategy
@@ -67,7 +69,8 @@ class Mortal(Jobs):
             self.submitted[name] = self.random.choice(QUEUES)
             pods, gpus = self.random.choice(((1, 1), (2, 1), (3, 1), (1, 2), (2, 2)))
             priority = self.random.choice((0, 0, 1, 2))
-            self.submit(name, queue=self.submitted[name], pods=pods, gpus=gpus, priority=priority)
+            job = {"pods": pods, "gpus": gpus, "cpu": self.random.choice(("1", "1", "20")), **self._says()}
+            self.submit(name, queue=self.submitted[name], priority=priority, **job)
         elif what == "end" and (running := sorted(self.running())):
             self._forget(self.random.choice(running))
         elif what == "delete" and self.made:
@@ -77,6 +80,12 @@ class Mortal(Jobs):
         elif what == "die":
             self.lives_left = self.random.randint(0, 4)
         return what
+
+    def _says(self) -> dict[str, Any]:
+        """What a job says of itself: how long it runs, so that others are beside what is reserved, or where."""
+        runtime = {names.RUNTIME: self.random.choice(("5s", "30s", "10m"))}
+        together = {names.TOPOLOGY: names.HOSTNAME}
+        return {"annotations": self.random.choice(({}, runtime, runtime, together, {**runtime, **together}))}
 
     def _forget(self, name: str) -> None:
         self.delete_job(name)
