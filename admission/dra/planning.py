@@ -39,6 +39,7 @@ from admission.dra.selecting import Selectors
 from admission.dra.states import State
 from admission.dra.subgroups import Searches
 from admission.dra.takings import Taking
+from admission.dra.thinning import Lack
 from admission.dra.traits import Traits
 from admission.dra.worlds import World
 from admission.errors import AmountError
@@ -132,6 +133,21 @@ def _counted(gang: Gang, question: _Question, known: Traits) -> Plan | NoPlan:
         gang = counted.thinned()
     answer = _Planning(gang, question, known, question.steps).answer()
     return replace(answer, lack=counted.lack) if isinstance(answer, NoPlan) else answer
+
+
+def lack(
+    pods: Sequence[PodDemand], world: World, *, meters: Meters = metering.NONE, selectors: Selectors, choice: Choice
+) -> Lack | None:
+    """Return what tells by counting, in this world and in others like it, that there is no plan; None if nothing does.
+
+    Of pods without a topology.
+    """
+    gang = demands.compiled(pods, world)
+    if not isinstance(gang, Gang) or any(demand.extended for demand in pods):
+        return None
+    question = _Question(world, meters, selectors, 0, anything, choice, None)
+    counted = thinning.counted(gang, world, question.traits(gang))
+    return None if counted is None else counted.lack
 
 
 def diagnose(  # noqa: PLR0913 - the same

@@ -15,6 +15,7 @@ from admission.api.names import GangUid, QueueName, Uid
 from admission.api.pods import Pod, PodClaim
 from admission.api.queues import Queue
 from admission.api.traces import Arrival
+from admission.policy.deciding import Known
 from admission.policy.identities import Identity
 from admission.policy.recognition import Group
 
@@ -24,12 +25,16 @@ MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """A job that has arrived and waits. queued_since: when it arrived, as the order of queues compares it."""
+    """A job that has arrived and waits. queued_since: when it arrived, as the order of queues compares it.
+
+    known: what was found of it already and stays so.
+    """
 
     arrival: Arrival
     queued_since: datetime
     group: Group | None = None
     claims: tuple[Claim, ...] = ()
+    known: Known | None = None
 
     @property
     def priority(self) -> int:

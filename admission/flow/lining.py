@@ -339,6 +339,9 @@ class _LetIn:
 class _Unlimited(Standing):
     """Quotas that allow everything."""
 
+    def fits(self, queue: QueueName, charge: Charge) -> bool:  # noqa: ARG002 - of the base class
+        return True
+
     def charge_fits(self, queue: QueueName, charge: Charge) -> Shortage | None:  # noqa: ARG002 - of the base class
         return None
 
@@ -350,6 +353,7 @@ class Grounds:
         self._stage = stage
         self._proofs: dict[Proof, bool] = {}
         self._lacks: dict[Hashable, bool] = {}
+        self._in_the_way: dict[Hashable, bool] = {}
 
     def all_stand(self, line: Line) -> bool:
         """Return whether all that holds jobs of a line would hold them again."""
@@ -361,13 +365,16 @@ class Grounds:
             if held.proof not in self._proofs:
                 self._proofs[held.proof] = self._is_proved(held)
             return self._proofs[held.proof]
+        key: Hashable = queue, tuple(sorted(held.needed.items()))
         if held.by == QUOTA:
-            key = queue, tuple(sorted(held.needed.items()))
             if key not in self._lacks:
-                self._lacks[key] = self._stage.standing.charge_fits(queue, held.needed) is not None
+                self._lacks[key] = not self._stage.standing.fits(queue, held.needed)
             return self._lacks[key]
         if held.by == RESERVED:
-            return self._stage.is_in_the_way(held)
+            key = key if held.proof is None else held.proof, held.bound
+            if key not in self._in_the_way:
+                self._in_the_way[key] = self._stage.is_in_the_way(held)
+            return self._in_the_way[key]
         return held.by in STEADY
 
     def _is_proved(self, held: Finding) -> bool:

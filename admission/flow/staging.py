@@ -26,13 +26,13 @@ from admission.flow import arriving, opening, simulating
 from admission.flow.arriving import Waiting
 from admission.flow.expanding import Expanded
 from admission.policy import deciding, protection, recognition, runtimes, wanting
-from admission.policy.deciding import Inputs, Rules
+from admission.policy.deciding import Inputs, Known, Rules
 from admission.policy.presence import Presence
 from admission.policy.protection import Scene
 from admission.policy.recalling import Recall
 from admission.policy.recognition import Group
 from admission.policy.reservations import Reservation
-from admission.policy.reserving import Reserve
+from admission.policy.reserving import WAITING, Reserve
 from admission.policy.resting import Finding, Rest
 from admission.quota import ordering, sharing
 from admission.quota.books import Book
@@ -189,6 +189,7 @@ class Stage:
             queue=self.town.queue(waiting),
             world=self.ward.world,
             standing=standing,
+            known=waiting.known,
         )
 
     def decide(self, waiting: Waiting, standing: Standing | None = None) -> Finding:
@@ -200,6 +201,9 @@ class Stage:
         inputs = self.inputs(waiting, self.standing)
         found = self.reserve.decide(inputs)
         self.reserve.note(found, inputs)
+        if waiting.known is None and found.by in WAITING:
+            asked = deciding.asked(inputs)
+            waiting.known = Known(group=asked.group, demands=asked.demands, needed=asked.needed, alike=found.alike)
         return found
 
     @property

@@ -17,6 +17,7 @@ from admission.dra.metering import Meters
 from admission.dra.plans import Plan, PodDemand, Topology
 from admission.dra.releases import Profile
 from admission.dra.selecting import Selectors
+from admission.dra.thinning import Lack
 from admission.dra.worlds import World
 from admission.policy import (
     alikes,
@@ -40,7 +41,7 @@ from admission.policy.proposing import Planner, Proved
 from admission.policy.protection import NOTHING, Protections
 from admission.policy.recalling import Proof, Recall
 from admission.policy.recognition import Group
-from admission.policy.resting import PROOF, QUOTA, Finding, Rest
+from admission.policy.resting import PROOF, Finding, Rest
 from admission.policy.vacancies import Vacancies
 from admission.quota import sharing as sharing_
 from admission.quota.budgets import Balances, BudgetShortage
@@ -113,6 +114,21 @@ class Inputs:
     demands: tuple[PodDemand, ...] = ()
     needed: Charge = field(default_factory=dict)
     """The least that the gang can cost."""
+    known: "Known | None" = None
+    """What was found of the gang before on the same rules, where the caller has kept it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What stays so as long as neither a gang nor the rules change, of one that waits for quota, budget or devices.
+
+    No check but those of quotas and budgets objects to it.
+    """
+
+    group: Group
+    demands: tuple[PodDemand, ...]
+    needed: Charge
+    alike: Alike | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,42 +180,59 @@ def _decided(inputs: Inputs) -> Finding:
     rules, group = inputs.rules, inputs.group
 
     def judged(part: Group) -> Finding:
-        return _judged(inputs if part is group else replace(inputs, group=part))
+        return _judged(inputs if part is group else replace(inputs, group=part, known=None))
 
     found = elastic.largest(group, judged)
     return vacancies.regained(found, rules.vacant.get(group.uid, ()), rules.snapshot.nodes, judged)
 
 
 def _judged(inputs: Inputs) -> Finding:
-    demands = wanting.demands(inputs.group, inputs.rules.snapshot)
-    needed = wanting.at_least(demands, inputs.rules.meters, inputs.rules.snapshot.nodes.values())
-    inputs = replace(inputs, demands=demands, needed=needed)
+    inputs = asked(inputs)
     found = objected(inputs) or _planned(inputs)
-    found.needed = needed
+    found.needed = inputs.needed
     return found
 
 
-def short(inputs: Inputs, beside: Standing) -> Finding | None:
-    """Return what is found of a gang for which quota is too short beside something, but not now; None for any other.
-
-    Not of gangs that may start with fewer pods.
-    """
-    if elastic.least(inputs.group) < len(inputs.group.waiting):
-        return None
+def asked(inputs: Inputs) -> Inputs:
+    """Return the same with what the pods of the gang ask for, and the least that this can cost."""
+    if inputs.known is not None:
+        return replace(inputs, demands=inputs.known.demands, needed=inputs.known.needed)
     demands = wanting.demands(inputs.group, inputs.rules.snapshot)
     needed = wanting.at_least(demands, inputs.rules.meters, inputs.rules.snapshot.nodes.values())
-    if beside.charge_fits(inputs.queue.name, needed) is None:
-        return None
-    found = objected(replace(inputs, demands=demands, needed=needed, standing=beside))
-    if found is None or found.by != QUOTA or _shortage(inputs, needed) is not None:
-        return None
-    found.needed = needed
-    return found
+    return replace(inputs, demands=demands, needed=needed)
+
+
+def is_whole(group: Group) -> bool:
+    """Return whether all pods that wait start together, or none."""
+    return elastic.least(group) >= len(group.waiting)
+
+
+def lack(inputs: Inputs) -> Lack | None:
+    """Return what tells by counting that there is no plan, in this world and in those like it; None if nothing does.
+
+    inputs: `asked` already, of a gang that is whole.
+    """
+    rules, wanted = inputs.rules, placements.asked(inputs.group.record, inputs.queue)
+    planner = Planner(selectors=rules.selectors, steps=rules.steps, meters=rules.meters, protection=rules.protection)
+    is_free = topologies.question(inputs.group) is None
+    return planner.lack(inputs.demands, inputs.world, wanted) if is_free else None
+
+
+def is_short(inputs: Inputs, beside: Standing) -> bool:
+    """Return whether nothing holds a gang but that quota is too short beside something, and would suffice without it.
+
+    inputs: `asked` already. Nothing is said of gangs that may start with fewer pods.
+    """
+    name, needed = inputs.queue.name, inputs.needed
+    if not is_whole(inputs.group) or beside.fits(name, needed) or not inputs.standing.fits(name, needed):
+        return False
+    return inputs.known is not None or all(check(inputs) is None for check in CHECKS[: -len(PAYING)])
 
 
 def objected(inputs: Inputs) -> Finding | None:
     """Return the first objection of the chain; None where only the plan is left to be made."""
-    objections = ((check.__name__, check(inputs)) for check in CHECKS)
+    checks = CHECKS if inputs.known is None else PAYING
+    objections = ((check.__name__, check(inputs)) for check in checks)
     found = next(((by, objection) for by, objection in objections if objection is not None), None)
     return Finding(group=inputs.group, outcome=found[1], by=found[0], ahead=inputs.blocked_by) if found else None
 
@@ -340,6 +373,8 @@ def budget_may_suffice(inputs: Inputs) -> Hold | None:
     return None if shortage is None else paying.hold(shortage)
 
 
+PAYING: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (quota_may_suffice, budget_may_suffice)
+
 CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
     queue_is_active,
     queue_is_not_stopped,
@@ -355,8 +390,7 @@ CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
     classes_are_metered,
     scheduler_is_known,
     order_is_kept,
-    quota_may_suffice,
-    budget_may_suffice,
+    *PAYING,
 )
 """Cheap before dear, and what its owner can mend before what only time mends."""
 
@@ -366,7 +400,7 @@ def _planned(inputs: Inputs) -> Finding:
     wanted = placements.asked(group.record, inputs.queue)
     topology = topologies.question(group)
     inputs = replace(inputs, demands=topologies.parted(inputs.demands, topology))
-    alike = alikes.of(inputs.demands, wanted, inputs.world, topology)
+    alike = _alike(inputs, wanted, topology)
     proof = rules.recall.proof(alike.key, inputs.world, rules.selectors) if alike is not None else None
     if alike is not None and proof is not None:
         return Finding(group=group, outcome=alike.hold(proof.hold), by=PROOF, alike=alike, proof=proof)
@@ -386,6 +420,14 @@ def _planned(inputs: Inputs) -> Finding:
     if isinstance(answer, Hold) and not unpaid:
         rules.recall.keep(group.uid, question, answer)
     return Finding(group=group, outcome=answer)
+
+
+def _alike(inputs: Inputs, wanted: PlacementMode, topology: Topology | None) -> Alike | None:
+    """Return the gang's question in general names, if it can be asked so."""
+    known = inputs.known.alike if inputs.known is not None else None
+    if known is not None and known.is_fresh(inputs.world):
+        return known
+    return alikes.of(inputs.demands, wanted, inputs.world, topology)
 
 
 def _proposed(

@@ -94,6 +94,13 @@ class Planner:
             return Hold(held.reason, held.message, held.details) if isinstance(held, Proved) else held
         return self._planned(demands, world, wanted, affordable, Choice.FIRST_FIT, topology)
 
+    def lack(self, demands: Sequence[PodDemand], world: World, wanted: PlacementMode) -> Lack | None:
+        """Return what tells by counting that there is no plan, whatever the quota; None if nothing does."""
+        if wanted is PlacementMode.COUNT:
+            return None
+        choice = Choice.FREE if placements.may_allocate(wanted, self.protection) else Choice.FIRST_FIT
+        return planning.lack(demands, world, meters=self.meters, selectors=self.selectors, choice=choice)
+
     def _counted(
         self, demands: Sequence[PodDemand], world: World, affordable: Affordable, topology: Topology | None
     ) -> Proposal | Hold:

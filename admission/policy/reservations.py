@@ -1,6 +1,7 @@
 """What a head is promised, and who is there until then: values and arithmetic for `reserving`."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
@@ -8,7 +9,7 @@ from typing import NamedTuple
 from admission.api.gangs import Charge
 from admission.api.names import MeterName, NodeName, QueueName
 from admission.api.nodes import Resources
-from admission.dra.outlooks import Stay, Visit
+from admission.dra.outlooks import Room, Stay, Visit
 from admission.dra.plans import Plan
 from admission.dra.pools import PoolId
 from admission.dra.worlds import World
@@ -59,6 +60,8 @@ class Reservation:
     standing: Standing
     passed: set[str] = field(default_factory=set)
     is_proved: bool = True
+    _leaves: dict[Hashable, bool] = field(default_factory=dict)
+    """Whether quota is left for it beside charges, as long as nobody else comes: that is asked over and over."""
 
     def counts_on(self, gang: str) -> bool:
         """Return whether it can be had only if a gang has ended by then."""
@@ -73,14 +76,34 @@ class Reservation:
         room = self.visit.room
         if any(_lacks(room[node], asked) for node, asked in _by_node(requests).items() if node in room):
             return False
-        self.standing.take(queue, plan.charge)
-        short = self.standing.charge_fits(self.group.queue, self.plan.charge)
-        self.standing.give_back(queue, plan.charge)
-        return short is None
+        return self.leaves_quota(queue, plan.charge)
+
+    def leaves_quota(self, queue: QueueName, charge: Charge) -> bool:
+        """Return whether quota is left for it where a queue takes a charge beside it."""
+        key = queue, *sorted(charge.items())
+        known = self._leaves.get(key)
+        if known is None:
+            self.standing.take(queue, charge)
+            known = self._leaves[key] = self.standing.fits(self.group.queue, self.plan.charge)
+            self.standing.give_back(queue, charge)
+        return known
+
+    def shortage(self, queue: QueueName, charge: Charge) -> Shortage | None:
+        """Return what its own gang lacks then where a queue takes a charge beside it."""
+        self.standing.take(queue, charge)
+        found = self.standing.charge_fits(self.group.queue, self.plan.charge)
+        self.standing.give_back(queue, charge)
+        return found
+
+    def prove(self, standing: Standing, room: Room) -> None:
+        """Say how things stand then, as is known now."""
+        self.standing, self.visit, self.is_proved = standing, replace(self.visit, room=room), True
+        self._leaves.clear()
 
     def take(self, charge: Charge, requests: Requests, queue: QueueName) -> None:
         """Count a gang that will be there then."""
         self.standing.take(queue, charge)
+        self._leaves.clear()
         taken, room = _by_node(requests), self.visit.room
         after = {node: less(left, taken[node]) if node in taken else left for node, left in room.items()}
         self.visit = replace(self.visit, room=after)
@@ -103,14 +126,17 @@ class Beside(Standing):
         self._now = now
         self._bound = tuple(bound)
 
+    def fits(self, queue: QueueName, charge: Charge) -> bool:
+        """Return whether a queue may take a charge, and all that is reserved can still be had."""
+        return self._now.fits(queue, charge) and all(one.leaves_quota(queue, charge) for one in self._bound)
+
     def charge_fits(self, queue: QueueName, charge: Charge) -> Shortage | None:
         """Return what a queue lacks for a charge, or the head of a queue if it were taken."""
         found = self._now.charge_fits(queue, charge)
-        for one in self._bound if found is None else ():
-            one.standing.take(queue, charge)
-            found = found or one.standing.charge_fits(one.group.queue, one.plan.charge)
-            one.standing.give_back(queue, charge)
-        return found
+        if found is not None:
+            return found
+        held = next((one for one in self._bound if not one.leaves_quota(queue, charge)), None)
+        return None if held is None else held.shortage(queue, charge)
 
 
 def moment(world: World, standing: Standing, at: datetime, gone: Sequence[Tenure]) -> Moment:
@@ -137,7 +163,7 @@ def renewed(known: Reservation, moment: Moment) -> Reservation | None:
     room = room_beside(moment.world, known.visit.requests)
     if any(min(left.values(), default=0) < 0 for left in room.values() if left is not None):
         return None
-    if moment.standing.charge_fits(known.group.queue, known.plan.charge) is not None:
+    if not moment.standing.fits(known.group.queue, known.plan.charge):
         return None
     return Reservation(
         group=known.group,
@@ -183,29 +209,49 @@ class Times:
 
     def last(self, at: int) -> int:
         """Return a number, or that of the last time if there are not so many; -1 where there is none."""
-        while len(self._found) <= at and (time := next(self._left, None)) is not None:
-            if time > self._last:
-                self._last = time
-                self._found.append(time)
+        while len(self._found) <= at and self._find():
+            pass
         return min(at, len(self._found) - 1)
 
+    def near(self, time: datetime) -> int:
+        """Return the number of the first time that is not before another, or of the last; -1 where there is none."""
+        while (not self._found or self._found[-1] < time) and self._find():
+            pass
+        return min(bisect_left(self._found, time), len(self._found) - 1)
 
-def first(times: Times, fits: Callable[[int], bool]) -> int | None:
+    def _find(self) -> bool:
+        """Look for one more; return whether there was any to look at."""
+        time = next(self._left, None)
+        if time is not None and time > self._last:
+            self._last = time
+            self._found.append(time)
+        return time is not None
+
+
+def first(times: Times, fits: Callable[[datetime], bool], start: int = 0) -> int | None:
     """Return the number of the first time that fits, where all after one that does fit as well.
 
-    The early ones are the likely ones, and the cheap ones.
+    start: the number to begin at; by default at the early ones, which are the likely ones, and the cheap ones. From
+    there in steps that double, then in halves (Bentley, Yao, *An almost optimal algorithm for unbounded searching*,
+    1976).
     """
-    low, at, step = -1, times.last(0), 1
-    if at < 0:
+    low, high, step = -1, times.last(start), 1
+    if high < 0:
         return None
-    while not fits(at):
-        low, at, step = at, times.last(at + step), 2 * step
-        if low == at:
-            return None
-    high = at
+    if fits(times[high]):
+        while high > 0 and fits(times[lower := max(high - step, 0)]):
+            high, step = lower, 2 * step
+        low = max(high - step, 0) if high > 0 else -1
+    else:
+        while True:
+            low, high, step = high, times.last(high + step), 2 * step
+            if low == high:
+                return None
+            if fits(times[high]):
+                break
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
+        low, high = (low, middle) if fits(times[middle]) else (middle, high)
     return high
 
 
@@ -215,6 +261,12 @@ def ask_the_same(one: Group, other: Group) -> bool:
         return True
     same_rank = ordering.rank(one) == ordering.rank(other) and one.queue == other.queue
     return same_rank and one.pods == other.pods and one.waiting == other.waiting
+
+
+def take(standing: Standing, others: Iterable[Reservation]) -> None:
+    """Count what is reserved as used."""
+    for one in others:
+        standing.take(one.group.queue, one.plan.charge)
 
 
 def requests(group: Group, plan: Plan) -> tuple[tuple[NodeName, Resources], ...]:

@@ -19,6 +19,7 @@ import heapq
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from admission.api.names import GangUid, QueueName
 from admission.api.queues import Queue
@@ -27,7 +28,7 @@ from admission.dra.outlooks import Outlook, Stay, Visit
 from admission.dra.plans import Plan
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
-from admission.policy import deciding, elastic, foretelling, reservations, runtimes
+from admission.policy import deciding, earliest, elastic, foretelling, reservations, runtimes
 from admission.policy.deciding import Grant, Inputs, Rules
 from admission.policy.lines import Ground
 from admission.policy.presence import Presence
@@ -87,6 +88,8 @@ class Reserve:
     """The world of the last cycle."""
     _unsure: dict[QueueName, tuple[GangUid, Estimate]] = field(default_factory=dict)
     """The first gangs of queues that wait for somebody of whom nobody knows when it ends."""
+    _guesses: dict[QueueName, datetime] = field(default_factory=dict)
+    """When the last head of each queue was to start: the next one, or the same anew, may be at about that time."""
     _recall: Recall = field(default_factory=Recall)
     """Proofs that there is no plan beside what is reserved."""
     _last: Recall = field(default_factory=Recall)
@@ -185,12 +188,11 @@ class Reserve:
             return None
         end = self._end(inputs.group, inputs.queue)
         bound = tuple(one for one in made if one is not None and _reaches(end, one))
-        found = deciding.short(inputs, Beside(inputs.standing, bound)) if bound else None
-        if found is None:
+        asked = deciding.asked(inputs) if bound else inputs
+        if not bound or not deciding.is_short(asked, Beside(inputs.standing, bound)):
             return None
-        found.outcome = foretelling.behind(inputs.group, inputs.queue, bound)
-        found.by, found.bound = RESERVED, bound
-        return found
+        behind = foretelling.behind(inputs.group, inputs.queue, bound)
+        return Finding(group=inputs.group, outcome=behind, needed=asked.needed, by=RESERVED, bound=bound)
 
     def stands(
         self, held: Finding | Ground, queue: QueueName, world: World, standing: Standing, selectors: Selectors
@@ -201,7 +203,7 @@ class Reserve:
         if not all(id(one) in heads and self._is_kept(heads[id(one)], one, world, standing) for one in bound):
             return False
         if held.proof is None or held.alike is None:
-            return Beside(standing, bound).charge_fits(queue, held.needed) is not None
+            return not Beside(standing, bound).fits(queue, held.needed)
         return self._recall.proof(held.alike.key, self._world(bound, world), selectors) is held.proof
 
     def until(self, rank: Rank, bounds: Iterable[Sequence[Reservation]]) -> datetime | None:
@@ -331,6 +333,7 @@ class Reserve:
     def _forget(self) -> None:
         self.revision += 1
         self._hopeless.clear()
+        self._guesses.clear()
         self._recall, self._last = Recall(), Recall()
         self._reserved = None
         self.present.changes += 1
@@ -371,7 +374,7 @@ class Reserve:
             moment = reservations.moment(
                 self._at_last.world(inputs.world, gone=_stays(gone)), inputs.standing, now, gone
             )
-            plan = self._planned(group, inputs.queue, inputs, moment, self._last)
+            plan = earliest.planned(inputs, moment, self._last)
             self._last.go_on()
             known = self._hopeless[group.uid] = group, self.present.now, plan is None
         return known[2]
@@ -395,7 +398,7 @@ class Reserve:
         """Return whether a reservation of an earlier cycle stands; reckon what is left beside it anew."""
         found = self._renewed(head, known, world, standing)
         if found is not None:
-            known.standing, known.visit, known.is_proved = found.standing, found.visit, True
+            known.prove(found.standing, found.visit.room)
         return found is not None
 
     def _renewed(
@@ -410,8 +413,13 @@ class Reserve:
         outlook = Outlook("absent") if absent else self._later
         then = outlook.world(world, gone=_stays(gone), came=_visits(others))
         moment = reservations.moment(then, standing, known.at, gone)
-        _take(moment.standing, others)
+        reservations.take(moment.standing, others)
         return reservations.renewed(known, moment)
+
+    def _of(self, head: _Head, inputs: Inputs) -> Inputs:
+        """Return what a head is decided on where another gang is."""
+        same = inputs.group is head.group
+        return replace(inputs, group=head.group, queue=head.queue, known=inputs.known if same else None, blocked_by="")
 
     def _others(self, head: _Head, at: datetime) -> list[Reservation]:
         """Return what is reserved for the heads ahead of another, as far as they may have it at a time."""
@@ -422,17 +430,17 @@ class Reserve:
         """Find the first time by which there is a plan for a head, and reserve what it needs from then on."""
         others = sorted(one.until for one in self._others(head, self.present.now) if one.until is not None)
         times = Times(heapq.merge(self.present.ends, others), self.present.now)
-        found: dict[int, tuple[Moment, Plan] | None] = {}
-
-        def fits(at: int) -> bool:
-            found[at] = self._at(head, inputs, times[at])
-            return found[at] is not None
-
-        first = reservations.first(times, fits)
-        answer = found[first] if first is not None else None
-        if first is None or answer is None:
+        search = earliest.Search(
+            inputs=deciding.asked(self._of(head, inputs)),
+            present=self.present,
+            later=self._later,
+            others=partial(self._others, head),
+        )
+        found = search.first(times, self._guesses.get(head.queue.name))
+        if found is None:
             return None
-        moment, plan = answer
+        moment, plan = found
+        self._guesses[head.queue.name] = moment.at
         requests = reservations.requests(head.group, plan)
         takings = tuple(taking for takings in plan.takings.values() for taking in takings)
         room = reservations.room_beside(moment.world, requests)
@@ -448,24 +456,6 @@ class Reserve:
             drawn=reservations.drawn(plan, inputs.world),
             standing=moment.standing,
         )
-
-    def _at(self, head: _Head, inputs: Inputs, at: datetime) -> tuple[Moment, Plan] | None:
-        others = self._others(head, at)
-        gone = self.present.gone(at)
-        world = self._later.world(inputs.world, gone=_stays(gone), came=_visits(others))
-        moment = reservations.moment(world, inputs.standing, at, gone)
-        _take(moment.standing, others)
-        plan = self._planned(head.group, head.queue, inputs, moment, Recall())
-        return None if plan is None else (moment, plan)
-
-    def _planned(self, group: Group, queue: Queue, inputs: Inputs, moment: Moment, recall: Recall) -> Plan | None:
-        """Return how a gang could start at a time."""
-        rules = replace(inputs.rules, recall=recall, mute=True, balances=None, defects=[])
-        then = replace(
-            inputs, rules=rules, group=group, queue=queue, world=moment.world, standing=moment.standing, blocked_by=""
-        )
-        found = deciding.decide(then).outcome
-        return found.plan if isinstance(found, Grant) else None
 
     def _awaited(self, moment: Moment, plan: Plan, world: World) -> tuple[str, ...]:
         """Return who has to end for a plan, in the order of their ends."""
@@ -492,8 +482,3 @@ def _stays(tenures: Iterable[Tenure]) -> list[Stay]:
 
 def _visits(reserved: Iterable[Reservation]) -> list[Visit]:
     return [one.visit for one in reserved]
-
-
-def _take(standing: Standing, others: Iterable[Reservation]) -> None:
-    for one in others:
-        standing.take(one.group.queue, one.plan.charge)

@@ -75,6 +75,13 @@ class Standing:
                 return self._shortage(queue, meter, needed)
         return None
 
+    def fits(self, queue: QueueName, charge: Charge) -> bool:
+        """Return whether the queue may take the whole charge, for who does not ask what is short."""
+        if not self.tree.active(queue):
+            return False
+        number = self._numbers[queue]
+        return all(needed <= max(0, self._column(meter).available(number)) for meter, needed in charge.items())
+
     def take(self, queue: QueueName, charge: Charge) -> None:
         """Count a charge as used by the queue, whether it fits or not. Of one without a place nothing is counted."""
         number = self._numbers.get(queue)

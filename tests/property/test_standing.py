@@ -147,6 +147,7 @@ def test_a_charge_fits_if_every_meter_of_it_is_available(stand: tuple[Tree, Usag
 
     exceeded = [meter for meter, needed in sorted(charge.items()) if needed > standing.available(queue, meter)]
     assert (short.meter if short else None) == (exceeded[0] if exceeded else None)
+    assert standing.fits(queue, charge) == (short is None)
     if short is not None and short.meter is not None:
         assert (short.left, short.needed) == (standing.available(queue, short.meter), charge[short.meter])
         assert short.potential == standing.potential(queue, short.meter)

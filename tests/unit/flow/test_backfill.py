@@ -9,9 +9,14 @@ import pytest
 
 from admission.api import names
 from admission.api.gangs import GangReport, Phase
+from admission.api.names import MeterName
 from admission.api.pods import Pod
 from admission.api.reasons import HoldReason
+from admission.flow.arriving import Waiting
+from admission.flow.lining import Muster
+from admission.flow.staging import Stage
 from admission.policy import deciding
+from admission.policy.reservations import Beside
 from admission.policy.resting import Finding
 from tests.property.test_playing import Controlled
 from tests.unit.flow.test_playing import play, queue, row, starts, strict, town, trace
@@ -102,6 +107,27 @@ def test_each_queue_has_a_head() -> None:
     found = play(place, *rows, row("next", 2, 10, gpus=4, queue="other"), row("long", 3, 18))
 
     assert starts(found) == {"a": 0, "b": 0, "large": 10, "next": 20, "long": 30}
+
+
+def test_what_is_left_beside_a_reservation_is_less_as_soon_as_somebody_else_comes() -> None:
+    place = town(teams(6), node("one", 4))
+    stage = Stage(place)
+    decider = Muster(stage)
+    for arrival in trace([A, LARGE]):
+        decider.arrive(Waiting(arrival, place.rules.now + arrival.at))
+    decider.settle(freed=False)
+    (behind,) = trace([row("long", 2, 20)])
+    late = Waiting(behind, place.rules.now + behind.at)
+
+    (one,) = stage.reserve.decide(stage.inputs(late, stage.standing)).bound
+    two = {MeterName("gpus"): 2}
+    assert one.leaves_quota(late.queue, two)
+    assert one.shortage(late.queue, two) is None
+    one.take({MeterName("gpus"): 1}, (), late.queue)
+
+    assert not one.leaves_quota(late.queue, two)
+    assert Beside(stage.standing, [one]).charge_fits(late.queue, two) == one.shortage(late.queue, two)
+    assert one.shortage(late.queue, two) is not None
 
 
 class Told:

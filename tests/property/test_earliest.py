@@ -1,0 +1,122 @@
+"""Laws of looking for the first time: what is guessed, counted or known already changes nothing of what is found."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from admission.api.traces import Arrival
+from admission.flow.arriving import Waiting
+from admission.flow.lining import Muster
+from admission.flow.staging import Stage, Town
+from admission.policy import deciding, earliest, reservations
+from admission.policy.deciding import Grant, Inputs, Known
+from admission.policy.recalling import Recall
+from admission.policy.reservations import Times
+from admission.policy.resting import PROOF, QUOTA
+from tests.property.test_backfill import jobs, towns
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def seconds(numbers: Sequence[int]) -> list[datetime]:
+    return [EPOCH + timedelta(seconds=number) for number in numbers]
+
+
+@given(st.lists(st.integers(0, 60), unique=True).map(sorted), st.integers(0, 70), st.none() | st.integers(-5, 70))
+def test_where_later_ones_fit_as_well_any_guess_finds_the_first_time(
+    numbers: list[int], fits: int, guess: int | None
+) -> None:
+    ends, (least,) = seconds(numbers), seconds([fits])
+    times = Times(iter(ends), EPOCH - timedelta(seconds=1))
+    start = 0 if guess is None else times.near(*seconds([guess]))
+
+    found = reservations.first(times, lambda at: at >= least, start)
+
+    expected = next((at for at, end in enumerate(ends) if end >= least), None)
+    assert found == expected
+
+
+@given(st.lists(st.integers(0, 60), unique=True, min_size=1).map(sorted), st.data())
+def test_who_guesses_right_asks_about_two_times(numbers: list[int], data: st.DataObject) -> None:
+    ends, asked = seconds(numbers), set[datetime]()
+    least = data.draw(st.sampled_from(ends))
+    times = Times(iter(ends), EPOCH - timedelta(seconds=1))
+
+    def fits(at: datetime) -> bool:
+        asked.add(at)
+        return at >= least
+
+    reservations.first(times, fits, times.near(least))
+
+    assert asked == set(ends[max(0, ends.index(least) - 1) :][: 1 if least == ends[0] else 2])
+
+
+def played(town: Town, arrivals: Sequence[Arrival]) -> tuple[Stage, Sequence[Waiting]]:
+    """Let half of some jobs start that can; return the others."""
+    stage, half = Stage(town), len(arrivals) // 2
+    decider = Muster(stage)
+    first, others = ([Waiting(one, town.rules.now) for one in part] for part in (arrivals[:half], arrivals[half:]))
+    for waiting in first:
+        decider.arrive(waiting)
+    decider.settle(freed=False)
+    return stage, others
+
+
+def asked(stage: Stage, waiting: Waiting) -> Inputs:
+    inputs = deciding.asked(stage.inputs(waiting, stage.standing))
+    return replace(inputs, rules=replace(inputs.rules, recall=Recall()))
+
+
+@given(towns(), jobs(), st.none() | st.integers(0, 25))
+def test_the_first_time_is_that_of_who_plans_for_one_after_the_other(
+    town: Town, arrivals: tuple[Arrival, ...], guess: int | None
+) -> None:
+    stage, others = played(town, arrivals)
+    present, later = stage.reserve.present, stage.reserve._later
+
+    for waiting in others:
+        inputs = asked(stage, waiting)
+        search = earliest.Search(inputs=inputs, present=present, later=later, others=lambda _: [])
+        guessed = None if guess is None else stage.time + timedelta(seconds=guess)
+        found = search.first(Times(present.ends, stage.time), guessed)
+
+        expected = None
+        for at in dict.fromkeys(present.ends):
+            gone = present.gone(at)
+            world = later.world(inputs.world, gone=[one.stay for one in gone])
+            plan = earliest.planned(inputs, reservations.moment(world, inputs.standing, at, gone), Recall())
+            if plan is not None:
+                expected = at, plan.pods, plan.takings
+                break
+        assert (found and (found[0].at, found[1].pods, found[1].takings)) == expected
+
+
+@given(towns(), jobs())
+def test_nobody_has_a_plan_for_whom_counting_says_that_there_is_none(town: Town, arrivals: tuple[Arrival, ...]) -> None:
+    stage, others = played(town, arrivals)
+
+    for waiting in others:
+        inputs = asked(stage, waiting)
+        lack = deciding.lack(inputs)
+        assert lack is not None
+        assert not (lack.is_felt(inputs.world) and isinstance(deciding.decide(inputs).outcome, Grant))
+
+
+@given(towns(), jobs())
+def test_what_is_known_of_a_gang_that_waits_changes_nothing_of_what_is_found(
+    town: Town, arrivals: tuple[Arrival, ...]
+) -> None:
+    stage, others = played(town, arrivals)
+
+    for waiting in others:
+        inputs = asked(stage, waiting)
+        found = deciding.decide(inputs)
+        if found.by not in {PROOF, QUOTA}:
+            continue
+        known = Known(group=inputs.group, demands=inputs.demands, needed=inputs.needed, alike=found.alike)
+        again = deciding.decide(replace(asked(stage, waiting), known=known))
+        assert (again.outcome, again.by, again.needed) == (found.outcome, found.by, found.needed)
+        assert (again.alike and again.alike.key) == (found.alike and found.alike.key)
