@@ -3,14 +3,16 @@
 `FAULTS` is the matrix that `test_reliability` runs and docs/reliability.md publishes, keyed by what happens.
 """
 
+import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import NoReturn
 
 import asyncpg
 import pytest
@@ -23,7 +25,7 @@ from tests.e2e import disks, jumping, versions
 from tests.e2e.herds import CRDS
 from tests.e2e.loads import Load
 from tests.e2e.musters import COMMAND, ROOT
-from tests.e2e.replicas import WEBHOOKS, Replicas
+from tests.e2e.replicas import WEBHOOKS, Replica, Replicas
 from tests.e2e.teams import GROUP
 from tests.e2e.wires import Weather
 from tests.e2e.witnesses import Witness
@@ -133,6 +135,29 @@ def leader_paused(site: Site) -> None:
     site.ends()
 
 
+def standby_killed(site: Site) -> None:
+    standby = site.replicas.standby
+    site.begins()
+    standby.kill()
+    time.sleep(QUIET)
+    site.ends()
+    standby.restart()
+
+
+def standby_paused(site: Site) -> None:
+    """Freeze it for longer than a lease lasts: when it goes on, what it saw last is a lease that has run out."""
+    standby, before = site.replicas.standby, site.replicas.transitions
+    site.begins()
+    standby.pause()
+    try:
+        time.sleep(2 * QUIET)
+    finally:
+        standby.go_on()
+    time.sleep(QUIET)
+    site.ends()
+    assert site.replicas.transitions == before, "a leader that renews its lease keeps it"
+
+
 def webhook_killed(site: Site) -> None:
     webhook = site.replicas.webhooks[0]
     site.begins()
@@ -153,16 +178,32 @@ def webhooks_killed(site: Site) -> None:
     site.replicas.wait_ready()
 
 
-def cut_off(*, leader: bool, weather: Weather) -> Callable[[Site], None]:
-    """Have bad weather between Muster and the API server: for the leader alone, or for everybody."""
+def leading(replicas: Replicas) -> Sequence[Replica]:
+    return [replicas.leader]
+
+
+def standing_by(replicas: Replicas) -> Sequence[Replica]:
+    return [replicas.standby]
+
+
+def at_the_door(replicas: Replicas) -> Sequence[Replica]:
+    return replicas.webhooks
+
+
+def everybody(replicas: Replicas) -> Sequence[Replica]:
+    return replicas.all
+
+
+def cut_off(whom: Callable[[Replicas], Sequence[Replica]], weather: Weather) -> Callable[[Site], None]:
+    """Have bad weather between some of Muster and the API server."""
 
     def cut(site: Site) -> None:
-        replicas, before = site.replicas, site.replicas.transitions
-        lines = [one.cluster for one in ([replicas.leader] if leader else replicas.all)]
+        before = site.replicas.transitions
+        lines = [one.cluster for one in whom(site.replicas)]
         site.begins()
         for line in lines:
             line.turn(weather)
-        if leader:
+        if whom is leading:
             site.wait_succession(before)
         time.sleep(QUIET)
         site.ends()
@@ -230,7 +271,7 @@ def everybody_restarted(site: Site) -> None:
 def disk_filled(site: Site) -> None:
     """Leave the database no room: sooner or later it needs another segment for its log, finds none, and ends."""
     if site.disk is None:
-        pytest.skip("only root may mount a small disk")
+        leave_out("only root may mount a small disk")
     site.begins()
     filler = disks.fill(site.disk)
 
@@ -325,9 +366,7 @@ def upgraded(site: Site) -> None:
 
     The first one that starts brings the schema up to date, and that refuses what the old leader writes.
     """
-    tree = versions.unpacked(site.folder)
-    if tree is None:
-        pytest.skip("the history of the repository is not here")
+    tree = history(site, versions.BEFORE)
     site.load.pause()
     eventually(lambda: not site.load.unfinished(), what="every gang of the books until now has run")
     site.load.forget()
@@ -363,6 +402,40 @@ def upgraded(site: Site) -> None:
     leader.restart()
 
 
+def webhooks_upgraded(site: Site) -> None:
+    """Have webhooks of an earlier version beside controllers of this one, and upgrade them one by one."""
+    tree, replicas = history(site, versions.WEBHOOKS_BEFORE), site.replicas
+    for webhook in replicas.webhooks:
+        webhook.muster.words = versions.words(tree)
+        webhook.restart()
+    # Controllers start later than they, as in an upgrade, and apply the CRDs of this version.
+    for controller in replicas.controllers:
+        controller.restart()
+    replicas.wait_ready()
+    site.begins()
+    site.next_grant(time.monotonic(), Since.START)
+    for webhook in replicas.webhooks:
+        webhook.muster.words = (COMMAND,)
+        webhook.restart()
+        replicas.wait_ready()
+    site.ends()
+
+
+def history(site: Site, commit: str) -> Path:
+    """Return a folder with the package of an earlier version."""
+    tree = versions.unpacked(site.folder, commit)
+    if tree is None:
+        leave_out("the history of the repository is not here: fetch it whole (git fetch --unshallow)")
+    return tree
+
+
+def leave_out(why: str) -> NoReturn:
+    """Leave a row out where it cannot be tried; in CI every row is, so that none goes missing unseen."""
+    if os.environ.get("CI"):
+        pytest.fail(why)
+    pytest.skip(why)
+
+
 def schema(site: Site) -> str:
     [(revision,)] = query(site.books, "SELECT version_num FROM alembic_version")
     return str(revision)
@@ -380,6 +453,16 @@ FAULTS: dict[str, Fault] = {
         seen="nothing is granted until the other controller leads",
         kept="the one that wakes finds its lease lost; what it still tries to write, the ledger refuses",
         quick=True,
+    ),
+    "the controller that stands by is killed": Fault(
+        does=standby_killed,
+        seen="nothing",
+        kept="the leader does not need it",
+    ),
+    "the controller that stands by is paused past the lease": Fault(
+        does=standby_paused,
+        seen="nothing",
+        kept="when it wakes the lease looks as if it had run out; it does not get it from a leader that renews it",
     ),
     "one webhook of three is killed": Fault(
         does=webhook_killed,
@@ -408,25 +491,35 @@ FAULTS: dict[str, Fault] = {
         since=Since.END,
         reviews=Reviews.NONE,
     ),
+    "the webhooks' packets to the API server are lost": Fault(
+        does=cut_off(at_the_door, Weather.LOST),
+        seen="nothing; pods are judged by what the webhooks have read before",
+        kept="the API server asks them all the same; they read what they have missed once it is over",
+    ),
     "the leading controller's packets to the API server are lost": Fault(
-        does=cut_off(leader=True, weather=Weather.LOST),
+        does=cut_off(leading, Weather.LOST),
         seen="nothing is granted until the other controller leads",
         kept="the leader stops by itself before the lease ends",
         quick=True,
     ),
     "the leading controller's connections to the API server are reset": Fault(
-        does=cut_off(leader=True, weather=Weather.CUT),
+        does=cut_off(leading, Weather.CUT),
         seen="nothing is granted until the other controller leads",
         kept="the leader stops by itself before the lease ends",
     ),
+    "the packets to the API server of the controller that stands by are lost": Fault(
+        does=cut_off(standing_by, Weather.LOST),
+        seen="nothing",
+        kept="it does not take the lease, of which it hears nothing; the leader does not need it",
+    ),
     "all of Muster's packets to the API server are lost": Fault(
-        does=cut_off(leader=False, weather=Weather.LOST),
+        does=cut_off(everybody, Weather.LOST),
         seen="nothing is granted; pods are judged by what the webhooks have read before",
         kept="leaders stop by themselves before the lease ends",
         since=Since.END,
     ),
     "all of Muster's packets to the API server are late by 0.5 s": Fault(
-        does=cut_off(leader=False, weather=Weather.LATE),
+        does=cut_off(everybody, Weather.LATE),
         seen="gangs start later",
         kept="the lease is renewed in time nevertheless",
     ),
@@ -505,5 +598,11 @@ FAULTS: dict[str, Fault] = {
         does=upgraded,
         seen="nothing is granted from the upgrade of the schema until the new version leads",
         kept="the new schema refuses what the old leader writes, which ends its term; started again, it refuses it",
+    ),
+    "the webhooks are upgraded, one after the other, beside controllers that are already": Fault(
+        does=webhooks_upgraded,
+        seen="nothing",
+        kept="what a webhook of before has let in, a controller of this version judges",
+        since=Since.END,
     ),
 }

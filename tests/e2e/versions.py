@@ -1,5 +1,6 @@
-"""An earlier Muster out of the repository's history, run with the libraries of this one."""
+"""Earlier Musters out of the repository's history, run with the libraries of this one."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,10 @@ BEFORE = "9f9431ca31ff5b6b2a87d9daa76751c7c8321c73"
 """A commit whose ledger has the schema `SCHEMA`: before closings, shared budgets and all that came with them."""
 
 SCHEMA = "0001"
+
+WEBHOOKS_BEFORE = "6b87c6265a17c43ae78f09ac8e8f4ece6cbdf526"
+"""A commit whose webhook reads its certificate from files, and its settings from YAML: before traces, holding
+of whole workloads, aliases of queues, and all that has changed at the door since."""
 
 FOLDER = "before"
 
@@ -24,15 +29,15 @@ sys.argv[at] = str(settings.with_suffix(".yaml"))
 Path(sys.argv[at]).write_text(yaml.safe_dump(tomllib.loads(settings.read_text())))
 cli.main()
 """
-"""That version reads its settings from YAML."""
+"""These versions read their settings from YAML."""
 
 
-def unpacked(folder: Path) -> Path | None:
-    """Write that version's package into a folder and return it; None where the history is not there."""
-    tree = folder / FOLDER
+def unpacked(folder: Path, commit: str) -> Path | None:
+    """Write a version's package into a folder and return where; None where the history is not there."""
+    tree = folder / f"{FOLDER}-{commit[:7]}"
     tree.mkdir()
-    archive = folder / "before.tar"
-    command = ["git", "-C", str(ROOT), "archive", "-o", str(archive), BEFORE, "admission", "config", "migrations"]
+    archive = tree.with_suffix(".tar")
+    command = ["git", "-C", str(ROOT), "archive", "-o", str(archive), commit, "admission", "config", "migrations"]
     if subprocess.run(command, capture_output=True, check=False).returncode:
         return None
     subprocess.run(["tar", "-x", "-f", str(archive), "-C", str(tree)], check=True)
@@ -40,8 +45,8 @@ def unpacked(folder: Path) -> Path | None:
 
 
 def without(logs: str) -> str:
-    """Return logs in which no traceback of that version passes for one of this Muster's."""
-    return logs.replace(f"/{FOLDER}/admission/", f"/{FOLDER}/")
+    """Return logs in which no traceback of these versions passes for one of this Muster's."""
+    return re.sub(rf"/{FOLDER}-(\w+)/admission/", rf"/{FOLDER}-\1/", logs)
 
 
 def words(tree: Path) -> Sequence[str]:
