@@ -25,6 +25,7 @@ from admission.policy import (
     claiming,
     completeness,
     elastic,
+    namesakes,
     paying,
     placements,
     succeeding,
@@ -272,6 +273,11 @@ def promise_is_handed_over(inputs: Inputs) -> Hold | None:
     return Hold(HoldReason.GANG_INCOMPLETE, message, {"pods": came, "size": kept})
 
 
+def name_is_its_own(inputs: Inputs) -> Denial | None:
+    """Refuse pods of several controllers under the name of one gang, where they are more than it has."""
+    return namesakes.denial(inputs.group, inputs.rules.snapshot)
+
+
 def gang_is_complete(inputs: Inputs) -> Hold | None:
     """Hold a gang that has not started until all of its pods exist; late pods of a started one join it."""
     return completeness.hold(inputs.group, inputs.rules.snapshot, inputs.queue.start_timeout)
@@ -382,6 +388,7 @@ CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
     earlier_life_is_over,
     workload_yields_pods,
     promise_is_handed_over,
+    name_is_its_own,
     gang_is_complete,
     claims_exist,
     claims_are_free,

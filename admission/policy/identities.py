@@ -46,7 +46,8 @@ class Identity:
     which field of which object says so. unknown: why nobody knows. counts_ended: whether pods that have succeeded
     count among those that are needed. grouping: of what other system it is a group. grounds: the keys of all objects
     that this depends on, beside the pod. line: what it has in common with the gangs that its controller made before in
-    the same place, and will make after it; empty where no two gangs are of one line.
+    the same place, and will make after it; empty where no two gangs are of one line. named_by: the key under which
+    its pods name it, where names alone make it and its size is that of all of it.
     """
 
     uid: GangUid
@@ -62,6 +63,7 @@ class Identity:
     elastic: bool = False
     grounds: tuple[str, ...] = ()
     line: str = ""
+    named_by: str = ""
 
     @property
     def key(self) -> str:
@@ -145,7 +147,14 @@ def _named(pod: Pod, named: str, snapshot: Snapshot) -> Identity:
     record = snapshot.gangs.get(uid)
     written = record if record is not None and record.written_by_user else None
     size = (written.size if written is not None else 0) or declared_size(pod) or 0
-    found = Identity(uid=GangUid(uid), namespace=pod.meta.namespace, name=named, size=size, needed=size or UNKNOWN_SIZE)
+    found = Identity(
+        uid=GangUid(uid),
+        namespace=pod.meta.namespace,
+        name=named,
+        size=size,
+        needed=size or UNKNOWN_SIZE,
+        named_by=names.GANG,
+    )
     if written is None or declared_least(pod) is not None:
         return found
     return _starting_with(found, written.min_count, f"spec.minCount of Gang {uid}")
@@ -180,6 +189,7 @@ def _grouped(pod: Pod, grouping: Grouping, name: str) -> Identity:
         else f"nobody can say how large group {sayings.shown(name)} of {grouping.system} is: pod {pod.meta.name} has no"
         f" {grouping.size_key} that can be read; write it, or {names.GANG_SIZE}",
         grouping=None if declared else grouping,
+        named_by=grouping.name_key if declared or grouping.is_total else "",
     )
 
 
@@ -333,7 +343,7 @@ def _of_job(pod: Pod, job: Job | None, lineage: Lineage) -> Identity:
     owner, uid = lineage.links[0].owner, gang_uid(lineage.links[0].owner.uid)
     declared = declared_size(pod)
     size = declared or (0 if job is None else job.together)
-    needed = declared or (UNKNOWN_SIZE if job is None else _left_of(job))
+    needed = declared or (UNKNOWN_SIZE if job is None else left_of(job))
     return Identity(
         uid=uid,
         namespace=pod.meta.namespace,
@@ -358,7 +368,7 @@ def _alone(pod: Pod, grounds: tuple[str, ...]) -> Identity:
     )
 
 
-def _left_of(job: Job) -> int:
+def left_of(job: Job) -> int:
     """Return how many pods the Job still runs at a time: fewer than its parallelism towards its end."""
     left = job.together if job.completions is None else min(job.parallelism, job.completions - job.succeeded)
     return max(left, 1)

@@ -147,6 +147,7 @@ def _granted(identity: Identity, placement: Placement, snapshot: Snapshot) -> Id
         needed=len(placement.seats),
         workload=record.workload if record is not None else None,
         unknown="",
+        named_by="",
     )
 
 

@@ -23,7 +23,8 @@ LONGEST_GROUPS = 16_384
 class Grouping:
     """How one system names groups. system: its name. name_key and size_key: where a pod says so, and for people.
 
-    name and size: what a pod says, or nothing; the size as text. count: reads the size; 0 where it is none.
+    name and size: what a pod says, or nothing; the size as text. count: reads the size; 0 where it is none. is_total:
+    whether the size is that of the whole group, and not the least that it starts with.
     """
 
     system: str
@@ -31,6 +32,7 @@ class Grouping:
     size_key: str
     name: Said
     count: Callable[[str], int]
+    is_total: bool = False
 
     def size_text(self, pod: Pod) -> str:
         """Return what a pod says of the size of its group."""
@@ -73,6 +75,7 @@ GROUPINGS = (
         size_key="kueue.x-k8s.io/pod-group-total-count",
         name=sayings.either("kueue.x-k8s.io/pod-group-name"),
         count=sayings.number,
+        is_total=True,
     ),
     Grouping(
         system="YuniKorn",
@@ -94,6 +97,7 @@ GROUPINGS = (
         size_key="armadaproject.io/gangCardinality",
         name=sayings.annotation("armadaproject.io/gangId"),
         count=sayings.number,
+        is_total=True,
     ),
 )
 
