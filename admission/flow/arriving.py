@@ -79,6 +79,7 @@ def made(waiting: Waiting) -> Group:
             ),
             queue=waiting.queue,
             priority=waiting.priority,
+            first_queued=waiting.queued_since,
             queued_since=waiting.queued_since,
             pods=pods,
         )

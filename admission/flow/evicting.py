@@ -98,7 +98,7 @@ def _note(desk: Desk, facts: Facts, eviction: Eviction) -> bool:
     """Note a back-off, and why a gang is taken back that could go on. Return whether there is anything new in that."""
     group, queue = eviction.group, facts.snapshot.queues.get(eviction.group.queue)
     if group.identity.line:
-        desk.census.places[group.identity.line] = Place(since=group.queued_since, noted=facts.now)
+        desk.census.places[group.identity.line] = Place(since=group.first_queued, noted=facts.now)
     backs_off = eviction.timed_out and queue is not None and not _is_under_way(desk, eviction)
     if backs_off and queue is not None:
         before, overran = desk.backoffs.get(group.uid), eviction.cause is EvictionReason.RUNTIME_EXCEEDED

@@ -105,7 +105,7 @@ def _admitted(group: Group, grant: Grant, now: datetime) -> Outcome:
         pods=len(grant.plan.pods),
         charge=grant.plan.charge,
         user=group.user,
-        waited=None if group.started else max(timedelta(0), now - group.queued_since),
+        waited=None if group.started else max(timedelta(0), now - group.first_queued),
     )
 
 

@@ -111,7 +111,7 @@ class _Run:
         groups = recognition.groups(self._world.snapshot, {})
         self._keys = {group.uid: group.key for group in groups}
         running = sorted(
-            (group for group in groups if opening.placed(group)), key=lambda group: (group.queued_since, group.key)
+            (group for group in groups if opening.placed(group)), key=lambda group: (group.first_queued, group.key)
         )
         entries = opening.entries(running, self._world.snapshot, at=self._now, actor=ACTOR)
         await self._ledger.post_all([*entries], epoch=EPOCH)

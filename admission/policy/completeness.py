@@ -26,7 +26,7 @@ def hold(group: Group, snapshot: Snapshot, start_timeout: timedelta) -> Hold | N
         return None
     if size == UNKNOWN_SIZE:
         return Hold(HoldReason.GANG_INCOMPLETE, _unknown(group, snapshot), {"pods": have})
-    due = min((pod.meta.created for pod in group.waiting), default=group.queued_since) + start_timeout
+    due = min((pod.meta.created for pod in group.waiting), default=group.first_queued) + start_timeout
     details: dict[str, Detail] = {"pods": have, "size": wanted, "missing": wanted - have, "due": _time(due)}
     said = f"{have} of {wanted} pods exist; the gang starts with all of them"
     if group.identity.elastic:

@@ -59,12 +59,7 @@ def least(group: Group) -> int:
 
 def blocks(group: Group, queue: Queue) -> bool:
     """Whether others wait behind a gang that is held: in a strict queue, unless as many as it needs have a place."""
-    return queue.strategy is QueueingStrategy.STRICT_FIFO and not runs(group)
-
-
-def runs(group: Group) -> bool:
-    """Whether as many pods of a gang as it needs have a place."""
-    return group.started and len(group.pods) - len(group.waiting) >= group.still_needed
+    return queue.strategy is QueueingStrategy.STRICT_FIFO and not group.runs
 
 
 def in_order(group: Group) -> list[Pod]:

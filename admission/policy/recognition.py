@@ -22,12 +22,14 @@ class Group:
     """A gang as it stands: its pods, what the ledger has open for it, and its object in the cluster.
 
     pods: those that have not ended and are not being deleted. ended: those that have succeeded or failed. waiting:
-    those that are held and have no seat yet.
+    those that are held and have no seat yet. first_queued: its place in the order, which it gets back when it is taken
+    back. queued_since: its place now: of a gang that runs, that of the oldest pod that waits to join it.
     """
 
     identity: Identity
     queue: QueueName
     priority: int
+    first_queued: datetime
     queued_since: datetime
     pods: tuple[Pod, ...]
     ended: tuple[Pod, ...] = ()
@@ -72,6 +74,11 @@ class Group:
     def started(self) -> bool:
         """Whether the gang was admitted before: late pods then join it one by one."""
         return any(not pod.gated or self._is_seated(pod) for pod in self.pods)
+
+    @property
+    def runs(self) -> bool:
+        """Whether as many of its pods as it needs have a place."""
+        return self.started and len(self.pods) - len(self.waiting) >= self.still_needed
 
     def _is_seated(self, pod: Pod) -> bool:
         return self.placement is not None and pod.meta.uid in self.placement.seats
@@ -155,16 +162,21 @@ def _group(found: _Members, placement: Placement | None, record: Gang | None) ->
     alive = tuple(found.alive)
     everyone = alive or tuple(found.ended)
     since = record.queued_since if record is not None and record.queued_since else min(p.meta.created for p in everyone)
-    return Group(
+    group = Group(
         identity=found.identity,
         queue=QueueName(everyone[0].queue),
         priority=max(pod.priority for pod in everyone),
+        first_queued=since,
         queued_since=since,
         pods=alive,
         ended=tuple(found.ended),
         placement=placement,
         record=record,
     )
+    if not group.runs or not group.waiting:
+        return group
+    # Who runs with as many as it needs would else go on before all who came later, however much it asks for then.
+    return replace(group, queued_since=min(pod.meta.created for pod in group.waiting))
 
 
 def _order(pod: Pod) -> tuple[datetime, str, str]:

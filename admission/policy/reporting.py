@@ -114,7 +114,7 @@ def gang(group: Group, facts: Facts) -> GangReport:
         evicted=facts.evicted.get(group.uid),
         start_estimate=estimate.at if estimate is not None else None,
         start_reason=estimate.message if estimate is not None else "",
-        queued_since=group.queued_since,
+        queued_since=group.first_queued,
         next_try=backoff.next_try if backoff else None,
     )
 

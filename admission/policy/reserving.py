@@ -28,7 +28,7 @@ from admission.dra.outlooks import Outlook, Stay, Visit
 from admission.dra.plans import Plan
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
-from admission.policy import deciding, earliest, elastic, foretelling, reservations, runtimes
+from admission.policy import deciding, earliest, foretelling, reservations, runtimes
 from admission.policy.deciding import Grant, Inputs, Rules
 from admission.policy.lines import Ground
 from admission.policy.presence import Presence
@@ -226,7 +226,7 @@ class Reserve:
         group, head = finding.group, self._heads.get(finding.group.queue)
         is_head = head is not None and head.group.uid == group.uid
         # Of a gang that has what it needs, the others join as they fit, and keep nobody waiting.
-        if inputs is None or not waits(finding) or elastic.runs(group):
+        if inputs is None or not waits(finding) or group.runs:
             if is_head:
                 self._drop(group.queue)
             return

@@ -9,7 +9,7 @@ import pytest
 
 from admission.api.entries import Kind
 from admission.api.gangs import GangReport
-from admission.api.names import GANG, GANG_MIN, GANG_SIZE, QueueName, Uid
+from admission.api.names import GANG, GANG_MIN, GANG_SIZE, RUNTIME, QueueName, Uid
 from admission.api.queues import QueueingStrategy
 from admission.api.reasons import HoldReason
 from admission.dra import planning
@@ -20,6 +20,7 @@ from tests.builders import NOON, ClusterBuilder, a_cluster
 from tests.unit.flow.fences import Cluster, a_desk, kinds
 
 SECOND = timedelta(seconds=1)
+HOUR = timedelta(hours=1)
 
 
 def elastic(pods: int, least: int, *, made: int | None = None, gpus: int = 1) -> dict[str, Any]:
@@ -289,3 +290,51 @@ async def test_pods_that_say_different_least_sizes_are_refused() -> None:
 
     assert refused.hold is not None
     assert refused.hold.message == f"its pods say different least sizes (1, 2); give all of them the same {GANG_MIN}"
+
+
+def named(gang: str, *names: str, size: int, least: int, runtime: str, created: timedelta) -> ClusterBuilder:
+    """Pods of one named gang, made some time after noon."""
+    builder = a_cluster()
+    said = {GANG_SIZE: str(size), GANG_MIN: str(least), RUNTIME: runtime}
+    for name in names:
+        builder.pod(name, labels={GANG: gang}, annotations=said, created=(NOON + created).isoformat())
+    return builder
+
+
+async def test_what_a_gang_that_runs_is_scaled_up_by_queues_behind_who_came_before() -> None:
+    """The head needs what ends in ten minutes; the pods that came five minutes after it would keep it for days."""
+    minute = timedelta(minutes=1)
+    town = Town(a_cluster().node("a", gpus=4).queue("q", gpus=20))
+    town.add(named("old", "old-0", "old-1", size=4, least=1, runtime="100h", created=-minute))
+    town.add(named("ends", "ends-0", "ends-1", size=2, least=2, runtime="10m", created=-minute))
+    for _ in range(3):
+        await town.turn()
+    town.add(named("head", "head-0", "head-1", size=2, least=2, runtime="10m", created=minute))
+    await town.turn(2 * minute)
+    town.add(named("old", "old-2", "old-3", size=4, least=1, runtime="100h", created=5 * minute))
+
+    found = {gang.name: gang for gang in (await town.turn(5 * minute)).gangs}
+    for name in ("ends-0", "ends-1"):
+        town.remove_pod(name)
+    for _ in range(3):
+        await town.turn()
+
+    assert (found["head"].position, found["old"].position) == (1, 2)
+    assert found["old"].queued_since == NOON - minute, "its place, should it be taken back"
+    assert found["head"].start_estimate is not None
+    assert found["head"].start_estimate < NOON + 20 * minute
+    assert town.runs() == ["head-0", "head-1", "old-0", "old-1"]
+
+
+async def test_a_pod_in_the_stead_of_one_that_its_gang_needs_keeps_the_gangs_place() -> None:
+    town = Town(a_cluster().node("a", gpus=3).queue("q", gpus=8).job("train", queue="q", pods=3))
+    await town.settle()
+    town.add(a_cluster().pod("other", gpus=3))
+    town.remove_pod("train-1")
+    town.without(device="gpu-1")
+    await town.turn()
+    town.add(a_cluster().pod("train-1", owner="job-train", job="train", created=(NOON + HOUR).isoformat()))
+
+    waiting = {gang.name.rpartition("-")[0]: gang.position for gang in (await town.turn(HOUR)).gangs}
+
+    assert waiting == {"train": 1, "other": 2}
