@@ -128,7 +128,9 @@ class Entry:
 class Placement:
     """What a gang has open in the ledger: its queue, seats by pod UID, holdings by claim UID.
 
-    user: who made its workload, as the entry says that opened it.
+    reserved_at: the time of its latest reservation. first_reserved: of the first since which it has had a seat all the
+    time; None in what was read from a ledger's tables, which keep the latest alone. user: who made its workload, as the
+    entry says that opened it.
     """
 
     gang_uid: GangUid
@@ -138,6 +140,12 @@ class Placement:
     user: str = ""
     seats: Mapping[Uid, Seat] = field(default_factory=dict)
     holdings: Mapping[Uid, Holding] = field(default_factory=dict)
+    first_reserved: datetime | None = field(default=None, compare=False)
+
+    @property
+    def begun(self) -> datetime:
+        """Return since when it has had a seat, as far as that is known."""
+        return self.first_reserved or self.reserved_at
 
     @property
     def settled(self) -> bool:

@@ -252,10 +252,19 @@ async def _read(desk: Desk) -> None:
     if desk.ahead and await desk.ports.ledger.sequence() == desk.book.sequence:
         return
     book, before = await desk.ports.ledger.load(), desk.book.placements
-    # The very placements of before, where they are equal: nobody looks at them anew.
-    known = ((uid, placement, before.get(uid)) for uid, placement in book.placements.items())
-    kept = {uid: old if old is not None and old == new else new for uid, new, old in known}
+    kept = {uid: _known(placement, before.get(uid)) for uid, placement in book.placements.items()}
     desk.book = replace(book, placements=kept)
+
+
+def _known(read: Placement, before: Placement | None) -> Placement:
+    """Return a placement that was read: the very one of before where they are equal, so that nobody looks at it anew.
+
+    The tables do not tell since when it has had seats.
+    """
+    if before is None or before == read:
+        return before or read
+    goes_on = not before.seats.keys().isdisjoint(read.seats)
+    return replace(read, first_reserved=before.first_reserved) if goes_on else read
 
 
 def _lose(desk: Desk) -> None:

@@ -90,7 +90,9 @@ def _tenure(placement: Placement, group: Group | None, queue: Queue | None, now:
         # Its pods have ended, and its claims are about to be freed.
         return Tenure(stay=stay, queue=placement.queue, charge=charge, end=now)
     begun = max((pod.started for pod in group.pods if pod.started is not None), default=placement.reserved_at)
-    end = runtimes.end(max(begun, placement.reserved_at), runtimes.of(group, queue))
+    expected = runtimes.end(max(begun, placement.reserved_at), runtimes.of(group, queue))
+    limit = runtimes.end(placement.begun, queue.max_runtime if queue is not None else None)
+    end = min((one for one in (expected, limit) if one is not None), default=None)
     return Tenure(stay=stay, queue=placement.queue, charge=charge, end=end)
 
 

@@ -441,13 +441,14 @@ class Draft:
     def _place(self, entry: Entry) -> None:
         """Close first, then open or settle: an adjustment may replace what is open."""
         placement = self._placements.pop(entry.gang_uid, None) or _nothing(entry)
+        begun = placement.begun if placement.seats else entry.at
 
         if entry.closes:
             placement = self._closed(placement, entry)
         if entry.kind is Kind.SETTLE:
             placement = _settled_by(placement, entry)
         elif entry.seats or entry.holdings:
-            placement = self._opened(placement, entry)
+            placement = replace(self._opened(placement, entry), first_reserved=begun)
 
         if placement.seats or placement.holdings:
             self._placements[entry.gang_uid] = placement

@@ -15,6 +15,7 @@ from admission.quota.books import Allocated, Book, Use
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LATER = AT + timedelta(minutes=1)
+HOUR = timedelta(hours=1)
 QUEUE = QueueName("team-a")
 GPU = MeterName("gpu")
 MEMORY = MeterName("memory")
@@ -231,6 +232,25 @@ def test_late_pods_join_with_a_reservation_of_their_own() -> None:
     assert sorted(book.placements[GANG].holdings) == ["c", "d"]
     assert book.placements[GANG].reserved_at == LATER
     assert book.owners == dict.fromkeys(map(Uid, ["c", "d", "late", "pod"]), GANG)
+
+
+def test_a_gang_has_begun_with_the_first_reservation_since_which_it_has_had_a_seat() -> None:
+    book = opened(a_holding("c")).apply(a_reservation(a_holding("d"), seats=(a_seat("late"),), at=LATER))
+    assert book.placements[GANG].begun == AT
+
+    def without(book: Book, *pods: str, at: datetime = LATER) -> Book:
+        entry = books.release(
+            book.placements[GANG], pods=[*map(Uid, pods)], at=at, actor="muster", reason="the pods have ended"
+        )
+        assert entry is not None
+        return book.apply(entry)
+
+    book = without(book, "pod").apply(a_reservation(seats=(a_seat("third"),), at=LATER + HOUR))
+    assert (book.placements[GANG].begun, book.placements[GANG].reserved_at) == (AT, LATER + HOUR)
+
+    book = without(book, "late", "third").apply(a_reservation(seats=(a_seat("new"),), at=LATER + 2 * HOUR))
+    assert sorted(book.placements[GANG].holdings) == ["c", "d"]
+    assert book.placements[GANG].begun == LATER + 2 * HOUR
 
 
 CONFLICTS = {

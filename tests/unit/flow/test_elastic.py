@@ -338,3 +338,25 @@ async def test_a_pod_in_the_stead_of_one_that_its_gang_needs_keeps_the_gangs_pla
     waiting = {gang.name.rpartition("-")[0]: gang.position for gang in (await town.turn(HOUR)).gangs}
 
     assert waiting == {"train": 1, "other": 2}
+
+
+async def test_late_pods_give_a_gang_no_more_time_to_run() -> None:
+    """One of its pods is lost and made anew every fifty minutes."""
+
+    def gang() -> ClusterBuilder:
+        return a_cluster().node("a", gpus=4).queue("q", gpus=4, maxRuntime="1h").job("train", queue="q", pods=3)
+
+    town = Town(gang())
+    await town.settle()
+    town.remove_pod("train-1")
+    await town.turn(timedelta(minutes=50))
+    town.add_pods(gang(), "train-1")
+    await town.turn()
+    assert len(town.runs()) == 3
+
+    await town.turn(timedelta(minutes=10))
+
+    assert town.runs() == []
+    assert [entry.reason for entry in town.ledger.entries if entry.kind is Kind.EVICT] == [
+        "RuntimeExceeded: it ran for longer than 1h, the maxRuntime of queue q"
+    ]
