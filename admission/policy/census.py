@@ -146,7 +146,7 @@ class Census:
         """Make one gang anew."""
         before = self._groups.pop(uid, None)
         if before is not None:
-            self._recorded.get(before.key, set()).discard(uid)
+            self._forget_record(before.key, uid)
         members = self._members.get(uid, {})
         if not members:
             self._members.pop(uid, None)
@@ -161,4 +161,12 @@ class Census:
         place = self.places.get(group.identity.line)
         if place is None or (group.record is not None and group.record.queued_since is not None):
             return group
-        return replace(group, queued_since=min(place.since, group.queued_since))
+        since = min(place.since, group.first_queued)
+        joined = group.runs and group.waiting
+        return replace(group, first_queued=since, queued_since=group.queued_since if joined else since)
+
+    def _forget_record(self, key: str, uid: GangUid) -> None:
+        recorded = self._recorded[key]
+        recorded.discard(uid)
+        if not recorded:
+            del self._recorded[key]

@@ -121,3 +121,14 @@ def test_a_gang_of_which_nothing_changed_is_the_same_object() -> None:
     herd.put(a_pod("other"))
 
     assert any(group is before for group in census.groups(herd.snapshot, {}))
+
+
+def test_nothing_is_kept_of_gangs_that_are_gone() -> None:
+    herd, census = Herd(), Census()
+    for number in range(3):
+        pod = herd.put(a_pod(f"pod-{number}"))
+        census.groups(herd.snapshot, {})
+        census.groups(herd.take(pod).snapshot, {})
+
+    kept = {name: getattr(census, name) for name in Census.__slots__}
+    assert [name for name, value in kept.items() if isinstance(value, dict) and value] == []
