@@ -7,6 +7,7 @@ as a whole.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from admission.api.meta import Meta
 from admission.api.workloads import PodTemplate
@@ -33,14 +34,16 @@ class Parent:
 
     waves: what its controller makes at a time, by name; the first has the name "". roles: the wave of a pod, by what
     the pod is to the object; a role that is not named here is of the wave "". attempt: which try of it this is, where
-    the object says so and not what it makes; empty for the first. suspended and templates: whether it makes no pods,
-    and what they would be; of objects that Muster holds as a whole, or has held.
+    the object says so and not what it makes; empty for the first. deadline: how long after its start its controller
+    ends all of its pods; None: never. suspended and templates: whether it makes no pods, and what they would be; of
+    objects that Muster holds as a whole, or has held.
     """
 
     meta: Meta
     waves: Mapping[str, Wave] = field(default_factory=dict)
     roles: Mapping[str, str] = field(default_factory=dict)
     attempt: str = ""
+    deadline: timedelta | None = None
     suspended: bool = False
     templates: tuple[PodTemplate, ...] = ()
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from admission.api import meta, names, nodes, selectors
+from admission.api import deadlines, meta, names, nodes, selectors
 from admission.api.meta import Meta
 from admission.api.names import NodeName
 from admission.api.nodes import Resources
@@ -13,9 +13,6 @@ from admission.api.reading import Json, Reader
 from admission.api.selectors import NodeSelector, Toleration
 
 FINISHED = frozenset({"Succeeded", "Failed"})
-
-LONGEST_DEADLINE = 2**31 - 1
-"""Seconds that the API server takes as `activeDeadlineSeconds`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +129,7 @@ def decode(obj: Json) -> Pod:
         affinity=selectors.decode_nodes(node_affinity.child(required)) if required in node_affinity else None,
         tolerations=tuple(map(selectors.decode_toleration, spec.children("tolerations"))),
         priority=spec.integer("priority"),
-        deadline=_deadline(spec),
+        deadline=deadlines.read(spec),
         started=status.time("startTime"),
         scheduler=spec.text("schedulerName", "default-scheduler"),
         service_account=spec.text("serviceAccountName"),
@@ -140,11 +137,6 @@ def decode(obj: Json) -> Pod:
     )
     reader.finish("Pod", result.meta.key)
     return result
-
-
-def _deadline(spec: Reader) -> timedelta | None:
-    seconds = spec.integer("activeDeadlineSeconds")
-    return timedelta(seconds=seconds) if 0 < seconds <= LONGEST_DEADLINE else None
 
 
 def _claim(reader: Reader) -> PodClaim:

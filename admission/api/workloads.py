@@ -5,8 +5,9 @@ Sizes of gangs come from here and from `parents`, never from a pod's label alone
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
-from admission.api import meta, names
+from admission.api import deadlines, meta, names
 from admission.api.meta import Meta
 from admission.api.reading import Json, Reader
 
@@ -50,6 +51,7 @@ class Suspendable:
 class Job:
     """A batch/v1 Job.
 
+    deadline: how long after its start Kubernetes ends all of its pods, whether these have begun or not; None: never.
     template: the pod template as JSON, to expand it into its pods offline, or while it is held as a whole; else empty.
     """
 
@@ -60,6 +62,7 @@ class Job:
     indexed: bool = False
     finished: bool = False
     succeeded: int = 0
+    deadline: timedelta | None = None
     template: Json
 
     @property
@@ -90,6 +93,7 @@ def decode(obj: Json) -> Job:
         indexed=spec.text("completionMode") == "Indexed",
         finished=any(c.text("type") in ended and c.text("status") == "True" for c in status.children("conditions")),
         succeeded=status.integer("succeeded"),
+        deadline=deadlines.read(spec),
         template=spec.object("template"),
     )
     reader.finish("Job", result.meta.key)

@@ -5,6 +5,7 @@ else. What is not in the input is not judged by: without slices nothing is said 
 policies that select by label are for none.
 """
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -21,8 +22,10 @@ from admission.dra.cel import traps
 from admission.dra.cel.traps import Name, Trap, TrapKind, Types
 from admission.dra.releases import Profile
 from admission.dra.selecting import Selectors
+from admission.errors import MalformedObjectError, RetryError
 from admission.flow import choosing, expanding, simulating, vetting
 from admission.flow.expanding import Expanded
+from admission.policy import holdable
 from admission.policy.claims import defaulting, doors, ruling, selecting, subjects
 from admission.policy.claims.defaulting import Asker
 from admission.policy.claims.doors import ClaimArrival, Knowledge
@@ -32,7 +35,9 @@ from admission.policy.configuring import gangs as own_gangs
 from admission.policy.configuring import meters as own_meters
 from admission.policy.configuring import policies as own_policies
 from admission.policy.configuring import queues as own_queues
+from admission.policy.configuring import workloads as own_workloads
 from admission.policy.configuring.concerns import Concern
+from admission.policy.families import kinship
 from admission.policy.remembering import Memory
 from admission.quota.tree import Inactive
 
@@ -63,6 +68,7 @@ class Code(StrEnum):
     POLICY_WARNING = "PolicyWarning"
     DOUBTFUL = "Doubtful"
     NOT_IN_ORDER = "NotInOrder"
+    DEADLINE_WHILE_HELD = "DeadlineWhileHeld"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,8 +164,19 @@ class _Linter:
                 case "Gang":
                     yield from self._gang(index, obj)
                 case _:
-                    pass
+                    yield from self._workload(index, obj)
         yield from self._refusals()
+
+    def _workload(self, index: int, obj: Json) -> Iterator[Remark]:
+        group = str(obj["apiVersion"]).rpartition("/")[0]
+        kind = holdable.BY_KEY.get(kinship.key(str(obj["kind"]), group))
+        if kind is None:
+            return
+        namespace = self._key(obj).rpartition("/")[0] or self._namespace
+        # What cannot be read, or enters no queue that is known, is told elsewhere.
+        with contextlib.suppress(MalformedObjectError, RetryError):
+            own = own_workloads.written(kind, obj, namespace=namespace, snapshot=self._snapshot, defaults=self._queues)
+            yield from _concerned(index, [*own], Code.DEADLINE_WHILE_HELD)
 
     def _gang(self, index: int, obj: Json) -> Iterator[Remark]:
         gang = self._snapshot.gangs[self._key(obj)]

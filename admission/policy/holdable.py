@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from admission.api import deadlines, names, workloads
 from admission.api import meta as meta_
-from admission.api import names, workloads
 from admission.api.meta import Meta, Owner
 from admission.api.names import Held, Uid
 from admission.api.parents import Parent
@@ -28,7 +28,8 @@ SCHEDULES = ("CronJob", "RayCronJob")
 class Holdable:
     """One kind. templates: what its controller would make first of an object as JSON; raises MalformedObjectError.
 
-    may_suspend: whether its controller bears with an object that is suspended.
+    may_suspend: whether its controller bears with an object that is suspended. deadline: the field by which its
+    controller ends all of its pods some time after the start of the object; empty where it has none.
     """
 
     kind: str
@@ -38,6 +39,7 @@ class Holdable:
     suspend: tuple[str, ...]
     templates: Callable[[Json], tuple[PodTemplate, ...]]
     may_suspend: Callable[[Reader], bool] = kinship.always
+    deadline: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -121,6 +123,7 @@ JOB = Holdable(
     plural="jobs",
     suspend=("spec", "suspend"),
     templates=lambda obj: of_job(workloads.decode(obj)),
+    deadline=("spec", deadlines.FIELD),
 )
 
 ALL: tuple[Holdable, ...] = (
@@ -134,6 +137,7 @@ ALL: tuple[Holdable, ...] = (
             suspend=family.suspend,
             templates=_of_family(family),
             may_suspend=family.may_suspend,
+            deadline=family.deadline,
         )
         for family in table.ALL
         if family.suspend

@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from admission.api import names
 from admission.api.meta import Owner
@@ -47,7 +48,8 @@ class Identity:
     count among those that are needed. grouping: of what other system it is a group. grounds: the keys of all objects
     that this depends on, beside the pod. line: what it has in common with the gangs that its controller made before in
     the same place, and will make after it; empty where no two gangs are of one line. named_by: the key under which
-    its pods name it, where names alone make it and its size is that of all of it.
+    its pods name it, where names alone make it and its size is that of all of it. deadline: how long what the pod
+    belongs to lets it run at most; None where nobody limits it.
     """
 
     uid: GangUid
@@ -64,6 +66,7 @@ class Identity:
     grounds: tuple[str, ...] = ()
     line: str = ""
     named_by: str = ""
+    deadline: timedelta | None = None
 
     @property
     def key(self) -> str:
@@ -72,16 +75,20 @@ class Identity:
 
 def identify(pod: Pod, snapshot: Snapshot) -> Identity:
     """Return the gang that a pod belongs to: a named one, that of what is above it, or one of its own."""
-    return _starting_with(_identified(pod, snapshot), declared_least(pod), f"{names.GANG_MIN} of its pods")
+    lineage = lineages.of(pod, snapshot)
+    found = _starting_with(_identified(pod, lineage, snapshot), declared_least(pod), f"{names.GANG_MIN} of its pods")
+    if found.grounds is lineage.grounds or not lineage.links:
+        return found if lineage.deadline is None else replace(found, deadline=lineage.deadline)
+    # What is named otherwise than by what makes its pods depends on that as well: it says how long they may run.
+    return replace(found, deadline=lineage.deadline, grounds=tuple(dict.fromkeys((*found.grounds, *lineage.grounds))))
 
 
-def _identified(pod: Pod, snapshot: Snapshot) -> Identity:
+def _identified(pod: Pod, lineage: Lineage, snapshot: Snapshot) -> Identity:
     named = sayings.setting(pod, names.GANG)
     if named:
         return _named(pod, named, snapshot)
     if pod.group:
         return _of_pod_group(pod, podgroups.GANGS, pod.group, snapshot)
-    lineage = lineages.of(pod, snapshot)
     return _of_lineage(pod, lineage, snapshot) or _of_others(pod, snapshot) or _of_itself(pod, lineage)
 
 

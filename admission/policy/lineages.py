@@ -4,8 +4,9 @@ Anyone who may create a pod may write any owner into it, so an owner counts only
 makes pods in another namespace: who names such an owner has none.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 
 from admission.api import names
 from admission.api.meta import Owner
@@ -38,6 +39,7 @@ class Lineage:
     family: Family | None = None
     endless: bool = False
     grounds: tuple[str, ...] = ()
+    deadline: timedelta | None = None
 
     @property
     def lost(self) -> bool:
@@ -70,24 +72,32 @@ def of(pod: Pod, snapshot: Snapshot) -> Lineage:
             break
         links.append(Link(owner=owner, found=seen))
         if family is not None and not family.is_link:
-            above = _held_above(links[-1], grounds, snapshot)
-            if above is not None:
+            above = _above(links[-1], grounds, snapshot)
+            ends = _earliest(links if above is None else (*links, above[0]))
+            # What is held as a whole speaks for its pods: they are planned before what it makes is there.
+            if above is not None and above[0].found is not None and names.HELD in above[0].found.meta.annotations:
                 links.append(above[0])
                 family = above[1]
-            return Lineage(links=tuple(links), family=family, grounds=tuple(grounds)[1:])
+            return Lineage(links=tuple(links), family=family, grounds=tuple(grounds)[1:], deadline=ends)
         owner = seen.meta.controller if seen is not None else None
-    return Lineage(links=tuple(links), grounds=tuple(grounds)[1:])
+    return Lineage(links=tuple(links), grounds=tuple(grounds)[1:], deadline=_earliest(links))
 
 
-def _held_above(below: Link, grounds: dict[str, None], snapshot: Snapshot) -> tuple[Link, Family] | None:
-    """Return what has made an object that pods belong to, and is held as a whole: its pods are planned before that."""
+def _earliest(links: Iterable[Link]) -> timedelta | None:
+    """Return after how long the first of some workloads ends its pods."""
+    found = (link.found.deadline for link in links if isinstance(link.found, Job | Parent))
+    return min((one for one in found if one is not None), default=None)
+
+
+def _above(below: Link, grounds: dict[str, None], snapshot: Snapshot) -> tuple[Link, Family] | None:
+    """Return what has made an object that pods belong to, of a kind that may be held as a whole."""
     family, made = table.HOLDERS.get(kind_of(below.owner)), below.found
     owner = made.meta.controller if made is not None else None
     if family is None or made is None or owner is None or kind_of(owner) != family.key:
         return None
     grounds[owner.uid] = None
     above = snapshot.parents.get(family.key, NONE).get(owner.uid)
-    if above is None or above.meta.namespace != made.meta.namespace or names.HELD not in above.meta.annotations:
+    if above is None or above.meta.namespace != made.meta.namespace:
         return None
     return Link(owner=owner, found=above), family
 

@@ -6,7 +6,7 @@ is said of a pod, or above it, may change or go while it runs, and the books are
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from admission.api.entries import Placement
 from admission.api.gangs import Gang
@@ -14,6 +14,7 @@ from admission.api.names import GangUid, QueueName, Uid
 from admission.api.pods import Pod
 from admission.api.snapshot import Snapshot
 from admission.policy import identities
+from admission.policy.families import kinship
 from admission.policy.identities import UNKNOWN_SIZE, Identity
 
 
@@ -35,6 +36,7 @@ class Group:
     ended: tuple[Pod, ...] = ()
     placement: Placement | None = None
     record: Gang | None = None
+    deadline: timedelta | None = None
     waiting: tuple[Pod, ...] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -94,6 +96,8 @@ class _Members:
     identity: Identity
     is_own: bool
     alive: list[Pod] = field(default_factory=list)
+    deadlines: list[timedelta | None] = field(default_factory=list)
+    """Of those that are alive."""
     ended: list[Pod] = field(default_factory=list)
 
 
@@ -134,6 +138,7 @@ def groups_of(
             found.ended.append(pod)
         elif pod.meta.deleted is None and pod.meta.uid not in leaving:
             found.alive.append(pod)
+            found.deadlines.append(min(filter(None, (pod.deadline, identity.deadline)), default=None))
     return [
         _group(found, placements.get(uid), snapshot.gangs.get(found.identity.key))
         for uid, found in members.items()
@@ -172,6 +177,7 @@ def _group(found: _Members, placement: Placement | None, record: Gang | None) ->
         ended=tuple(found.ended),
         placement=placement,
         record=record,
+        deadline=kinship.latest(found.deadlines),
     )
     if not group.runs or not group.waiting:
         return group

@@ -2,7 +2,7 @@
 
 A gang says it itself (`spec.runtime` of its Gang, `muster.dev/runtime` of its pods), or its queue does for those that
 say nothing (`defaultRuntime`). It runs no longer than Muster lets it (the queue's `maxRuntime`), nor than Kubernetes
-does where that ends all of its pods (`activeDeadlineSeconds`).
+does where that ends all of its pods (`activeDeadlineSeconds` of pods and of what they belong to).
 
 Whoever runs longer than expected is expected to run for as long again as it is late, and for a minute at least: so what
 was reckoned with is reckoned anew a few times, not all the time, and the later the less often.
@@ -25,10 +25,7 @@ def of(group: Group, queue: Queue | None) -> timedelta | None:
     """Return how long a gang runs at most once it has started; None where nobody says."""
     stated = paying.runtime_of(group) or (queue.default_runtime if queue is not None else None)
     longest = queue.max_runtime if queue is not None else None
-    deadlines = [pod.deadline for pod in group.pods]
-    known = [deadline for deadline in deadlines if deadline is not None]
-    enforced = max(known) if known and len(known) == len(deadlines) else None
-    return min((one for one in (stated, longest, enforced) if one is not None), default=None)
+    return min((one for one in (stated, longest, group.deadline) if one is not None), default=None)
 
 
 def end(start: datetime, runtime: timedelta | None) -> datetime | None:

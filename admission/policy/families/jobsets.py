@@ -8,7 +8,7 @@ is a wave. A restart of the whole JobSet makes all Jobs anew, under the next `re
 
 from collections.abc import Hashable, Iterator, Sequence
 
-from admission.api import names
+from admission.api import deadlines, names
 from admission.api.meta import Meta
 from admission.api.parents import Parent
 from admission.api.pods import Pod
@@ -91,6 +91,7 @@ FAMILIES = (
         join=join,
         fields="spec.replicatedJobs",
         suspend=("spec", "suspend"),
+        deadline=("spec", "replicatedJobs", "template", "spec", deadlines.FIELD),
         templates=templates,
     ),
 )

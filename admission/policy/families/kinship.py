@@ -5,8 +5,9 @@ The way goes by UIDs alone. A label says what a pod is to an object that it is p
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
-from admission.api import meta, names
+from admission.api import deadlines, meta, names
 from admission.api.meta import Meta, Owner
 from admission.api.parents import Parent, Wave
 from admission.api.pods import Pod
@@ -75,6 +76,8 @@ class Family:
     may_suspend: whether its controller bears with an object that is suspended. templates: what would come of it, those
     first that nothing has to run before. by_way_of: the kind that its pods belong to, by its key, where the object only
     makes one of that kind: it speaks for the pods as long as it is held as a whole. attempt: which try of it this is.
+    deadline: the field by which its controller ends all of its pods some time after the start of the object; through
+    lists, those of the parts that have one each. Empty where it has none.
     """
 
     kind: str
@@ -91,6 +94,7 @@ class Family:
     templates: Callable[[Reader, Meta], Iterable[PodTemplate]] = no_templates
     by_way_of: str = ""
     attempt: Callable[[Reader], str] = first_try
+    deadline: tuple[str, ...] = ()
 
     @property
     def makes_pods(self) -> bool:
@@ -110,9 +114,17 @@ class Family:
         is_held = bool(self.suspend) and names.HELD in known.annotations
         templates = tuple(self.templates(reader, known)) if is_held else ()
         suspended = is_held and is_suspended(reader, self.suspend)
-        attempt = self.attempt(reader)
+        attempt, ends = self.attempt(reader), deadlines_at(reader, self.deadline)
         reader.finish(self.kind, known.key)
-        return Parent(meta=known, waves=waves, roles=roles, attempt=attempt, suspended=suspended, templates=templates)
+        return Parent(
+            meta=known,
+            waves=waves,
+            roles=roles,
+            attempt=attempt,
+            deadline=latest(ends),
+            suspended=suspended,
+            templates=templates,
+        )
 
 
 def is_suspended(reader: Reader, path: tuple[str, ...]) -> bool:
@@ -120,6 +132,26 @@ def is_suspended(reader: Reader, path: tuple[str, ...]) -> bool:
     for name in path[:-1]:
         reader = reader.child(name)
     return reader.flag(path[-1])
+
+
+def deadlines_at(reader: Reader, path: tuple[str, ...]) -> list[timedelta | None]:
+    """Return what an object says under the path of a deadline: each part of it, where that leads through a list."""
+    if not path:
+        return []
+    readers = [reader]
+    for name in path[:-1]:
+        readers = [part for one in readers for part in _parts(one, name)]
+    return [deadlines.read(one, path[-1]) for one in readers]
+
+
+def _parts(reader: Reader, name: str) -> list[Reader]:
+    return [*reader.children(name)] if isinstance(reader.raw(name), list) else [reader.child(name)]
+
+
+def latest(ends: Sequence[timedelta | None]) -> timedelta | None:
+    """Return after how long all parts have ended; None where one of them goes on for ever, or there is none."""
+    known = [end for end in ends if end is not None]
+    return max(known) if known and len(known) == len(ends) else None
 
 
 def key(kind: str, group: str) -> str:

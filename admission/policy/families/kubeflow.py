@@ -8,6 +8,7 @@ training-operator `pkg/controller.v1/common/job.go`, v1.9).
 
 from collections.abc import Callable, Iterator, Sequence
 
+from admission.api import deadlines
 from admission.api.meta import Meta
 from admission.api.parents import Parent
 from admission.api.pods import Pod
@@ -18,6 +19,7 @@ from admission.policy.families.kinship import Family, Link, Member, Shape, belon
 REPLICA_TYPE = "training.kubeflow.org/replica-type"
 LAUNCHER = "launcher"
 SUSPEND = ("spec", "runPolicy", "suspend")
+DEADLINE = ("spec", "runPolicy", deadlines.FIELD)
 
 
 def training(field: str) -> Callable[[Reader, Meta], Shape]:
@@ -91,6 +93,7 @@ def _family(kind: str, field: str) -> Family:
         join=belongs,
         fields=f"spec.{field}",
         suspend=SUSPEND,
+        deadline=DEADLINE,
         templates=templates(field),
     )
 
@@ -110,6 +113,7 @@ FAMILIES = (
         join=join_mpi,
         fields="spec.mpiReplicaSpecs",
         suspend=SUSPEND,
+        deadline=DEADLINE,
         templates=mpi_templates,
     ),
 )

@@ -11,6 +11,7 @@ is the RayJob that they belong to afterwards. Each retry makes another RayCluste
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from admission.api import deadlines
 from admission.api.meta import Meta
 from admission.api.parents import Parent
 from admission.api.pods import Pod
@@ -161,6 +162,7 @@ FAMILIES = (
         join=join_job,
         fields="spec.rayClusterSpec.workerGroupSpecs",
         suspend=("spec", "suspend"),
+        deadline=("spec", deadlines.FIELD),
         may_suspend=may_suspend,
         templates=templates,
         by_way_of=CLUSTERS.key,

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from admission.api.names import QUEUE
 from admission.flow import linting
 from admission.flow.linting import Linted
 
@@ -53,6 +54,25 @@ def policy(*rules: dict[str, Any], **spec: Any) -> dict[str, Any]:
     return own("ClaimPolicy", "house", rules=[{"message": "not so", **rule} for rule in rules], **spec)
 
 
+POD = {
+    "metadata": {"labels": {QUEUE: "q"}},
+    "spec": {"containers": [{"name": "main", "image": "train"}], "restartPolicy": "Never"},
+}
+
+
+def deadline_job(**spec: Any) -> dict[str, Any]:
+    whole = {"activeDeadlineSeconds": 3600, "template": POD, **spec}
+    metadata = {"name": "train", "namespace": "vision"}
+    kept = {key: value for key, value in whole.items() if value is not None}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": kept}
+
+
+def training_job() -> dict[str, Any]:
+    spec = {"runPolicy": {"activeDeadlineSeconds": 60}, "pytorchReplicaSpecs": {"Worker": {"template": POD}}}
+    metadata = {"name": "train", "namespace": "vision"}
+    return {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": metadata, "spec": spec}
+
+
 def told(linted: Linted) -> list[tuple[str, str, str]]:
     return [(remark.severity, remark.code, remark.field) for remark in linted.remarks]
 
@@ -64,6 +84,20 @@ FOUND: dict[str, tuple[Sequence[Any], list[tuple[str, str, str]]]] = {
         [("warning", "UnguardedLookup", f"{AT}.selectors[0].cel.expression")],
     ),
     "an unguarded look-up behind a class that selects its driver": ([CLASS, template(TRAP)], []),
+    "a deadline of a Job that waits at its pods' gates": (
+        [own("Queue", "q", namespaceSelector={}), deadline_job()],
+        [("warning", "DeadlineWhileHeld", "spec.activeDeadlineSeconds")],
+    ),
+    "a deadline of a Job that is held as a whole": (
+        [own("Queue", "q", namespaceSelector={}, holdAt="Workload"), deadline_job()],
+        [],
+    ),
+    "a deadline of a Job that enters no queue": ([deadline_job(template={"spec": POD["spec"]})], []),
+    "no deadline of a Job": ([own("Queue", "q", namespaceSelector={}), deadline_job(activeDeadlineSeconds=None)], []),
+    "a deadline of a training job": (
+        [own("Queue", "q", namespaceSelector={}), training_job()],
+        [("warning", "DeadlineWhileHeld", "spec.runPolicy.activeDeadlineSeconds")],
+    ),
     "a version as text": (
         [CLASS, template("device.attributes['gpu.example.com'].version == '1.2.3'")],
         [("warning", "VersionAsText", f"{AT}.selectors[0].cel.expression")],
@@ -221,3 +255,10 @@ async def test_a_pod_that_is_refused_at_the_door_is_told_and_not_a_job_of_its_na
 
     assert (remark.index, remark.code) == (1, "Denied")
     assert remark.message.startswith("is refused: UnknownQueue")
+
+
+async def test_what_lets_a_deadline_count_from_the_start_is_recommended() -> None:
+    (remark,) = (await linting.lint([own("Queue", "q", namespaceSelector={}), deadline_job()])).remarks
+
+    assert "have queue q hold workloads as a whole (holdAt: Workload)" in remark.message
+    assert "write the deadline on the pods" in remark.message
