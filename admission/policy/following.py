@@ -222,8 +222,8 @@ def eviction(
     """Return why a gang must be taken back, if it must. To be asked before anything of the gang is released.
 
     Either a pod went away before the gang ran, so that it cannot start whole; or it was let in and is not running in
-    time. Of an elastic gang that runs with as many as it needs the others may be late. begun: why some of its pods were
-    evicted while others could not be; these are not to run without them.
+    time. Where as many run as it needs the others may be late; with fewer, those that run can do nothing. begun: why
+    some of its pods were evicted while others could not be; these are not to run without them.
     """
     placement = group.placement
     if placement is None or not placement.seats:
@@ -236,7 +236,7 @@ def eviction(
     if lost and seated and len(late) == len(seated) and len(seated) < needed:
         reason = f"pod {lost[0]} went away before the whole gang ran"
         return Eviction(group=group, pods=let_in, reason=reason, timed_out=False)
-    runs = group.identity.elastic and len(seated) - len(late) >= needed
+    runs = len(seated) - len(late) >= needed
     if late and not runs and now - placement.reserved_at >= start_timeout:
         within = durations.render(start_timeout)
         reason = f"{len(late)} of {len(seated)} pods did not run within {within}: {_some(late)}"

@@ -159,12 +159,21 @@ async def test_pods_that_go_before_any_runs_are_missed_only_below_the_least() ->
     assert town.let_in() == []
 
 
-@pytest.mark.parametrize(("least", "left"), [("2", ["p-0", "p-1", "p-2"]), ("3", [])])
-async def test_who_joins_and_does_not_start_is_no_reason_to_take_the_others_back(least: str, left: list[str]) -> None:
-    """Of three pods the third never runs. Where three are needed, the gang has not started in time."""
+LATE: dict[str, tuple[dict[str, str], list[str]]] = {
+    "two of three are enough": ({GANG_SIZE: "3", GANG_MIN: "2"}, ["p-0", "p-1", "p-2"]),
+    "it is one more than the gang has": ({GANG_SIZE: "2"}, ["p-0", "p-1", "p-2"]),
+    "all three are needed": ({GANG_SIZE: "3"}, []),
+}
+
+
+@pytest.mark.parametrize(("said", "left"), LATE.values(), ids=LATE)
+async def test_who_does_not_start_in_time_is_a_reason_to_take_the_others_back_only_where_it_is_needed(
+    said: dict[str, str], left: list[str]
+) -> None:
+    """Of three pods the third never runs."""
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=4, startTimeout="1m")
     for at in range(3):
-        builder.pod(f"p-{at}", labels={GANG: "g"}, annotations={GANG_SIZE: "3", GANG_MIN: least})
+        builder.pod(f"p-{at}", labels={GANG: "g"}, annotations=said)
     town = Town(builder)
     await cycle.run(town.desk, NOON)
     late = town.pod("p-2")
