@@ -11,6 +11,7 @@ from admission.api.pods import Pod
 from admission.api.queues import Queue, QueueingStrategy
 from admission.api.reasons import Denial, Hold, HoldReason
 from admission.dra import demands
+from admission.policy import alikes
 from admission.policy.families import table
 from admission.policy.recognition import Group
 from admission.policy.resting import Finding
@@ -105,8 +106,7 @@ def _sorts(waiting: Sequence[Pod]) -> Iterator[Pod]:
     """Yield the first pod of every sort: of those that ask for the same."""
     known: set[Hashable] = set()
     for pod in waiting:
-        claims = tuple((one.claim, one.template) for one in pod.claims)
-        sort = (tuple(sorted(pod.requests.items())), tuple(sorted(pod.node_selector.items())), pod.affinity, claims)
+        sort = alikes.asked_by(pod), tuple((one.claim, one.template) for one in pod.claims)
         if sort not in known:
             known.add(sort)
             yield pod

@@ -28,8 +28,11 @@ from admission.policy.lineages import Lineage
 
 LARGEST_SIZE = 10_000
 
-UNKNOWN_SIZE = LARGEST_SIZE + 1
-"""Pods that a gang needs of which nobody has said how large it is: more than it can have."""
+UNKNOWN_SIZE = 2**64
+"""Pods that a gang needs of which nobody has said how large it is: more than there can ever be.
+
+And no size that somebody might say: what is too large by one is told to be too large.
+"""
 
 OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 """A DNS-1123 subdomain (`apimachinery/pkg/util/validation`, IsDNS1123Subdomain)."""

@@ -195,7 +195,8 @@ class Memory:
         fresh = [ask for ask in asks if ask not in self.failed]
         self.left = len(fresh) > most
         found = frozenset(sorted(fresh, key=lambda ask: self.turns.get(ask, 0))[:most])
-        self.turns = {ask: turn for ask, turn in self.turns.items() if ask in asks} | dict.fromkeys(found, self.turn)
+        still = frozenset(asks)
+        self.turns = {ask: turn for ask, turn in self.turns.items() if ask in still} | dict.fromkeys(found, self.turn)
         return found
 
 

@@ -9,9 +9,10 @@ import pytest
 
 from admission.api.entries import Kind
 from admission.api.gangs import GangReport
-from admission.api.names import GANG, GANG_MIN, GANG_SIZE, RUNTIME, QueueName, Uid
+from admission.api.names import GANG, GANG_MIN, GANG_SIZE, RUNTIME, NodeName, QueueName, Uid
 from admission.api.queues import QueueingStrategy
 from admission.api.reasons import HoldReason
+from admission.api.selectors import Taint, Toleration
 from admission.dra import planning
 from admission.dra.plans import PodDemand
 from admission.flow import cycle, memory
@@ -369,3 +370,24 @@ async def test_late_pods_give_a_gang_no_more_time_to_run() -> None:
     assert [entry.reason for entry in town.ledger.entries if entry.kind is Kind.EVICT] == [
         "RuntimeExceeded: it ran for longer than 1h, the maxRuntime of queue q"
     ]
+
+
+async def test_a_pod_joins_that_differs_from_those_that_do_not_fit_in_its_tolerations_alone() -> None:
+    """Nothing is left but a tainted node, and the first of those that wait does not tolerate that."""
+    said: dict[str, Any] = {"labels": {GANG: "g"}, "annotations": {GANG_SIZE: "3", GANG_MIN: "1"}}
+    builder = a_cluster().node("a", gpus=1).queue("q", gpus=8)
+    for at in range(3):
+        builder.pod(f"p-{at}", **said)
+    town = Town(builder)
+    tolerant = town.pod("p-2")
+    town._pods[tolerant.meta.uid] = replace(tolerant, tolerations=(Toleration(key="odd", operator="Exists"),))
+    await town.settle()
+    assert town.runs() == ["p-0"]
+
+    town.add(a_cluster().node("b", gpus=1))
+    odd = town._rest.nodes[NodeName("b")]
+    taints = (Taint(key="odd", effect="NoSchedule"),)
+    town._rest = replace(town._rest, nodes={**town._rest.nodes, odd.name: replace(odd, taints=taints)})
+    await town.settle()
+
+    assert town.runs() == ["p-0", "p-2"]

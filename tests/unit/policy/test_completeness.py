@@ -79,6 +79,16 @@ def test_a_size_that_no_gang_can_have_is_told() -> None:
     assert "spec.replicatedJobs of JobSet train makes it 20000 pods, and a gang has at most 10000" in held(herd)
 
 
+def test_a_size_that_is_too_large_by_one_is_told_as_such() -> None:
+    herd = Herd()
+    job = herd.put(an_object("batch/v1", "Job", "wide", parallelism=10_001, template=TEMPLATE))
+    herd.all(standins.job_pods({**job, "spec": {**job["spec"], "parallelism": 1}}))
+
+    assert held(herd) == (
+        "spec.parallelism of Job wide makes it 10001 pods, and a gang has at most 10000; write a smaller number"
+    )
+
+
 def refused(group: Group) -> str:
     found = completeness.denial(group)
     return found.message if found is not None else ""
