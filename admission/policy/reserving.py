@@ -77,6 +77,8 @@ class Reserve:
     present: Presence
     revision: int = 0
     """Grows when something is not reserved any more."""
+    is_new: bool = False
+    """Whether it was not known at the beginning of the cycle who is ahead."""
     _heads: dict[QueueName, _Head] = field(default_factory=dict)
     _front: list[tuple[Rank, _Head]] | None = None
     """The heads that may have a reservation, in order; None where that is to be found anew."""
@@ -100,18 +102,19 @@ class Reserve:
     _reserved: tuple[World, dict[tuple[Visit, ...], World]] | None = None
     """A world, and what is left of it beside all that was ever kept in it."""
 
-    def begin(self, now: datetime, waiting: Collection[GangUid], world: World, *grounds: Hashable) -> None:
-        """Start a cycle. waiting: the gangs that wait. grounds: what answers rest on beside the world and who is there.
+    def begin(self, rules: Rules, waiting: Collection[GangUid], world: World) -> None:
+        """Start a cycle. waiting: the gangs that wait.
 
-        What is reserved is proved anew when it is needed and anything is different.
+        What is reserved is proved anew when it is needed and anything is different, and found anew where that is more
+        than the world and who is there. Who is ahead stays ahead.
         """
-        present = self.present
+        present, now = self.present, rules.now
         present.now = now
+        grounds = rules.profile, rules.rest.cleared
+        self.is_new = not self._grounds
         if grounds != self._grounds:
             self._grounds = grounds
-            self._heads.clear()
-            self._front = None
-            self._forget()
+            self._begin_anew(rules.snapshot.queues)
         is_early, is_vague, is_same = present.is_early, present.is_vague, world is self._seen
         present.begin()
         self._seen = world
@@ -129,6 +132,16 @@ class Reserve:
             self._recall, self._last = Recall(), Recall()
         if len(self._hopeless) > 2 * len(waiting) + MOST:
             self._hopeless = {uid: one for uid, one in self._hopeless.items() if uid in waiting}
+
+    def _begin_anew(self, queues: Mapping[QueueName, Queue]) -> None:
+        for name, head in [*self._heads.items()]:
+            queue = queues.get(name)
+            if queue is None:
+                self._drop(name)
+            else:
+                self._cancel(head)
+                head.queue, head.tried = queue, NEVER
+        self._forget()
 
     def advance(self, now: datetime) -> bool:
         """Let time go on where there are no cycles; return whether something that was reserved may not be any more."""

@@ -63,17 +63,35 @@ def decide_all(groups: tuple[Group, ...], rules: Rules, world: World, usage: Usa
     reserve = rules.reserve
     if reserve is not None:
         waiting = {group.uid for group in groups if group.waiting}
-        reserve.begin(rules.now, waiting, world, rules.profile, rules.rest.cleared)
+        reserve.begin(rules, waiting, world)
     state = _State(rules, world, Standing(rules.tree, usage))
     held = _all_held(groups, state) if rules.beyond is None else None
     if held is None:
         # What is decided beside grants that may come to nothing is found anew.
         rules.rest.lines.clear()
+        _note_first(groups, state)
         state.blocked.clear()
     found = _granted(groups, usage, state) if held is None else Round(anew=tuple(held))
     if reserve is not None:
         reserve.look(rules, state.world, state.standing)
     return found
+
+
+def _note_first(groups: tuple[Group, ...], state: _State) -> None:
+    """Let a leader that has just begun know who is ahead in each queue, before anybody starts.
+
+    Fair shares may ask those first who have come later.
+    """
+    reserve = state.rules.reserve
+    if reserve is None or not reserve.is_new:
+        return
+    first: dict[QueueName, Group] = {}
+    for group in in_order([group for group in groups if group.waiting]):
+        first.setdefault(group.queue, group)
+    for group in first.values():
+        finding, inputs = _looked_at(group, state)
+        if not isinstance(finding.outcome, Grant):
+            reserve.note(finding, inputs)
 
 
 def _granted(groups: tuple[Group, ...], usage: Usage, state: _State) -> Round:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from admission.api import names
+from admission.api import claims, names
 from admission.api.gangs import GangReport, Phase
 from admission.api.names import MeterName
 from admission.api.pods import Pod
@@ -16,8 +16,11 @@ from admission.flow.arriving import Waiting
 from admission.flow.lining import Muster
 from admission.flow.staging import Stage
 from admission.policy import deciding
+from admission.policy.presence import Presence
+from admission.policy.recalling import Recall
 from admission.policy.reservations import Beside
-from admission.policy.resting import Finding
+from admission.policy.reserving import Reserve
+from admission.policy.resting import Finding, Rest
 from tests.property.test_playing import Controlled
 from tests.unit.flow.test_playing import play, queue, row, starts, strict, town, trace
 from tests.unit.test_simulating import expand, node, teams
@@ -308,3 +311,48 @@ def test_an_unchanged_cycle_plans_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     assert told.at(3) == []
 
     assert asked == []
+
+
+class Shared:
+    """Two queues that share fairly: `a` runs, `large` waits for the whole node, and `long` comes to the other queue."""
+
+    def __init__(self) -> None:
+        above = {"apiVersion": "muster.dev/v1alpha1", "kind": "Queue", "metadata": {"name": "all"}, "spec": {}}
+        fair = {"parent": "all", "fairSharing": {"weight": 1}}
+        _, *rest = teams()
+        self.controlled = Controlled(
+            expand([above], queue("x", 8, **fair), queue("y", 8, **fair), rest, node("one", 4))
+        )
+        rows = row("a", 0, 10, gpus=2, queue="x"), row("large", 1, 10, gpus=4, queue="x"), row("long", 2, 90, queue="y")
+        self.jobs = {arrival.name: arrival for arrival in trace(rows)}
+
+    def at(self, seconds: float, *created: str) -> list[str]:
+        for name in created:
+            self.controlled.create(self.jobs[name])
+        return [key.rpartition("/")[2] for key in asyncio.run(self.controlled.settle(timedelta(seconds=seconds)))]
+
+
+def test_where_queues_share_fairly_a_change_that_concerns_nobody_lets_nobody_pass_the_head() -> None:
+    shared = Shared()
+    assert [shared.at(at, name) for at, name in enumerate(shared.jobs)] == [["a"], [], []]
+
+    cluster = shared.controlled.cluster
+    exactly = {"deviceClassName": "gpu"}
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+    new = claims.decode_template({"metadata": {"name": "new", "namespace": "far"}, "spec": {"spec": spec}})
+    cluster._rest = replace(cluster._rest, templates={**cluster._rest.templates, new.meta.key: new})
+
+    assert shared.at(4) == []
+    assert cluster.gangs["trace/large"].start_estimate == shared.controlled.begun + timedelta(seconds=10)
+
+
+def test_where_queues_share_fairly_nobody_passes_the_head_before_a_new_leader_knows_it() -> None:
+    shared = Shared()
+    shared.at(0, "a")
+    shared.at(1, "large")
+
+    desk = shared.controlled.desk
+    desk.reserve = Reserve(Presence(shared.controlled.begun))
+    desk.rest, desk.recall = Rest(), Recall()
+
+    assert shared.at(2, "long") == []
