@@ -387,7 +387,7 @@ def test_the_books_hold_whatever_happens(database: str, new_ledger: Fresh) -> No
         databases: ClassVar[list[Fresh]] = [new_ledger]
 
     # PostgreSQL answers more slowly, and only the SQL differs.
-    usual = soaking.examples(60)
+    usual = soaking.examples(40)
     few = settings(
         max_examples=usual if database == "sqlite" else usual // 3,
         deadline=None,
