@@ -2,8 +2,9 @@
 
 import os
 import shutil
-import subprocess
 import sys
+
+from tests import packages
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 MEND = "install Chromium 120 or newer (Debian: apt-get install chromium), or set PATH to it"
@@ -23,7 +24,7 @@ def path() -> str:
 
 def must_be_here() -> bool:
     """Say whether tests fail without a browser: in CI, and where `make deps` can install it. Elsewhere they skip."""
-    return bool(os.environ.get("CI")) or _can_install()
+    return bool(os.environ.get("CI")) or packages.may_be_installed()
 
 
 def install() -> None:
@@ -31,29 +32,9 @@ def install() -> None:
     try:
         path()
     except ProgramMissing as missing:
-        if not _can_install():
+        if not packages.may_be_installed():
             print(f"{missing}; without it, the dashboard's tests in a browser are skipped", file=sys.stderr)
             return
         print("installing Debian's chromium", flush=True)
-        _apt_get("update")
-        _apt_get("install", "--yes", "--no-install-recommends", "chromium")
+        packages.install("chromium", mend=MEND, failure=ProgramMissing)
         path()
-
-
-def _can_install() -> bool:
-    return os.geteuid() == 0 and shutil.which("apt-get") is not None
-
-
-def _apt_get(*words: str) -> None:
-    command = ["apt-get", "-qq", "-o", "Dpkg::Use-Pty=0", *words]
-    done = subprocess.run(
-        command,
-        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise ProgramMissing(f"`{' '.join(command)}` failed; {MEND}\n{done.stdout}")

@@ -2,7 +2,8 @@
 
 import os
 import shutil
-import subprocess
+
+from tests import packages
 
 PACKAGES = {"podman": "podman", "runc": "runc", "mmdebstrap": "mmdebstrap"}
 """Debian's packages, by the program that is looked for."""
@@ -27,24 +28,8 @@ def install() -> None:
     try:
         look()
     except ProgramsMissing:
-        if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        if not packages.may_be_installed():
             raise
         print(f"installing Debian's {', '.join(PACKAGES.values())}", flush=True)
-        _apt_get("update")
-        _apt_get("install", "--yes", "--no-install-recommends", *PACKAGES.values())
+        packages.install(*PACKAGES.values(), mend=MEND, failure=ProgramsMissing)
         look()
-
-
-def _apt_get(*words: str) -> None:
-    command = ["apt-get", "-qq", "-o", "Dpkg::Use-Pty=0", *words]
-    done = subprocess.run(
-        command,
-        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise ProgramsMissing(f"`{' '.join(command)}` failed; {MEND}\n{done.stdout}")

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests import packages
+
 MEND = "install PostgreSQL 13 or newer, its server included (Debian: apt-get install postgresql), or set PATH to it"
 
 # Read by pg_createcluster: the package would otherwise make a cluster for the whole machine, and start it.
@@ -37,7 +39,7 @@ def _candidates() -> Iterator[Path]:
 
 def must_be_here() -> bool:
     """Say whether tests fail without PostgreSQL: in CI, and where `make deps` can install it. Elsewhere they skip."""
-    return bool(os.environ.get("CI")) or _can_install()
+    return bool(os.environ.get("CI")) or packages.may_be_installed()
 
 
 def install() -> None:
@@ -45,15 +47,11 @@ def install() -> None:
     try:
         folder()
     except ProgramsMissing as missing:
-        if not _can_install():
+        if not packages.may_be_installed():
             print(f"{missing}; without it, the tests of the ledger on PostgreSQL are skipped", file=sys.stderr)
             return
         _install_quietly()
         folder()
-
-
-def _can_install() -> bool:
-    return os.geteuid() == 0 and shutil.which("apt-get") is not None
 
 
 def _install_quietly() -> None:
@@ -61,22 +59,6 @@ def _install_quietly() -> None:
     NO_CLUSTER.parent.mkdir(parents=True, exist_ok=True)
     NO_CLUSTER.write_text("create_main_cluster = false\n")
     try:
-        _apt_get("update")
-        _apt_get("install", "--yes", "--no-install-recommends", "postgresql")
+        packages.install("postgresql", mend=MEND, failure=ProgramsMissing)
     finally:
         NO_CLUSTER.unlink()
-
-
-def _apt_get(*words: str) -> None:
-    command = ["apt-get", "-qq", "-o", "Dpkg::Use-Pty=0", *words]
-    done = subprocess.run(
-        command,
-        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise ProgramsMissing(f"`{' '.join(command)}` failed; {MEND}\n{done.stdout}")

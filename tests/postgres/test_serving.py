@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import conftest, leash
+from tests import conftest, leash, packages
 from tests.postgres import ProgramsMissing, Server, programs
 
 ROOT = Path(__file__).parents[2]
@@ -62,14 +62,14 @@ def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_postgresql_a_test_says_what_to_install_and_skips(
     nowhere: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(programs, "_can_install", lambda: False)
+    monkeypatch.setattr(packages, "may_be_installed", lambda: False)
 
     with pytest.raises(pytest.skip.Exception, match="apt-get install postgresql"):
         conftest.started(fsync=False)
 
 
 def test_without_postgresql_a_test_fails_in_ci(nowhere: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "_can_install", lambda: False)
+    monkeypatch.setattr(packages, "may_be_installed", lambda: False)
     monkeypatch.setenv("CI", "1")
 
     with pytest.raises(pytest.fail.Exception, match="are not found: install PostgreSQL"):
@@ -79,7 +79,7 @@ def test_without_postgresql_a_test_fails_in_ci(nowhere: None, monkeypatch: pytes
 def test_without_postgresql_a_test_fails_where_make_deps_installs_it(
     nowhere: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(programs, "_can_install", lambda: True)
+    monkeypatch.setattr(packages, "may_be_installed", lambda: True)
 
     with pytest.raises(pytest.fail.Exception, match="make deps"):
         conftest.started(fsync=False)
@@ -88,7 +88,7 @@ def test_without_postgresql_a_test_fails_where_make_deps_installs_it(
 def test_deps_says_what_to_install_where_it_may_not(
     nowhere: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(programs, "_can_install", lambda: False)
+    monkeypatch.setattr(packages, "may_be_installed", lambda: False)
 
     programs.install()
 
@@ -104,7 +104,7 @@ def test_deps_installs_without_a_cluster_for_the_machine(
     apt_get.write_text(f'#!/bin/sh\necho "$@" >> {said}\ncat {configuration} >> {said}\n')
     apt_get.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(programs, "_can_install", lambda: True)
+    monkeypatch.setattr(packages, "may_be_installed", lambda: True)
     monkeypatch.setattr(programs, "NO_CLUSTER", configuration)
 
     with pytest.raises(ProgramsMissing):  # it has installed nothing

@@ -2,11 +2,11 @@
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from tests import packages
 from tests.controlplane import building
 
 MEND = "put promtool 2.42 or newer on PATH (Debian's package prometheus has it, and so have the releases of Prometheus)"
@@ -64,15 +64,4 @@ def _fetch() -> None:
 
 
 def _run(*command: str, cwd: str) -> None:
-    done = subprocess.run(
-        command,
-        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise ProgramMissing(f"`{' '.join(command)}` failed; {MEND}\n{done.stdout}")
+    packages.run(*command, mend=MEND, failure=ProgramMissing, cwd=cwd)

@@ -1,0 +1,33 @@
+"""Debian's packages, for `make deps`: whether we may install any, and apt-get without questions and without noise."""
+
+import os
+import shutil
+import subprocess
+
+
+def may_be_installed() -> bool:
+    """Say whether we are root on a machine that has apt-get."""
+    return os.geteuid() == 0 and shutil.which("apt-get") is not None
+
+
+def install(*packages: str, mend: str, failure: type[Exception]) -> None:
+    """Install packages. Raises `failure`, with what was said and the mend."""
+    quiet = ("apt-get", "-qq", "-o", "Dpkg::Use-Pty=0")
+    run(*quiet, "update", mend=mend, failure=failure)
+    run(*quiet, "install", "--yes", "--no-install-recommends", *packages, mend=mend, failure=failure)
+
+
+def run(*command: str, mend: str, failure: type[Exception], cwd: str | None = None) -> None:
+    """Run a command of Debian's. Raises `failure`, with what it said and the mend."""
+    done = subprocess.run(
+        command,
+        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise failure(f"`{' '.join(command)}` failed; {mend}\n{done.stdout}")
