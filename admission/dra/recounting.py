@@ -4,6 +4,7 @@ A world is made anew for every claim and pod that changes, from tens of thousand
 identity of the objects that it was found from, which never change; what is gone is forgotten with the next world.
 """
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -76,7 +77,7 @@ class Kept:
         before, self._nodes = self._nodes, {}
         for name, node in nodes.items():
             here, known = there.get(name, ()), before.get(name)
-            if known is None or known.node is not node or not _are(known.pods, here):
+            if known is None or known.node is not node or not are_same(known.pods, here):
                 left: _Left = node.allocatable
                 for pod in here:
                     left = less(left, pod.requests)
@@ -87,7 +88,7 @@ class Kept:
     def users(self, placements: Sequence[Placement]) -> _Users:
         """Return the pods that have a seat and use a claim, by the claim's UID."""
         before, known = self._users
-        if _are(before, placements):
+        if are_same(before, placements):
             return known
         found: dict[Uid, list[Uid]] = {}
         for placement in placements:
@@ -106,9 +107,9 @@ def less(left: _Left, requests: Resources) -> _Left:
     return {resource: amount - requests.get(resource, 0) for resource, amount in left.items()}
 
 
-def _are(one: Sequence[object], other: Sequence[object]) -> bool:
+def are_same(one: Sequence[object], other: Sequence[object]) -> bool:
     """Return whether these are the same objects."""
-    return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
+    return len(one) == len(other) and all(map(operator.is_, one, other))
 
 
 def _same(known: frozenset[Uid] | None, pods: Sequence[Uid]) -> frozenset[Uid]:

@@ -4,7 +4,6 @@
 that really happened is seen, and so does a planned pod's place on its node.
 """
 
-import operator
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -125,8 +124,7 @@ class Sources:
             and self.pods is other.pods
             and self.claims is other.claims
             and self.classes is other.classes
-            and len(self.placements) == len(other.placements)
-            and all(map(operator.is_, self.placements, other.placements))
+            and recounting.are_same(self.placements, other.placements)
         )
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from admission.api.gangs import Charge
 from admission.api.names import MeterName, NodeName, QueueName
 from admission.api.nodes import Resources
+from admission.dra import recounting
 from admission.dra.outlooks import Room, Stay, Visit
 from admission.dra.plans import Plan
 from admission.dra.pools import PoolId
@@ -105,7 +106,7 @@ class Reservation:
         self.standing.take(queue, charge)
         self._leaves.clear()
         taken, room = _by_node(requests), self.visit.room
-        after = {node: less(left, taken[node]) if node in taken else left for node, left in room.items()}
+        after = {node: recounting.less(left, taken[node]) if node in taken else left for node, left in room.items()}
         self.visit = replace(self.visit, room=after)
 
 
@@ -275,14 +276,9 @@ def requests(group: Group, plan: Plan) -> tuple[tuple[NodeName, Resources], ...]
     return tuple((place.node, pods[place.uid].requests) for place in plan.pods)
 
 
-def less(left: Mapping[str, int] | None, requests: Resources) -> Mapping[str, int] | None:
-    """Return what is left of a node's resources beside requests."""
-    return None if left is None else {name: had - requests.get(name, 0) for name, had in left.items()}
-
-
 def room_beside(world: World, requests: Requests) -> dict[NodeName, Mapping[str, int] | None]:
     """Return what is left, beside requests, on the nodes that they are for."""
-    return {node: less(world.left.get(node), asked) for node, asked in _by_node(requests).items()}
+    return {node: recounting.less(world.left.get(node), asked) for node, asked in _by_node(requests).items()}
 
 
 def _by_node(requests: Requests) -> dict[NodeName, dict[str, int]]:
