@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from admission.api import claims, names, quantities
@@ -152,10 +153,14 @@ def _needs(draft: Draft, resource: str) -> list[tuple[Stage, int]] | None:
     if all(amount is None for amount in said):
         return None
     try:
-        amounts = [0 if amount is None else quantities.parse_amount(str(amount)) for amount in said]
+        amounts = [Fraction(0) if amount is None else quantities.parse(str(amount)) for amount in said]
     except AmountError:
         return None
-    return [(place.stage, amount) for place, amount in zip(places, amounts, strict=True)]
+    if any(amount < 0 or amount.denominator != 1 for amount in amounts):
+        return None
+    # What is more than can be counted is for no claim either, and is refused as that.
+    whole = (min(amount.numerator, quantities.MOST) for amount in amounts)
+    return [(place.stage, amount) for place, amount in zip(places, whole, strict=True)]
 
 
 def _amount(draft: Draft, place: Place, resource: str) -> Any:
@@ -203,9 +208,10 @@ def _slug(resource: str) -> str:
 
 def _too_large(recipe: Recipe) -> Denial:
     count = sum(recipe.counts)
+    asked = f"{quantities.MOST} or more" if count >= quantities.MOST else str(count)
     return Denial(
         DenyReason.CLAIM_TOO_LARGE,
-        f"the pod asks for {count} {recipe.resource}, which ClaimPolicy {recipe.policy} turns into one claim;"
+        f"the pod asks for {asked} {recipe.resource}, which ClaimPolicy {recipe.policy} turns into one claim;"
         f" Kubernetes allocates at most {MAX_RESULTS} devices in one claim; spread them over several pods",
         {"count": count, "limit": MAX_RESULTS, "resource": recipe.resource},
     )

@@ -5,7 +5,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from admission.api import names
+from admission.api import names, quantities
 from admission.api.pods import Stage
 from admission.api.policies import Conversion
 from admission.api.reasons import DenyReason
@@ -134,6 +134,15 @@ def test_more_than_a_claim_can_hold_is_refused() -> None:
     assert denial is not None
     assert denial.reason is DenyReason.CLAIM_TOO_LARGE
     assert "asks for 48 nvidia.com/gpu, which ClaimPolicy plugins turns into one claim" in denial.message
+
+
+@pytest.mark.parametrize("amount", ["9" * 50, "1e30", "7" * 4000 + "e999"])
+def test_more_than_can_be_counted_is_refused_and_not_left_on_the_pod(amount: str) -> None:
+    denial = converting.convert(Draft(a_pod(a_container("main", nvidia_com__gpu=amount))), KNOWN)
+
+    assert denial is not None
+    assert denial.reason is DenyReason.CLAIM_TOO_LARGE
+    assert f"asks for {quantities.MOST} or more nvidia.com/gpu" in denial.message
 
 
 @pytest.mark.parametrize("resource", [GPU, "deviceclass.resource.kubernetes.io/gpu", "a.b/" + "X_" * 40, "a/---"])
