@@ -9,6 +9,7 @@ GATE = "muster.dev/admission"
 RUNTIME = "test.muster.dev/runtime"
 FINISH = "test.muster.dev/finish"
 NEVER_START = "test.muster.dev/never-start"
+LINGER = "test.muster.dev/linger"
 
 
 def device_request(name: str = "gpu", *, device_class: str = DEVICE_CLASS, count: int = 1) -> Manifest:

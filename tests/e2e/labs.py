@@ -1,7 +1,6 @@
 """Hardware, classes, meters and a team of one test's own, and what the cluster and the ledger say of its gangs."""
 
 import json
-import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -142,14 +141,7 @@ class Lab:
 
     def entries(self, name: str, kind: str) -> list[Any]:
         """Return the ledger's transactions of one kind about a Job's gang, in order."""
-        path = self.muster.database.partition("///")[2]
-        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-        try:
-            connection.row_factory = sqlite3.Row
-            question = "SELECT * FROM transactions WHERE kind = ? AND gang LIKE ? ORDER BY sequence"
-            return connection.execute(question, (kind, f"{self.namespace.name}/{name}-%")).fetchall()
-        finally:
-            connection.close()
+        return self.muster.entries(f"{self.namespace.name}/{name}", kind)
 
     def booked(self, name: str, kind: str) -> Devices:
         """Return what the claims of a Job's pods were granted (reserve) or really given (settle), from the ledger."""

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -181,6 +182,20 @@ class Muster:
 
     def ledger(self, command: str, *words: str) -> str:
         return self.command("ledger", command, "--database", self.database, *words)
+
+    def entries(self, workload: str, kind: str) -> list[Any]:
+        """Return the transactions of one kind about a workload's gangs, in order; of a ledger that is a file.
+
+        workload: `namespace/name`.
+        """
+        path = self.database.partition("///")[2]
+        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        try:
+            connection.row_factory = sqlite3.Row
+            question = "SELECT * FROM transactions WHERE kind = ? AND gang LIKE ? ORDER BY sequence"
+            return connection.execute(question, (kind, f"{workload}-%")).fetchall()
+        finally:
+            connection.close()
 
 
 def grant(control_plane: ControlPlane) -> None:

@@ -31,14 +31,22 @@ class Team:
         gpus: int = 1,
         annotations: Mapping[str, str] | None = None,
         backoff_limit: int = 6,
+        grace: int = 0,
     ) -> None:
-        """Create a Job of so many pods with so many GPUs each, and the template of their claims."""
+        """Create a Job of so many pods with so many GPUs each, and the template of their claims.
+
+        grace: seconds that its pods take to end when they are deleted; 0 for none, whatever they may take.
+        """
         client = self.control_plane.client()
         template = f"gpus-{gpus}"
         if client.find(f"{self.namespace.templates}/{template}") is None:
             self.namespace.create(workloads.claim_template(template, workloads.device_request(count=gpus)))
         manifest = job(name, pods=pods, template=template, annotations=annotations or {})
         manifest["spec"]["backoffLimit"] = backoff_limit
+        if grace:
+            pod = manifest["spec"]["template"]
+            pod["metadata"]["annotations"][workloads.LINGER] = "true"
+            pod["spec"]["terminationGracePeriodSeconds"] = grace
         client.create(self.jobs, manifest)
 
     def pods(self, name: str) -> list[Any]:

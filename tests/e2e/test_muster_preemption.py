@@ -1,11 +1,15 @@
-"""Whole gangs are evicted for one of higher priority, and by draining, on a real control plane; they queue again."""
+"""Whole gangs are evicted on a real control plane, and queue again: for one of higher priority, for a queue that takes
+back what it has lent, by draining, and when they have run for too long.
+"""
 
-import json
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
+from admission.api.names import API_VERSION
 from tests.controlplane import ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
@@ -16,7 +20,7 @@ PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 URGENT = "muster-preemption-urgent"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def muster(control_plane: ControlPlane) -> Iterator[Muster]:
     """Muster with a node of four GPUs, and a priority that kube-scheduler does not preempt for."""
     client = control_plane.client()
@@ -31,6 +35,16 @@ def muster(control_plane: ControlPlane) -> Iterator[Muster]:
     fleet.remove(client, manifests)
 
 
+@pytest.fixture
+def other(namespace: Namespace) -> Iterator[Namespace]:
+    """Another namespace beside the test's own."""
+    other = replace(namespace, name=f"{namespace.name}-other")
+    other.client.create("/api/v1/namespaces", {"metadata": {"name": other.name}})
+    yield other
+    other.empty()
+    other.client.delete(f"/api/v1/namespaces/{other.name}")
+
+
 def submit_urgently(team: Team, name: str, pods: int) -> None:
     team.namespace.create(workloads.claim_template("urgent", workloads.device_request(count=1)))
     manifest = job(name, pods=pods, template="urgent", annotations={})
@@ -42,11 +56,18 @@ def status(team: Team, name: str) -> Any:
     return (team.gang(name) or {}).get("status", {})
 
 
-def reasons(muster: Muster, team: Team) -> list[str]:
-    """What the ledger says of evictions, each once."""
-    answer = json.loads(muster.ledger("statement", team.queue, "--format", "json"))
-    lines = answer["lines"] if isinstance(answer, dict) else answer
-    return sorted({line["reason"].split(":")[0] for line in lines if line["kind"] in {"evict", "release"}})
+def key(team: Team, name: str) -> str:
+    """What messages call the Job's gang."""
+    return f"{team.namespace.name}/{team.gang(name)['metadata']['name']}"  # type: ignore[index]
+
+
+def uids(team: Team, name: str) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in team.pods(name)}
+
+
+def failed(team: Team, name: str) -> int:
+    """How many of the Job's pods count against its `backoffLimit`."""
+    return int(team.control_plane.client().get(f"{team.jobs}/{name}")["status"].get("failed", 0))
 
 
 def test_a_gang_of_higher_priority_evicts_a_lower_one_whole_which_queues_again(
@@ -87,3 +108,105 @@ def test_a_gang_of_higher_priority_evicts_a_lower_one_whole_which_queues_again(
     assert "are right" in muster.ledger("verify")
     team.finish("low")
     client.delete(queue)
+
+
+@pytest.fixture
+def lender(control_plane: ControlPlane, muster: Muster, other: Namespace) -> Iterator[Team]:
+    """A team of three GPUs, all of them lent to whoever is in the same tree while it needs none."""
+    client = control_plane.client()
+    root = f"{GROUP}/queues/lending"
+    client.apply(root, {"apiVersion": API_VERSION, "kind": "Queue", "metadata": {"name": "lending"}, "spec": {}})
+    team = found_team(control_plane, other, gpus=3, parent="lending", preemption={"reclaim": "Any"})
+    yield team
+    client.delete(f"{GROUP}/queues/{team.queue}")
+    client.delete(root)
+
+
+def test_what_a_queue_has_lent_comes_back_from_one_whole_gang_that_keeps_its_place(
+    control_plane: ControlPlane, muster: Muster, namespace: Namespace, lender: Team
+) -> None:
+    borrower = found_team(control_plane, namespace, gpus=1, parent="lending")
+    borrower.submit("own", pods=1)
+    borrower.wait_running("own", 1)
+    borrower.submit("loan", pods=3)
+    borrower.wait_running("loan", 3)
+    since = eventually(lambda: status(borrower, "loan").get("queuedSince"), what="its status says since when it waits")
+    borrower.submit("later", pods=3)
+    borrower.wait_held("later", "QuotaExceeded")
+    own, loan, gang = uids(borrower, "own"), uids(borrower, "loan"), borrower.gang("loan")["metadata"]["uid"]  # type: ignore[index]
+
+    lender.submit("claimed", pods=3)
+
+    lender.wait_running("claimed", 3)
+    eventually(lambda: len(borrower.gated("loan")) == 3, what="its victim waits again, whole")
+    borrower.wait_held("loan", "QuotaExceeded")
+    victim = status(borrower, "loan")
+    assert victim["evicted"]["reason"] == "Reclaimed"
+    assert victim["evicted"]["madeRoomFor"] == key(lender, "claimed")
+    assert victim["queuedSince"] == since
+    assert borrower.gang("loan")["metadata"]["uid"] == gang  # type: ignore[index]
+    eventually(
+        lambda: [status(borrower, name).get("position") for name in ("loan", "later")] == [1, 2],
+        what="it is before who came later",
+    )
+    assert not uids(borrower, "loan") & loan
+    assert (uids(borrower, "own"), borrower.phases("own")) == (own, ["Running"])
+    assert failed(borrower, "loan") == 0
+    eventually(
+        lambda: (borrower.used("gpus"), lender.used("gpus")) == ((0, 1), (0, 3)), what="each uses what is its own"
+    )
+    (entry,) = muster.entries(f"{namespace.name}/loan", "evict")
+    assert entry["reason"].startswith("Reclaimed: ")
+    assert not muster.entries(f"{namespace.name}/own", "evict")
+
+    lender.finish("claimed")
+    borrower.wait_running("loan", 3)
+    borrower.wait_held("later", "QuotaExceeded")
+    assert "are right" in muster.ledger("verify")
+    control_plane.client().delete(f"{GROUP}/queues/{borrower.queue}")
+
+
+MAX_RUNTIME, GRACE = 4, 3
+"""Seconds."""
+
+
+def test_who_has_run_for_the_longest_time_of_its_queue_ends_whole_gives_all_back_and_queues_again(
+    control_plane: ControlPlane, muster: Muster, namespace: Namespace
+) -> None:
+    team = found_team(control_plane, namespace, gpus=4, maxRuntime=f"{MAX_RUNTIME}s", requeue={"base": "1s"})
+    team.submit("long", pods=3, grace=GRACE)
+    team.wait_running("long", 3)
+    first = uids(team, "long")
+    team.submit("next", pods=2)
+    assert team.wait_held("next", "QuotaExceeded")["details"]["left"] == "1"
+
+    ended = eventually(lambda: status(team, "long").get("evicted"), what="its time is over")
+    queue = f"{GROUP}/queues/{team.queue}"
+    control_plane.client().merge_patch(queue, {"spec": {"maxRuntime": "1h"}})
+    assert ended["reason"] == "RuntimeExceeded"
+    assert f"longer than {MAX_RUNTIME}s, the maxRuntime of queue {team.queue}" in ended["message"]
+
+    team.wait_running("next", 2)
+    eventually(lambda: len(team.gated("long")) == 3, what="it waits again, whole")
+    eventually(lambda: team.used("gpus") == (0, 2), what="nothing of it is charged")
+    assert not uids(team, "long") & first
+    assert failed(team, "long") == 0
+    workload = f"{namespace.name}/long"
+    (entry,) = muster.entries(workload, "evict")
+    assert entry["reason"].startswith("RuntimeExceeded: ")
+    (begun,), released = muster.entries(workload, "reserve"), muster.entries(workload, "release")
+    assert at(entry) - at(begun) >= timedelta(seconds=MAX_RUNTIME)
+    # Kubernetes writes to the second when a grace is over.
+    assert at(released[-1]) - at(begun) >= timedelta(seconds=MAX_RUNTIME + GRACE - 1)
+
+    team.finish("next")
+    team.wait_running("long", 3)
+    events = control_plane.client().items(f"/apis/events.k8s.io/v1/namespaces/{namespace.name}/events")
+    assert "RuntimeExceeded" in {event["reason"] for event in events}
+    assert "are right" in muster.ledger("verify")
+    team.finish("long")
+    control_plane.client().delete(queue)
+
+
+def at(entry: Any) -> datetime:
+    return datetime.fromisoformat(entry["at"])
