@@ -30,6 +30,7 @@ from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
 from admission.policy import deciding, earliest, foretelling, reservations, runtimes
 from admission.policy.deciding import Grant, Inputs, Rules
+from admission.policy.hopes import Hopes
 from admission.policy.lines import Ground
 from admission.policy.presence import Presence
 from admission.policy.recalling import Recall
@@ -50,10 +51,6 @@ SOONER = timedelta(seconds=10)
 """For how long a reservation stands though something has ended sooner than expected, so that a better one may be."""
 
 NEVER = -1
-
-HOPE = timedelta(minutes=1)
-"""For how long nobody looks again for whom there was no plan even if all had ended."""
-
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Head:
@@ -82,9 +79,6 @@ class Reserve:
     _heads: dict[QueueName, _Head] = field(default_factory=dict)
     _front: list[tuple[Rank, _Head]] | None = None
     """The heads that may have a reservation, in order; None where that is to be found anew."""
-    _hopeless: dict[GangUid, tuple[Group, datetime, bool]] = field(default_factory=dict)
-    """Of gangs, whether there is no plan for them even if all have ended of whom it is known when they do, and when
-    that was found."""
     _grounds: tuple[Hashable, ...] = ()
     _seen: World | None = None
     """The world of the last cycle."""
@@ -94,13 +88,14 @@ class Reserve:
     """When the last head of each queue was to start: the next one, or the same anew, may be at about that time."""
     _recall: Recall = field(default_factory=Recall)
     """Proofs that there is no plan beside what is reserved."""
-    _last: Recall = field(default_factory=Recall)
-    """Proofs that there is none when all have ended of whom that is known."""
     _beside: Outlook = field(default_factory=lambda: Outlook("beside"))
     _later: Outlook = field(default_factory=lambda: Outlook("later"))
-    _at_last: Outlook = field(default_factory=lambda: Outlook("at last"))
     _reserved: tuple[World, dict[tuple[Visit, ...], World]] | None = None
     """A world, and what is left of it beside all that was ever kept in it."""
+    _hopes: Hopes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._hopes = Hopes(self.present)
 
     def begin(self, rules: Rules, waiting: Collection[GangUid], world: World) -> None:
         """Start a cycle. waiting: the gangs that wait.
@@ -119,7 +114,7 @@ class Reserve:
         present.begin()
         self._seen = world
         if is_vague:
-            self._hopeless.clear()
+            self._hopes.clear()
         for queue, head in [*self._heads.items()]:
             if head.group.uid not in waiting:
                 self._drop(queue)
@@ -128,10 +123,10 @@ class Reserve:
                 if is_early and head.made is not None and now - head.made >= SOONER:
                     self._cancel(head)
         self._unsure = {queue: one for queue, one in self._unsure.items() if one[0] in waiting}
-        if not self._heads and not self._hopeless:
-            self._recall, self._last = Recall(), Recall()
-        if len(self._hopeless) > 2 * len(waiting) + MOST:
-            self._hopeless = {uid: one for uid, one in self._hopeless.items() if uid in waiting}
+        if not self._heads and not self._hopes:
+            self._recall = Recall()
+            self._hopes.forget()
+        self._hopes.begin(waiting, 2 * len(waiting) + MOST)
 
     def _begin_anew(self, queues: Mapping[QueueName, Queue]) -> None:
         for name, head in [*self._heads.items()]:
@@ -248,7 +243,7 @@ class Reserve:
         if head is not None and is_head and reservations.ask_the_same(head.group, group):
             head.group = group
             return
-        is_hopeless = self._is_hopeless(group, inputs)
+        is_hopeless = self._hopes.look(group, inputs, finding.needed)
         if head is not None and (is_head or not is_hopeless):
             self._drop(group.queue)
         if not is_hopeless:
@@ -275,18 +270,16 @@ class Reserve:
                 reservation.take(plan.charge, requests, group.queue)
             else:
                 self._cancel(one)
-        self._hopeless.pop(group.uid, None)
+        self._hopes.came(group.uid, end)
         devices = tuple(taking.device for takings in plan.takings.values() for taking in takings)
         stay = Stay(gang=group.key, requests=requests, devices=devices)
         self.present.come(Tenure(stay=stay, queue=group.queue, charge=plan.charge, end=end))
-        if end is None:
-            self._hopeless.clear()
 
     def end(self, gang: str) -> None:
         """Take notice of a gang that has given everything back."""
         known = self.present.go(gang)
         if known is not None and known.end is None:
-            self._hopeless.clear()
+            self._hopes.clear()
 
     def has_head(self, queue: QueueName) -> bool:
         """Return whether a queue has a head."""
@@ -294,8 +287,7 @@ class Reserve:
 
     def is_hopeless(self, group: Group) -> bool:
         """Return whether it is known that a gang cannot be a head."""
-        known = self._hopeless.get(group.uid)
-        return known is not None and known[0] is group and known[2]
+        return self._hopes.is_lost(group)
 
     def look(self, rules: Rules, world: World, standing: Standing) -> None:
         """Reserve for the first heads, at the end of a round; prove anew what is reserved, as others come and go."""
@@ -345,9 +337,10 @@ class Reserve:
 
     def _forget(self) -> None:
         self.revision += 1
-        self._hopeless.clear()
+        self._hopes.clear()
+        self._hopes.forget()
         self._guesses.clear()
-        self._recall, self._last = Recall(), Recall()
+        self._recall = Recall()
         self._reserved = None
         self.present.changes += 1
 
@@ -379,18 +372,6 @@ class Reserve:
         if visits not in known:
             known[visits] = self._beside.world(world, kept=visits)
         return known[visits]
-
-    def _is_hopeless(self, group: Group, inputs: Inputs) -> bool:
-        known = self._hopeless.get(group.uid)
-        if known is None or known[0] is not group or self.present.now - known[1] >= HOPE:
-            now, gone = self.present.now, [one for one in self.present.tenures.values() if one.end is not None]
-            moment = reservations.moment(
-                self._at_last.world(inputs.world, gone=_stays(gone)), inputs.standing, now, gone
-            )
-            plan = earliest.planned(inputs, moment, self._last)
-            self._last.go_on()
-            known = self._hopeless[group.uid] = group, self.present.now, plan is None
-        return known[2]
 
     def _reservation(self, head: _Head, inputs: Inputs) -> Reservation | None:
         """Return what is reserved for a head; make it anew where it does not stand any more."""
