@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from admission.api.claims import Claim, ClaimTemplate
 from admission.api.devices import DeviceClass, Slice
@@ -18,6 +19,9 @@ from admission.api.queues import Queue
 from admission.api.taint_rules import TaintRule
 from admission.api.workloads import Job
 from admission.errors import MalformedObjectError
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,3 +52,13 @@ class Snapshot:
     priorities: Mapping[str, PriorityClass] = field(default_factory=dict)
     malformed: Mapping[tuple[str, str], MalformedObjectError] = field(default_factory=dict)
     unread_queues: Mapping[QueueName, Meta] = field(default_factory=dict)
+
+
+def changed(before: Mapping[K, V], after: Mapping[K, V]) -> list[K]:
+    """Return the keys of the objects that were added, removed or replaced. Objects are compared by identity."""
+    if before is after:
+        return []
+    found = [key for key, value in after.items() if before.get(key) is not value]
+    if len(before) + sum(key not in before for key in found) > len(after):
+        found += [key for key in before if key not in after]
+    return found

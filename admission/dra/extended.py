@@ -88,15 +88,17 @@ def made(pods: Mapping[Uid, Pod], claims: Iterable[Claim]) -> dict[Uid, Claim]:
     """
     found: dict[Uid, Claim] = {}
     for claim in claims:
-        for uid in map(Uid, claim.reserved_for):
+        for user in claim.reserved_for:
+            uid = Uid(user)
             pod = pods.get(uid)
-            if _says_so(claim, uid) if pod is None else _is_made_for(claim, pod):
+            # Most pods ask for none.
+            if _says_so(claim, uid) if pod is None else pod.containers and _is_made_for(claim, pod):
                 found[names.extended_claim(uid)] = claim
     return found
 
 
 def _is_made_for(claim: Claim, pod: Pod) -> bool:
-    if not pod.containers or claim.meta.namespace != pod.meta.namespace:
+    if claim.meta.namespace != pod.meta.namespace:
         return False
     return claim.meta.name not in {pod.claim_name(named) for named in pod.claims}
 

@@ -1,25 +1,43 @@
-"""What single claims and nodes come to, kept from one world to the next, so that only what changed is counted again.
+"""What claims, pods and placements come to, kept from world to world, so that only what changed is counted again.
 
-A world is made anew for every claim and pod that changes, from tens of thousands that did not. What is kept goes by the
-identity of the objects that it was found from, which never change; what is gone is forgotten with the next world.
+A world is made anew for every claim and pod that changes, from tens of thousands that did not. What changed is found by
+the identity of the objects, which never change themselves.
 """
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from admission.api import names
 from admission.api.claims import Claim
+from admission.api.devices import DeviceId
 from admission.api.entries import Placement
-from admission.api.names import NodeName, Uid
+from admission.api.names import GangUid, NodeName, Uid
 from admission.api.nodes import Node, Resources
 from admission.api.pods import Pod
+from admission.api.snapshot import Snapshot, changed
 from admission.dra import takings
 from admission.dra.releases import Features
-from admission.dra.takings import Holder, Taking
+from admission.dra.takings import Holder, Shared, Taking
+from admission.dra.users import Users
 
 _Left = Mapping[str, int] | None
-_Users = dict[Uid, frozenset[Uid]]
+
+
+class Counted(NamedTuple):
+    """What a world is made of. None of it changes any more; what is as it was is the same object.
+
+    taken and shares: devices of allocated claims. left: what is left of each node's allocatable resources beside bound,
+    unfinished pods, and granted pods that are not bound yet. users: of every claim, by its UID, the pods that have a
+    seat and use it. unseen: the placements with a claim that is not seen allocated.
+    """
+
+    taken: Mapping[DeviceId, Holder]
+    shares: Mapping[DeviceId, Sequence[Shared]]
+    left: Mapping[NodeName, _Left]
+    users: Mapping[Uid, frozenset[Uid]]
+    unseen: Sequence[Placement]
 
 
 class _Allocated(NamedTuple):
@@ -30,74 +48,236 @@ class _Allocated(NamedTuple):
     holder: Holder
 
 
-class _Occupied(NamedTuple):
-    """A node, the pods that have a place on it, and what they leave."""
+class _Changes(NamedTuple):
+    """The placements that came, went or were replaced, as they were and as they are."""
 
-    node: Node
-    pods: Sequence[Pod]
-    left: _Left
+    gangs: Sequence[GangUid]
+    before: Sequence[Placement]
+    now: Sequence[Placement]
+
+
+class _Seen:
+    """Who pays for claims, and which of those are seen allocated."""
+
+    def __init__(self) -> None:
+        self._held: dict[Uid, Placement] = {}
+        """The placement that pays for a claim, by what the books call the claim."""
+        self._made: dict[Uid, GangUid] = {}
+        """Those of claims that go by their pods in the books: which claims these are may change with any claim."""
+        self.payers: dict[Uid, str] = {}
+        """The gangs that pay for claims, by the UIDs of the claims."""
+        self._made_payers: dict[Uid, str] = {}
+        """Those of claims that go by their pods."""
+        self._doubtful: set[GangUid] = set()
+        self._unseen: set[GangUid] = set()
+
+    def look(self, changes: _Changes, renewed: Iterable[Claim], by_uid: Mapping[Uid, Claim]) -> set[str]:
+        """Return the names of the claims for which somebody else pays now."""
+        uids = {uid for placement in (*changes.before, *changes.now) for uid in placement.holdings}
+        for placement in changes.before:
+            for uid in placement.holdings:
+                self._held.pop(uid, None)
+                self._made.pop(uid, None)
+        for placement in changes.now:
+            for uid in placement.holdings:
+                self._held[uid] = placement
+                if names.is_extended_claim(uid):
+                    self._made[uid] = placement.gang_uid
+        self._doubtful.update(changes.gangs, self._made.values())
+        uids.update(claim.meta.uid for claim in renewed)
+        for claim in renewed:
+            payer = self._held.get(claim.meta.uid)
+            if payer is not None:
+                self._doubtful.add(payer.gang_uid)
+        made = {by_uid[uid].meta.uid: self._held[uid].gang for uid in self._made if uid in by_uid}
+        uids.update(self._made_payers, made)
+        before = {uid: self.payers.pop(uid) for uid in uids if uid in self.payers}
+        after = {uid: self._held[uid].gang for uid in uids if uid in self._held and uid in by_uid} | made
+        self._made_payers = made
+        self.payers |= after
+        different = {uid for uid in before.keys() | after.keys() if before.get(uid) != after.get(uid)}
+        return {by_uid[uid].meta.key for uid in different if uid in by_uid}
+
+    def unseen(self, placements: Mapping[GangUid, Placement], by_uid: Mapping[Uid, Claim]) -> list[Placement]:
+        """Return the placements with a claim that is not seen allocated, in their order."""
+        for gang in self._doubtful:
+            placement = placements.get(gang)
+            if placement is None or all(_is_allocated(by_uid.get(uid)) for uid in placement.holdings):
+                self._unseen.discard(gang)
+            else:
+                self._unseen.add(gang)
+        self._doubtful.clear()
+        return [placement for gang, placement in placements.items() if gang in self._unseen] if self._unseen else []
+
+
+class _Devices:
+    """The devices of allocated claims."""
+
+    def __init__(self) -> None:
+        self._allocated: dict[str, _Allocated] = {}
+        self._taken: dict[DeviceId, Holder] = {}
+        self._is_plain = True
+        """Whether no device is shared, or in use twice: then what one claim takes can be counted for itself."""
+        self._features: Features | None = None
+
+    def look(
+        self, claims: Mapping[str, Claim], keys: Iterable[str], payers: Mapping[Uid, str], features: Features
+    ) -> tuple[Mapping[DeviceId, Holder], Mapping[DeviceId, Sequence[Shared]]]:
+        """Return what is taken, and what is shared. keys: of the claims that changed, or for which others pay."""
+        if features != self._features:
+            self._allocated.clear()
+            self._taken, self._is_plain, self._features, keys = {}, True, features, claims
+        new: list[_Allocated] = []
+        taken = dict(self._taken)
+        for key in keys:
+            old, claim = self._allocated.pop(key, None), claims.get(key)
+            for taking in old.takings if old is not None and self._is_plain else ():
+                del taken[taking.device]
+            if claim is None or claim.allocation is None:
+                continue
+            is_same = old is not None and old.claim is claim
+            given = old.takings if old is not None and is_same else takings.of_allocation(claim.allocation, features)
+            holder = Holder(claim=claim.meta.key, gang=payers.get(claim.meta.uid, ""))
+            self._allocated[key] = one = _Allocated(claim, tuple(given), holder)
+            new.append(one)
+        for one in new:
+            for taking in one.takings:
+                self._is_plain &= not taking.shared and taking.device not in taken
+                taken[taking.device] = one.holder
+        if self._is_plain:
+            self._taken = taken
+            return taken, {}
+        return self._recounted(claims)
+
+    def _recounted(
+        self, claims: Iterable[str]
+    ) -> tuple[Mapping[DeviceId, Holder], Mapping[DeviceId, Sequence[Shared]]]:
+        """Count everything, in the order of the claims, of which the last is right."""
+        taken: dict[DeviceId, Holder] = {}
+        shares: dict[DeviceId, list[Shared]] = {}
+        self._is_plain = True
+        for one in (self._allocated[key] for key in claims if key in self._allocated):
+            for taking in one.takings:
+                self._is_plain &= not taking.shared and taking.device not in taken
+                if taking.shared:
+                    shares.setdefault(taking.device, []).append(Shared(taking.share, one.holder))
+                else:
+                    taken[taking.device] = one.holder
+        self._taken = taken
+        return taken, shares
+
+
+class _Rooms:
+    """What pods leave of nodes."""
+
+    def __init__(self) -> None:
+        self._nodes: Mapping[NodeName, Node] = {}
+        self._pods: Mapping[Uid, Pod] = {}
+        self._seats: dict[Uid, dict[GangUid, NodeName]] = {}
+        """The nodes on which pods were granted a place."""
+        self._places: dict[Uid, tuple[NodeName, ...]] = {}
+        """Where pods count."""
+        self._there: dict[NodeName, dict[Uid, int]] = {}
+        """How often each pod counts on a node."""
+        self._left: Mapping[NodeName, _Left] = {}
+
+    def look(
+        self, nodes: Mapping[NodeName, Node], pods: Mapping[Uid, Pod], changes: _Changes
+    ) -> Mapping[NodeName, _Left]:
+        """Return what is left of every node."""
+        moved = {*changed(self._pods, pods), *self._reseated(changes)}
+        dirty = {*changed(self._nodes, nodes)}
+        for uid in moved:
+            dirty.update(self._move(uid, pods.get(uid)))
+        self._nodes, self._pods = nodes, pods
+        if dirty:
+            anew = {name: self._room(nodes[name]) for name in nodes if name in dirty}
+            self._left = {name: anew[name] if name in anew else self._left[name] for name in nodes}
+        return self._left
+
+    def _reseated(self, changes: _Changes) -> Iterator[Uid]:
+        for placement in changes.before:
+            for uid in _pods_of(placement):
+                self._seats[uid].pop(placement.gang_uid, None)
+                if not self._seats[uid]:
+                    del self._seats[uid]
+                yield uid
+        for placement in changes.now:
+            for seat in placement.seats.values():
+                self._seats.setdefault(seat.pod_uid, {})[placement.gang_uid] = seat.node
+                yield seat.pod_uid
+
+    def _move(self, uid: Uid, pod: Pod | None) -> tuple[NodeName, ...]:
+        """Count a pod where it is now; return all nodes of which that changes anything."""
+        places: tuple[NodeName, ...] = ()
+        if pod is not None and not pod.finished:
+            places = (pod.node,) if pod.node else tuple(self._seats.get(uid, {}).values())
+        before = self._places.pop(uid, ())
+        for node in before:
+            self._there[node].pop(uid, None)
+        for node in places:
+            there = self._there.setdefault(node, {})
+            there[uid] = there.get(uid, 0) + 1
+        if places:
+            self._places[uid] = places
+        return (*before, *places)
+
+    def _room(self, node: Node) -> _Left:
+        left: _Left = node.allocatable
+        for uid, times in self._there.get(node.name, {}).items():
+            for _ in range(times):
+                left = less(left, self._pods[uid].requests)
+        return left
 
 
 @dataclass(slots=True, eq=False)
 class Kept:
     """What was counted for the last world of a profile. Not for two threads at once."""
 
-    _claims: dict[str, _Allocated] = field(default_factory=dict)
-    _nodes: dict[NodeName, _Occupied] = field(default_factory=dict)
-    _users: tuple[Sequence[Placement], _Users] = ((), {})
+    _placements: Mapping[GangUid, Placement] = field(default_factory=dict)
+    _claims: Mapping[str, Claim] = field(default_factory=dict)
+    _seen: _Seen = field(default_factory=_Seen)
+    _devices: _Devices = field(default_factory=_Devices)
+    _rooms: _Rooms = field(default_factory=_Rooms)
+    _users: Users = field(default_factory=Users)
 
-    def allocated(
-        self, claims: Mapping[str, Claim], gangs: Mapping[Uid, str], features: Features
-    ) -> Iterator[tuple[Sequence[Taking], Holder]]:
-        """Yield what allocated claims take, and who has it. gangs: by the UIDs of claims, who pays for them."""
-        before, self._claims = self._claims, {}
-        for key, claim in claims.items():
-            if claim.allocation is None:
-                continue
-            gang, known = gangs.get(claim.meta.uid, ""), before.get(key)
-            if known is None or known.claim is not claim or known.holder.gang != gang:
-                taken = tuple(takings.of_allocation(claim.allocation, features))
-                known = _Allocated(claim, taken, Holder(claim=claim.meta.key, gang=gang))
-            self._claims[key] = known
-            yield known.takings, known.holder
+    def count(
+        self, snapshot: Snapshot, placements: Sequence[Placement], by_uid: Mapping[Uid, Claim], features: Features
+    ) -> Counted:
+        """Count what a snapshot and the placements come to. by_uid: `extended.index_claims` of the snapshot."""
+        try:
+            return self._counted(snapshot, placements, by_uid, features)
+        except BaseException:
+            # What is half counted is no ground to count on.
+            self._forget()
+            raise
 
-    def left(
-        self, nodes: Mapping[NodeName, Node], pods: Mapping[Uid, Pod], placements: Sequence[Placement]
-    ) -> dict[NodeName, _Left]:
-        """Return allocatable less the requests of bound, unfinished pods and of granted pods that are not bound yet."""
-        there: dict[NodeName, list[Pod]] = {}
-        for pod in pods.values():
-            if pod.node and not pod.finished:
-                there.setdefault(pod.node, []).append(pod)
-        for placement in placements:
-            for seat in placement.seats.values():
-                waiting = pods.get(seat.pod_uid)
-                if waiting is not None and not waiting.node and not waiting.finished:
-                    there.setdefault(seat.node, []).append(waiting)
-        before, self._nodes = self._nodes, {}
-        for name, node in nodes.items():
-            here, known = there.get(name, ()), before.get(name)
-            if known is None or known.node is not node or not are_same(known.pods, here):
-                left: _Left = node.allocatable
-                for pod in here:
-                    left = less(left, pod.requests)
-                known = _Occupied(node, here, left)
-            self._nodes[name] = known
-        return {name: known.left for name, known in self._nodes.items()}
+    def _forget(self) -> None:
+        self._placements, self._claims = {}, {}
+        self._seen, self._devices, self._rooms, self._users = _Seen(), _Devices(), _Rooms(), Users()
 
-    def users(self, placements: Sequence[Placement]) -> _Users:
-        """Return the pods that have a seat and use a claim, by the claim's UID."""
-        before, known = self._users
-        if are_same(before, placements):
-            return known
-        found: dict[Uid, list[Uid]] = {}
-        for placement in placements:
-            for seat in placement.seats.values():
-                for uid in seat.claims:
-                    found.setdefault(uid, []).append(seat.pod_uid)
-        users = {uid: _same(known.get(uid), pods) for uid, pods in found.items()}
-        self._users = placements, users
-        return users
+    def _counted(
+        self, snapshot: Snapshot, placements: Sequence[Placement], by_uid: Mapping[Uid, Claim], features: Features
+    ) -> Counted:
+        by_gang = {placement.gang_uid: placement for placement in placements}
+        gangs = changed(self._placements, by_gang)
+        changes = _Changes(
+            gangs,
+            before=[self._placements[gang] for gang in gangs if gang in self._placements],
+            now=[by_gang[gang] for gang in gangs if gang in by_gang],
+        )
+        keys = changed(self._claims, snapshot.claims)
+        renewed = [claims[key] for key in keys for claims in (self._claims, snapshot.claims) if key in claims]
+        self._placements, self._claims = by_gang, snapshot.claims
+        concerned = self._seen.look(changes, renewed, by_uid)
+        taken, shares = self._devices.look(snapshot.claims, {*keys, *concerned}, self._seen.payers, features)
+        return Counted(
+            taken=taken,
+            shares=shares,
+            left=self._rooms.look(snapshot.nodes, snapshot.pods, changes),
+            users=self._users.of(by_gang),
+            unseen=self._seen.unseen(by_gang, by_uid),
+        )
 
 
 def less(left: _Left, requests: Resources) -> _Left:
@@ -112,8 +292,9 @@ def are_same(one: Sequence[object], other: Sequence[object]) -> bool:
     return len(one) == len(other) and all(map(operator.is_, one, other))
 
 
-def _same(known: frozenset[Uid] | None, pods: Sequence[Uid]) -> frozenset[Uid]:
-    """Return the pods as a set; that of before, where it is the same."""
-    if known is not None and len(known) == len(pods) and known.issuperset(pods):
-        return known
-    return frozenset(pods)
+def _pods_of(placement: Placement) -> set[Uid]:
+    return {seat.pod_uid for seat in placement.seats.values()}
+
+
+def _is_allocated(claim: Claim | None) -> bool:
+    return claim is not None and claim.allocation is not None

@@ -134,10 +134,12 @@ def of(
     *,
     profile: Profile | None = None,
     before: World | None = None,
+    claims: Mapping[Uid, Claim] | None = None,
 ) -> World:
     """Return the world of a snapshot and of what the ledger has open.
 
-    before: the world of an earlier cycle; what did not change is taken from it.
+    before: the world of an earlier cycle; what did not change is taken from it. claims: `extended.index_claims` of the
+    snapshot, if somebody has it.
     """
     profile = profile or Profile()
     before = before if before is not None and before.profile == profile else None
@@ -149,18 +151,16 @@ def of(
     in_use = before is not None and before.sources is not None and before.sources.same(sources)
     if before is not None and in_use and before.tainted is tainted:
         return before
-    slices = Slices(tainted.slices.values(), profile, before.slices if before is not None else None)
-    shelves = shelving.of(snapshot.nodes, slices, tainted.slices, _shelved(before))
+    slices, shelves = _laid_out(snapshot, tainted, profile, before)
     if before is not None and in_use:
         world = replace(before, shelves=shelves, slices=slices, tainted=tainted)
         return follow(before, world, _reshelved(before, world))
-    use = _Use({}, {})
-    by_uid = extended.index_claims(snapshot)
+    by_uid = claims if claims is not None else extended.index_claims(snapshot)
     kept = before.kept if before is not None else Kept()
-    for given, holder in kept.allocated(snapshot.claims, _payers(placements, by_uid), profile.features):
-        use.add(given, holder)
-    by_uid |= {claim.meta.uid: claim for claim in _unmade(snapshot, placements, by_uid)}
-    unseen = [one for one in placements if not all(_seen(by_uid.get(uid)) for uid in one.holdings)]
+    counted = kept.count(snapshot, placements, by_uid, profile.features)
+    use = _Use(dict(counted.taken), {device: list(found) for device, found in counted.shares.items()})
+    unseen = counted.unseen
+    by_uid = {**by_uid, **{claim.meta.uid: claim for claim in _unmade(snapshot, unseen, by_uid)}} if unseen else by_uid
     pinned = _pinned(placements, unseen, by_uid)
     displaced = _add_planned(use, unseen, by_uid, pinned, slices, profile.features)
     world = World(
@@ -170,9 +170,9 @@ def of(
         classes=snapshot.classes,
         taken=MappingProxyType(use.taken),
         shares={device: tuple(shares) for device, shares in use.shares.items()},
-        left=kept.left(snapshot.nodes, snapshot.pods, placements),
+        left=counted.left,
         pinned=pinned,
-        users=kept.users(placements),
+        users=counted.users,
         displaced=displaced,
         awaited=_awaited(snapshot, unseen, by_uid, displaced),
         slices=slices,
@@ -181,6 +181,17 @@ def of(
         kept=kept,
     )
     return world if before is None else follow(before, world, _differing(before, world))
+
+
+def _laid_out(
+    snapshot: Snapshot, tainted: Tainted, profile: Profile, before: World | None
+) -> tuple[Slices, Mapping[NodeName, Shelf]]:
+    """Return the slices, and what every node sees; those of the world before, where they are the same."""
+    known = before.slices if before is not None and before.tainted is tainted else None
+    if before is not None and known is not None and before.nodes is snapshot.nodes:
+        return known, before.shelves
+    slices = known or Slices(tainted.slices.values(), profile, before.slices if before is not None else None)
+    return slices, shelving.of(snapshot.nodes, slices, tainted.slices, _shelved(before))
 
 
 def changed(before: World, world: World) -> frozenset[NodeName] | None:
@@ -345,12 +356,6 @@ def _reshelved(before: World, world: World) -> frozenset[NodeName]:
     nodes = {name for name, shelf in world.shelves.items() if before.shelves.get(name) is not shelf}
     nodes |= before.shelves.keys() - world.shelves.keys()
     return frozenset(nodes) | seeing(world, (), before.vanished ^ world.vanished)
-
-
-def _payers(placements: Iterable[Placement], by_uid: Mapping[Uid, Claim]) -> dict[Uid, str]:
-    """Return the gangs that claims are planned for, by the UIDs of the claims."""
-    held = ((uid, placement.gang) for placement in placements for uid in placement.holdings)
-    return {by_uid[uid].meta.uid: gang for uid, gang in held if uid in by_uid}
 
 
 def _add_planned(  # noqa: PLR0913, PLR0917 - what a plan was made of

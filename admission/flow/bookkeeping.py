@@ -106,7 +106,7 @@ async def release(desk: Desk, facts: Facts) -> None:
 
 
 def _gone(desk: Desk, facts: Facts) -> list[Entry]:
-    wanted = following.wanted_claims(desk.book.placements.values(), facts.sight)
+    wanted = following.Wanted(desk.users.of(desk.book.placements), desk.book, facts.sight)
     at, actor = facts.now, desk.actor
 
     def gone(placement: Placement) -> Entry | None:

@@ -18,6 +18,7 @@ from admission.api.queues import Queue
 from admission.api.reports import ConditionReport, QueueReport
 from admission.api.snapshot import Snapshot
 from admission.dra import appraising, landing, metering, worlds
+from admission.dra.cel import parsing
 from admission.dra.metering import Meters
 from admission.dra.releases import Profile
 from admission.dra.selecting import Selectors
@@ -138,6 +139,7 @@ async def rehearse(desk: Desk, clock: datetime) -> None:
 
 
 def _rehearse(desk: Desk, snapshot: Snapshot, clock: datetime) -> None:
+    parsing.prepare()
     facts = _regrouped(desk, _looked(desk, desk.expecting.over(snapshot, desk.book), clock))
     bookkeeping.look_ahead(desk, facts)
     _appraise(desk, facts)
@@ -255,7 +257,8 @@ def _appraise(desk: Desk, facts: Facts) -> None:
 
 def _landed(desk: Desk, facts: Facts) -> worlds.World:
     placements = desk.book.placements.values()
-    before, desk.world = desk.world, worlds.of(facts.snapshot, placements, profile=desk.profile, before=desk.world)
+    before, claims = desk.world, facts.sight.claims
+    desk.world = worlds.of(facts.snapshot, placements, profile=desk.profile, before=before, claims=claims)
     if before is None or before.shelves is not desk.world.shelves:
         desk.selectors.keep(desk.world.shelves)
     return landing.landed(desk.world, selectors=desk.selectors, steps=desk.steps)
@@ -431,13 +434,11 @@ def _next_try(desk: Desk, facts: Facts) -> datetime | None:
     if desk.reserve.next is not None:
         # Who should have ended by then and has not moves it.
         ends.append(desk.reserve.next)
-    for placement in desk.book.placements.values():
-        queue = facts.snapshot.queues.get(QueueName(placement.queue))
-        if queue is not None and _is_starting(placement, facts.snapshot):
+    for placement in (group.placement for group in facts.groups if not group.in_full):
+        queue = facts.snapshot.queues.get(QueueName(placement.queue)) if placement is not None else None
+        if placement is not None and queue is not None and _is_starting(placement, facts.snapshot):
             ends.append(placement.reserved_at + min(queue.start_timeout, backoffs.LONGEST))
-        longest = ending.at_latest(placement, facts.tree)
-        if longest is not None:
-            ends.append(longest)
+    ends += ending.limits(desk.book.placements.values(), facts.tree)
     return min((*soon, *(end for end in ends if end > facts.now)), default=None)
 
 

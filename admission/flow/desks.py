@@ -17,6 +17,7 @@ from admission.dra.appraising import Appraisal
 from admission.dra.metering import Meters
 from admission.dra.releases import Profile
 from admission.dra.selecting import Selectors
+from admission.dra.users import Users
 from admission.dra.worlds import World
 from admission.flow import choosing, memory, notices
 from admission.flow.assuming import Assumed
@@ -162,6 +163,8 @@ class Desk:
     """What was last seen of what the books are about."""
     stir: Stir = field(default_factory=Stir)
     """The gangs in the books about which something changed."""
+    users: Users = field(default_factory=Users)
+    """The pods with a seat that use each claim."""
     recall: Recall = field(default_factory=Recall)
     """The planner's holds that may still stand."""
     rest: Rest = field(default_factory=Rest)

@@ -47,7 +47,7 @@ async def take_back(desk: Desk, facts: Facts) -> Facts:
     concerned: set[GangUid] = set()
     limiting = ending.limiting(facts.tree)
     desk.halfway = {uid: reason for uid, reason in desk.halfway.items() if uid in desk.book.placements}
-    for group in [group for group in facts.groups if group.placement is not None]:
+    for group in [group for group in facts.groups if _may_be_due(desk, group, limiting)]:
         ask = partial(_due, desk, facts, group, limiting)
         eviction = defects.spared(During.FOLLOWING, group.key, ask, desk.defects)
         if eviction is None:
@@ -56,6 +56,14 @@ async def take_back(desk: Desk, facts: Facts) -> Facts:
         concerned.add(group.uid)
         await _take_back(desk, facts, eviction)
     return replace(facts, taken_back=frozenset(concerned))
+
+
+def _may_be_due(desk: Desk, group: Group, limiting: Collection[QueueName]) -> bool:
+    """Whether a gang has to be looked at: of most that run, nothing follows."""
+    if group.placement is None:
+        return False
+    is_begun = group.uid in desk.ending or group.uid in desk.halfway
+    return is_begun or not group.in_full or group.placement.queue in limiting
 
 
 def _due(desk: Desk, facts: Facts, group: Group, limiting: Collection[QueueName]) -> Eviction | None:
@@ -284,7 +292,7 @@ def remember_backoffs(desk: Desk, facts: Facts) -> None:
 
 
 def _look_at_records(desk: Desk, facts: Facts) -> None:
-    for group in facts.groups:
+    for group in [group for group in facts.groups if not group.in_full or _is_noted(desk, group)]:
         _recall_eviction(desk, facts, group)
         let_in = len(group.pods) - len(group.waiting)
         if let_in and sum(pod.phase == "Running" for pod in group.pods) == let_in:
@@ -298,6 +306,15 @@ def _look_at_records(desk: Desk, facts: Facts) -> None:
         elif group.uid not in desk.backoffs and group.record is not None and group.record.evictions:
             desk.backoffs[group.uid] = _recalled(desk, facts, group, group.record)
     desk.returned = {uid: times for uid, times in desk.returned.items() if uid in desk.census}
+
+
+def _is_noted(desk: Desk, group: Group) -> bool:
+    """Whether anything is remembered of a gang that its running may end."""
+    uid, line = group.uid, group.identity.line
+    if uid in desk.evicted or uid in desk.backoffs or uid in desk.returned:
+        return True
+    is_told = group.record is not None and group.record.evicted is not None
+    return is_told or line in desk.lines or line in desk.census.places
 
 
 def _recalled(desk: Desk, facts: Facts, group: Group, record: Gang) -> Backoff:

@@ -72,7 +72,10 @@ async def finish(desk: Desk, facts: Facts) -> Facts:
     begun = [
         Start(group=group, gates=tuple(following.unfinished(group)), begun=True)
         for group in facts.groups
-        if group.uid not in facts.taken_back and group.placement is not None and group.placement.seats
+        if not group.in_full
+        and group.uid not in facts.taken_back
+        and group.placement is not None
+        and group.placement.seats
     ]
     holds = await place(desk, facts, [start for start in begun if _is_unfinished(desk, facts, start)])
     return replace(facts, unready={**facts.unready, **holds}) if holds else facts
@@ -217,8 +220,8 @@ def _secure(desk: Desk, facts: Facts, work: _Work) -> None:
 
 def _world(desk: Desk, facts: Facts) -> World:
     """Return the world in which everything that was granted is planned."""
-    placed = desk.book.placements.values()
-    desk.world = worlds.of(facts.snapshot, placed, profile=desk.profile, before=desk.world)
+    placed, claims = desk.book.placements.values(), facts.sight.claims
+    desk.world = worlds.of(facts.snapshot, placed, profile=desk.profile, before=desk.world, claims=claims)
     return desk.world
 
 

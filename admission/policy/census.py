@@ -12,8 +12,8 @@ from typing import NamedTuple
 from admission.api.entries import Placement
 from admission.api.names import GangUid, Uid
 from admission.api.pods import Pod
-from admission.api.snapshot import Snapshot
-from admission.policy import identities, recognition, resting
+from admission.api.snapshot import Snapshot, changed
+from admission.policy import identities, recognition
 from admission.policy.recognition import Group
 
 
@@ -68,12 +68,12 @@ class Census:
     ) -> set[GangUid]:
         """Return the gangs of which something changed, and note who their pods are."""
         before, found = self._snapshot, set[GangUid]()
-        pods = resting.changed(before.pods, snapshot.pods)
+        pods = changed(before.pods, snapshot.pods)
         moved = dict.fromkeys((*pods, *self._unsettled(pods, snapshot), *self._reseated(placements)))
         for uid in pods:
             found |= self._leave(uid)
         concerned = set[GangUid]()
-        for key in resting.changed(before.gangs, snapshot.gangs):
+        for key in changed(before.gangs, snapshot.gangs):
             concerned |= {GangUid(key), *self._recorded.get(key, ())}
         for gang in concerned & self._members.keys():
             found.add(gang)
@@ -82,7 +82,7 @@ class Census:
             pod = snapshot.pods.get(uid)
             if pod is not None:
                 found |= self._join(pod, snapshot)
-        found |= set(resting.changed(self._placements, placements)) & self._members.keys()
+        found |= set(changed(self._placements, placements)) & self._members.keys()
         found |= {self._gangs[uid] for uid in leaving ^ self._leaving if uid in self._gangs}
         return found
 
@@ -95,16 +95,16 @@ class Census:
         if before.unwatched != snapshot.unwatched or before.malformed != snapshot.malformed:
             yield from self._gangs
             return
-        changed: list[str] = [*pods, *resting.changed(before.jobs, snapshot.jobs)]
+        stirred: list[str] = [*pods, *changed(before.jobs, snapshot.jobs)]
         for kind, objects in snapshot.parents.items():
-            for key in resting.changed(before.parents.get(kind, {}), objects):
-                changed += (key, identities.ground(kind, key))
-        for ground in changed:
+            for key in changed(before.parents.get(kind, {}), objects):
+                stirred += (key, identities.ground(kind, key))
+        for ground in stirred:
             yield from self._resting.get(ground, ())
 
     def _reseated(self, placements: Mapping[GangUid, Placement]) -> Iterator[Uid]:
         """Note who was granted a place, or has none any more, and yield these pods."""
-        for uid in resting.changed(self._placements, placements):
+        for uid in changed(self._placements, placements):
             before, after = self._placements.get(uid), placements.get(uid)
             old, new = before.seats if before else {}, after.seats if after else {}
             if old is new:

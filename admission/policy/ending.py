@@ -4,6 +4,7 @@ Whatever takes back a gang that could go on is an eviction made here, and is rem
 anything is deleted: the next leader ends what was begun.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from admission.api import durations
@@ -72,6 +73,13 @@ def at_latest(placement: Placement, tree: Tree) -> datetime | None:
     if queue is None or queue.max_runtime is None or not placement.seats:
         return None
     return placement.begun + min(queue.max_runtime, LONGEST)
+
+
+def limits(placements: Iterable[Placement], tree: Tree) -> list[datetime]:
+    """Return until when gangs may run, of those whose queues limit that."""
+    limited = {name for name, queue in tree.queues.items() if queue.max_runtime is not None}
+    ends = (at_latest(placement, tree) for placement in placements if limited and placement.queue in limited)
+    return [end for end in ends if end is not None]
 
 
 def _drained(placement: Placement, tree: Tree) -> Queue | None:

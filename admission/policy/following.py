@@ -5,7 +5,7 @@ recovery of a controller that died half-way: what is granted but not yet placed 
 taken back.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Self
@@ -24,6 +24,7 @@ from admission.dra import extended, holdings, metering
 from admission.dra.metering import ChargeError, Meters
 from admission.policy.recognition import Group
 from admission.quota import books
+from admission.quota.books import Book
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +146,25 @@ def wanted_claims(placements: Iterable[Placement], sight: Sight) -> frozenset[Ui
     )
 
 
-def release(placement: Placement, sight: Sight, wanted: frozenset[Uid], *, at: datetime, actor: str) -> Entry | None:
+class Wanted(Container[Uid]):
+    """The same as `wanted_claims` of all placements of a book, for those who ask about few."""
+
+    def __init__(self, users: Mapping[Uid, frozenset[Uid]], book: Book, sight: Sight) -> None:
+        """users: the pods with a seat that use a claim."""
+        self._users = users
+        self._book = book
+        self._sight = sight
+
+    def __contains__(self, claim: object) -> bool:
+        """Return whether a pod that has not ended uses a claim, by its UID."""
+        pods = self._users.get(Uid(claim), frozenset()) if isinstance(claim, str) else ()
+        return any(not _is_over(self._seat(pod), self._sight) for pod in pods)
+
+    def _seat(self, pod: Uid) -> Seat:
+        return self._book.placements[self._book.owners[pod]].seats[pod]
+
+
+def release(placement: Placement, sight: Sight, wanted: Container[Uid], *, at: datetime, actor: str) -> Entry | None:
     """Return the entry that gives back what is gone. wanted: `wanted_claims` of all placements.
 
     A seat ends with its pod. A holding ends when its claim is gone, or when the claim is not allocated and no pod that
@@ -272,7 +291,7 @@ def _is_leaving(seat: Seat, sight: Sight) -> bool:
     return pod is not None and pod.meta.deleted is not None and not pod.finished
 
 
-def _is_free(uid: Uid, holding: Holding, sight: Sight, wanted: frozenset[Uid]) -> bool:
+def _is_free(uid: Uid, holding: Holding, sight: Sight, wanted: Container[Uid]) -> bool:
     owner = names.pod_of_plugin_claim(uid)
     if owner is not None:
         pod = sight.snapshot.pods.get(owner)

@@ -24,7 +24,8 @@ class Group:
 
     pods: those that have not ended and are not being deleted. ended: those that have succeeded or failed. waiting:
     those that are held and have no seat yet. first_queued: its place in the order, which it gets back when it is taken
-    back. queued_since: its place now: of a gang that runs, that of the oldest pod that waits to join it.
+    back. queued_since: its place now: of a gang that runs, that of the oldest pod that waits to join it. in_full:
+    whether all of its places, and no others, are taken by pods that run: nothing is to be done for it then.
     """
 
     identity: Identity
@@ -38,10 +39,14 @@ class Group:
     record: Gang | None = None
     deadline: timedelta | None = None
     waiting: tuple[Pod, ...] = field(init=False, compare=False, repr=False)
+    in_full: bool = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         waiting = tuple(pod for pod in self.pods if pod.gated and not self._is_seated(pod))
         object.__setattr__(self, "waiting", waiting)
+        seats = self.placement.seats if self.placement is not None else {}
+        in_full = 0 < len(seats) == len(self.pods) and all(pod.meta.uid in seats and _runs(pod) for pod in self.pods)
+        object.__setattr__(self, "in_full", in_full)
 
     @property
     def key(self) -> str:
@@ -183,6 +188,10 @@ def _group(found: _Members, placement: Placement | None, record: Gang | None) ->
         return group
     # Who runs with as many as it needs would else go on before all who came later, however much it asks for then.
     return replace(group, queued_since=min(pod.meta.created for pod in group.waiting))
+
+
+def _runs(pod: Pod) -> bool:
+    return pod.phase == "Running" and bool(pod.node) and not pod.gated
 
 
 def _order(pod: Pod) -> tuple[datetime, str, str]:

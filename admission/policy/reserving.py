@@ -52,6 +52,7 @@ SOONER = timedelta(seconds=10)
 
 NEVER = -1
 
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Head:
     """The first gang of a queue that waits for others to end. tried: as of which change nothing could be reserved."""

@@ -7,7 +7,7 @@ just the same. Whatever else holds a gang (a back-off, a budget, a search that e
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from admission.api.claims import Claim
 from admission.api.gangs import Charge
@@ -15,15 +15,12 @@ from admission.api.meta import Meta
 from admission.api.names import GangUid, QueueName
 from admission.api.queues import Queue
 from admission.api.reasons import Hold
-from admission.api.snapshot import Snapshot
+from admission.api.snapshot import Snapshot, changed
 from admission.dra.plans import PodDemand
 from admission.policy.alikes import Alike
 from admission.policy.lines import Ground, Lines
 from admission.policy.recalling import Proof
 from admission.policy.recognition import Group
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 PROOF, ORDER, QUOTA, RESERVED = "proof", "order_is_kept", "quota_may_suffice", "reserved"
 
@@ -168,16 +165,6 @@ class Rest:
             found, before = lacks(queue, needed), self._said.get(key)
             self._lacks[key] = before if before == found else found
         return self._lacks[key]
-
-
-def changed(before: Mapping[K, V], after: Mapping[K, V]) -> list[K]:
-    """Return the keys of the objects that were added, removed or replaced. Objects are compared by identity."""
-    if before is after:
-        return []
-    found = [key for key, value in after.items() if before.get(key) is not value]
-    if len(before) + sum(key not in before for key in found) > len(after):
-        found += [key for key in before if key not in after]
-    return found
 
 
 def _same(left: object, right: object) -> bool:

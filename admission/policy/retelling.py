@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 from admission.api.gangs import Charge, Evicted, Gang, GangReport
 from admission.api.names import GangUid, NodeName
 from admission.api.nodes import Node
+from admission.api.snapshot import changed
 from admission.errors import MalformedObjectError
-from admission.policy import defects, reporting, resting
+from admission.policy import defects, reporting
 from admission.policy.backoffs import Backoff
 from admission.policy.deciding import Grant
 from admission.policy.defects import Defect, During
@@ -60,7 +61,7 @@ class Retelling:
     ) -> list[GangReport]:
         """Return the statuses that were made anew. decided: gangs of which something else was decided than before."""
         recounted = groups is not self._counted or facts.snapshot.gangs is not self._records
-        readjusted = bool(resting.changed(self._backoffs, facts.backoffs) or self._evicted != facts.evicted)
+        readjusted = bool(changed(self._backoffs, facts.backoffs) or self._evicted != facts.evicted)
         touched = {*decided, *self._failed, *self._stirred(groups, facts)}
         anew = [report for uid in touched if (report := self._make(uid, facts, found)) is not None]
         if recounted or readjusted or facts.now >= self._over_at:
@@ -77,14 +78,14 @@ class Retelling:
         """Yield the gangs of which something changed."""
         if groups is not self._counted:
             before, self._counted, self.groups = self.groups, groups, {group.uid: group for group in groups}
-            yield from resting.changed(before, self.groups)
+            yield from changed(before, self.groups)
         made_of: Made = (
             facts.book.placements,
             *(dict(facts.backoffs), dict(facts.chosen), dict(facts.stuck)),
             *(dict(facts.evicted), dict(facts.estimates)),
         )
         for before_, now in zip(self._made_of, made_of, strict=False):
-            yield from resting.changed(before_, now)
+            yield from changed(before_, now)
         if self._malformed != facts.snapshot.malformed:
             yield from self.groups
         elif self._nodes is not facts.snapshot.nodes:

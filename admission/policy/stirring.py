@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 
 from admission.api.entries import Placement
 from admission.api.names import GangUid, Uid
-from admission.api.snapshot import Snapshot
+from admission.api.snapshot import Snapshot, changed
 from admission.dra.metering import Meters
-from admission.policy import resting
 from admission.policy.following import Sight
 from admission.quota.books import Book
 
@@ -34,7 +33,7 @@ class Stir:
         if self._meters is not sight.meters or not all(rules):
             self._open = set(book.placements)
         else:
-            self._open |= set(resting.changed(self._placements, book.placements))
+            self._open |= set(changed(self._placements, book.placements))
             self._open |= set(_by_pods(before, snapshot, book))
             self._open |= set(_by_claims(before, snapshot, book))
             self._open |= set(_by_slices(before, snapshot, book))
@@ -56,7 +55,7 @@ class Stir:
 
 
 def _by_pods(before: Snapshot, snapshot: Snapshot, book: Book) -> Iterator[GangUid]:
-    for uid in resting.changed(before.pods, snapshot.pods):
+    for uid in changed(before.pods, snapshot.pods):
         gang = book.owners.get(uid)
         if gang is not None:
             yield gang
@@ -64,7 +63,7 @@ def _by_pods(before: Snapshot, snapshot: Snapshot, book: Book) -> Iterator[GangU
 
 def _by_claims(before: Snapshot, snapshot: Snapshot, book: Book) -> Iterator[GangUid]:
     """Yield the gangs that pay for a claim that changed, and those with a pod that uses it."""
-    keys = resting.changed(before.claims, snapshot.claims)
+    keys = changed(before.claims, snapshot.claims)
     found = (claims.get(key) for key in keys for claims in (before.claims, snapshot.claims))
     known = [claim for claim in found if claim is not None]
     if not known:
@@ -82,7 +81,7 @@ def _by_claims(before: Snapshot, snapshot: Snapshot, book: Book) -> Iterator[Gan
 
 def _by_slices(before: Snapshot, snapshot: Snapshot, book: Book) -> Iterator[GangUid]:
     """Yield the gangs that hold a device of a pool of which a slice changed."""
-    keys = resting.changed(before.slices, snapshot.slices)
+    keys = changed(before.slices, snapshot.slices)
     known = (slices.get(key) for key in keys for slices in (before.slices, snapshot.slices))
     pools = {(piece.driver, piece.pool) for piece in known if piece is not None}
     if not pools:

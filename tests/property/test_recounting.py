@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from admission.api import names
 from admission.api.claims import Claim
 from admission.api.devices import DeviceId
 from admission.api.entries import Holding, Placement, RequestDevice, Seat
@@ -35,7 +36,8 @@ def _device(draw: Random) -> tuple[str, int]:
 
 def _pod(draw: Random, name: str) -> Pod:
     spec: dict[str, Any] = draw.choice(({}, {"nodeName": "a"}, {"nodeName": "b"}, {"schedulingGates": [GATE]}))
-    pod = a_pod(name, requests={"cpu": str(draw.randint(1, 2))}, **spec).pod
+    extended = draw.choice(({}, {}, {"example.com/gpu": "1"}))
+    pod = a_pod(name, requests={"cpu": str(draw.randint(1, 2)), **extended}, **spec).pod
     return replace(pod, phase=draw.choice(("Pending", "Running", "Succeeded")))
 
 
@@ -46,14 +48,18 @@ def _claim(draw: Random, name: str) -> Claim:
         for node, at in {_device(draw) for _ in range(draw.randint(0, 2))}
     ]
     status: dict[str, Any] = {"allocation": {"devices": {"results": results}}} if results else {}
-    return a_claim(name, a_request(), **status)
+    # kube-scheduler makes claims for extended resources in the name of their pods.
+    status |= draw.choice(({}, {"reservedFor": [{"resource": "pods", "name": "p", "uid": "pod-p"}]}))
+    claim = a_claim(name, a_request(), **status)
+    return replace(claim, meta=replace(claim.meta, uid=draw.choice((claim.meta.uid, Uid(f"{claim.meta.uid}-anew")))))
 
 
 def _placement(draw: Random, name: str) -> Placement:
     node, at = _device(draw)
     users = draw.sample(NAMES, draw.randint(1, 2))
     given_ = RequestDevice(request="gpu", device=DeviceId(DRIVER, node, f"gpu-{at}"))
-    held = Holding(claim_uid=Uid(f"claim-{name}"), claim=f"team/{name}", devices=(given_,), charge={})
+    uid = draw.choice((Uid(f"claim-{name}"), names.extended_claim(Uid(f"pod-{name}"))))
+    held = Holding(claim_uid=uid, claim=f"team/{name}", devices=(given_,), charge={})
     return Placement(
         gang_uid=GangUid(name),
         gang=f"team/{draw.choice(NAMES)}",
