@@ -52,6 +52,10 @@ class Seen:
         return workload is None or workload.uid in self.owners
 
 
+def _owners(workload: Owner | None) -> tuple[str, ...]:
+    return () if workload is None else (workload.uid,)
+
+
 class Reporter:
     """Writes reports. With a store, an object that was deleted or made anew is noticed before it is written to."""
 
@@ -73,12 +77,12 @@ class Reporter:
         """Create or update a Gang object and its status. A Gang that a user wrote keeps its spec.
 
         None is created for a gang without pods: whoever deleted the object wants it gone. One of which nothing is left
-        is removed, if nothing owns it that would take it along.
+        is removed, unless something else has come to own it, which would take it along.
         """
         path = paths.within(f"/apis/{names.API_VERSION}", report.namespace, "gangs", report.name)
         seen = await self._look(kinds.GANGS, report.key, path)
         if report.over:
-            if seen is not None and seen.ours and not seen.owners:
+            if seen is not None and seen.ours and seen.owners == _owners(report.workload):
                 await self._remove(path, seen)
             return
         if seen is not None and seen.ours and not seen.is_of(report.workload):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from admission.api import meta, names, patches
 from admission.api.meta import Meta
 from admission.api.names import Held
+from admission.api.parents import UNSERVED
 from admission.api.patches import Operation, Patch
 from admission.api.queues import HoldAt, Queue
 from admission.api.reading import Json, Reader
@@ -84,8 +85,9 @@ def additions(
     queue = queue_of(arrival, snapshot, defaults)
     if before is not None:
         resumes = before.suspended and not arrival.suspended and not before.is_waiting
-        return (*_suspended(arrival), *_said(arrival, _HELD)) if resumes and _is_held(arrival, queue) else ()
-    if queue is None or not _is_held(arrival, queue):
+        held_anew = resumes and _is_held(arrival, queue, snapshot)
+        return (*_suspended(arrival), *_said(arrival, _HELD)) if held_anew else ()
+    if queue is None or not _is_held(arrival, queue, snapshot):
         return tuple(_unmarked(arrival))
     # The template of a batch Job says who made it already.
     maker = {names.USER: username} if username and arrival.kind is not holdable.JOB else {}
@@ -110,7 +112,7 @@ def judge(  # noqa: PLR0913 - all that an answer depends on, by name
     if username == rules.controller or not holdable.is_free(arrival.meta.controller):
         return None
     if before is None:
-        missed = not arrival.suspended and _is_held(arrival, queue_of(arrival, snapshot, defaults))
+        missed = not arrival.suspended and _is_held(arrival, queue_of(arrival, snapshot, defaults), snapshot)
         return _missed(arrival) if missed else None
     if before.is_waiting and not arrival.suspended:
         return _resumed(arrival, username)
@@ -127,8 +129,13 @@ def queue_of(arrival: WorkloadArrival, snapshot: Snapshot, defaults: Defaults) -
     return entering.entrance(pod, snapshot, defaults).queue
 
 
-def _is_held(arrival: WorkloadArrival, queue: Queue | None) -> bool:
-    return queue is not None and queue.hold_at is HoldAt.WORKLOAD and arrival.may_suspend
+def _is_held(arrival: WorkloadArrival, queue: Queue | None, snapshot: Snapshot) -> bool:
+    """Whether a workload is held as a whole. Where Muster may not read its kind, nobody would resume it: its pods wait.
+
+    A kind that was not served when it was last looked for is served now, and soon seen.
+    """
+    is_seen = snapshot.unwatched.get(arrival.kind.key, UNSERVED) == UNSERVED
+    return is_seen and queue is not None and queue.hold_at is HoldAt.WORKLOAD and arrival.may_suspend
 
 
 def _label(template: PodTemplate) -> str:

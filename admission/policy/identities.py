@@ -342,7 +342,7 @@ def _held(pod: Pod, lineage: Lineage, why: str) -> Identity:
         name=unique_name(last.name, uid),
         size=declared or 0,
         needed=UNKNOWN_SIZE,
-        workload=lineage.links[0].owner,
+        workload=last,
         unknown=why,
         grounds=lineage.grounds,
     )

@@ -3,7 +3,7 @@
 That of queues is made in `entitlements`, from the same facts.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -13,7 +13,7 @@ from admission.api import names
 from admission.api.entries import Placement
 from admission.api.gangs import Charge, Evicted, Gang, GangReport, Phase, PlannedClaim, PlannedPod
 from admission.api.meta import EPOCH, Condition, ConditionStatus
-from admission.api.names import GangUid, MeterName, QueueName
+from admission.api.names import GangUid, MeterName, QueueName, Uid
 from admission.api.queues import PlacementMode
 from admission.api.reasons import Denial, Hold, HoldReason
 from admission.api.reports import BudgetUse, ConditionReport
@@ -21,12 +21,11 @@ from admission.api.snapshot import Snapshot
 from admission.dra import appraising
 from admission.dra.appraising import Appraisal
 from admission.dra.metering import Meters
-from admission.policy import overlooking, topologies
+from admission.policy import identities, overlooking, topologies
 from admission.policy.backoffs import Backoff
 from admission.policy.claims import reporting as policy_reporting
 from admission.policy.claims.selecting import Policies
 from admission.policy.deciding import Decision, Grant
-from admission.policy.identities import LARGEST_SIZE
 from admission.policy.placements import Chosen
 from admission.policy.protection import NOTHING, Protections
 from admission.policy.recognition import Group
@@ -96,7 +95,7 @@ def gang(group: Group, facts: Facts) -> GangReport:
         namespace=group.identity.namespace,
         name=group.identity.name,
         queue=group.queue,
-        size=min(group.identity.size or max(1, len(group.pods)), LARGEST_SIZE),
+        size=min(group.identity.size or max(1, len(group.pods)), identities.LARGEST_SIZE),
         priority=group.priority,
         workload=group.identity.workload,
         phase=phase,
@@ -196,6 +195,18 @@ def idle(
         queued_since=record.queued_since,
         next_try=backoff.next_try if backoff else record.next_try,
     )
+
+
+def is_superseded(record: Gang, others: Collection[Uid]) -> bool:
+    """Return whether the pods that a Gang object was made for have become other gangs of the same workload.
+
+    They were one as long as nobody could say what the workload makes, as where Muster might not read it: that one is
+    called as the workload as a whole. others: the workloads of all gangs that have pods.
+    """
+    if record.written_by_user or record.workload is None or record.phase is not Phase.PENDING:
+        return False
+    uid = record.workload.uid
+    return uid in others and record.meta.name == identities.unique_name(record.workload.name, identities.gang_uid(uid))
 
 
 def kept_until(record: Gang, report: GangReport) -> datetime | None:

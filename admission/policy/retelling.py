@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from admission.api.gangs import Charge, Evicted, Gang, GangReport
-from admission.api.names import GangUid, NodeName
+from admission.api.names import GangUid, NodeName, Uid
 from admission.api.nodes import Node
 from admission.api.snapshot import changed
 from admission.errors import MalformedObjectError
@@ -114,6 +114,7 @@ class Retelling:
     def _look_at_idle(self, facts: Facts) -> list[GangReport]:
         """Return the statuses made anew of Gang objects whose pods are gone or have not come yet."""
         known = {group.key for group in self.groups.values()}
+        making = {group.identity.workload.uid for group in self.groups.values() if group.identity.workload}
         before, self._idle, anew = self._idle, {}, []
         self._over_at = NEVER
         for report in before.values():
@@ -121,15 +122,17 @@ class Retelling:
         for key, gang in facts.snapshot.gangs.items():
             if key in known:
                 continue
-            report, old = self._idle_report(gang, facts), before.get(key)
+            report, old = self._idle_report(gang, making, facts), before.get(key)
             self.tally.add(report, {})
             self._idle[key] = old if old is not None and old == report else report
             if self._idle[key] is report:
                 anew.append(report)
         return anew
 
-    def _idle_report(self, gang: Gang, facts: Facts) -> GangReport:
+    def _idle_report(self, gang: Gang, making: Collection[Uid], facts: Facts) -> GangReport:
         report = reporting.idle(gang, facts.backoffs, facts.evicted)
+        if reporting.is_superseded(gang, making):
+            return replace(report, over=True)
         until = reporting.kept_until(gang, report)
         if until is None:
             return report

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -198,10 +199,30 @@ class Muster:
             connection.close()
 
 
-def grant(control_plane: ControlPlane) -> None:
-    """Give the test's user what deploy/manifests/rbac.yaml gives to Muster's service account, and to that account."""
+@contextmanager
+def denied(control_plane: ControlPlane, *resources: str) -> Iterator[None]:
+    """Take the rights to some resources out of Muster's roles for a while, as somebody may who narrows them.
+
+    Watches that run go on: the API server asks about rights when one begins.
+    """
+    grant(control_plane, but=resources)
+    try:
+        yield
+    finally:
+        grant(control_plane)
+
+
+def grant(control_plane: ControlPlane, *, but: Collection[str] = ()) -> None:
+    """Give the test's user what deploy/manifests/rbac.yaml gives to Muster's service account, and to that account.
+
+    but: resources that are left out.
+    """
     documents = list(yaml.safe_load_all((ROOT / "deploy" / "manifests" / "rbac.yaml").read_text()))
     for document in documents:
         if "subjects" in document:
             document["subjects"].append({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER})
+        if "rules" in document:
+            for rule in document["rules"]:
+                rule["resources"] = [resource for resource in rule["resources"] if resource not in but]
+            document["rules"] = [rule for rule in document["rules"] if rule["resources"]]
     control_plane.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(documents))

@@ -11,9 +11,10 @@ from tests import standins
 from tests.controlplane import ControlPlane, workloads
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.observing import eventually, holds_for
-from tests.e2e import herds
+from tests.e2e import herds, musters
 from tests.e2e.herds import Herd, an_object, named
 from tests.e2e.musters import Muster
+from tests.e2e.teams import GROUP
 
 RAY = ("ray.io/v1", "RayCluster")
 EARLY = (
@@ -75,9 +76,9 @@ def training(herd: Herd, name: str = "train") -> Parts:
     )
 
 
-def mpi(herd: Herd) -> Parts:
+def mpi(herd: Herd, name: str = "mpi") -> Parts:
     field = "mpiReplicaSpecs"
-    job = herd.put(an_object("kubeflow.org/v2beta1", "MPIJob", "mpi", **{field: replicas(herd, Launcher=1, Worker=2)}))
+    job = herd.put(an_object("kubeflow.org/v2beta1", "MPIJob", name, **{field: replicas(herd, Launcher=1, Worker=2)}))
     return (
         job,
         lambda: named(herd.all(standins.replica_pods(job, field, "Worker"))),
@@ -300,6 +301,57 @@ def test_nobody_joins_a_gang_by_what_he_writes_and_more_than_declared_are_charge
 def is_gated_or_gone(herd: Herd, name: str) -> bool:
     pod = herd.pods.get(name)
     return pod is None or bool(pod["spec"].get("schedulingGates"))
+
+
+def test_who_belongs_to_a_kind_that_muster_may_not_read_waits_for_the_right_and_nobody_else_does(
+    control_plane: ControlPlane, herd: Herd, muster: Muster
+) -> None:
+    muster.end()
+    with musters.denied(control_plane, "mpijobs", "leaderworkersets"):
+        muster.start()
+        (job, work, launch), (group, lead, follow) = mpi(herd), lws(herd, "dark")
+        distributed, served = [*launch(), *work()], [*lead(), *follow()]
+        for parent, pods, right in (
+            (job, distributed, "mpijobs of API group kubeflow.org"),
+            (group, served, "leaderworkersets of API group leaderworkerset.x-k8s.io"),
+        ):
+            told = f"grant verb list on resource {right} in the whole cluster"
+            hold = herd.wait_held(told, *pods, of=parent)["status"]["hold"]
+            assert hold["reason"] == "GangIncomplete"
+            assert f"Muster cannot see objects of kind {parent['kind']}." in hold["message"]
+            assert told in muster.command("why", f"{herd.lab.namespace.name}/{parent['metadata']['name']}")
+
+        seen, first, rest = training(herd, "seen")
+        herd.wait_running(*first(), *rest())
+        plain = a_job(herd, "plain", 2)
+        herd.wait_running(*herd.pods_of(plain, 2))
+        left = left_to_its_gates(herd)
+        assert all(herd.pods[name]["spec"].get("schedulingGates") for name in (*distributed, *served))
+
+    herd.wait_running(*distributed)
+    herd.wait_running(*served)
+    eventually(lambda: not herd.told("cannot see") + herd.told("none of its"), what="nobody is told of what is granted")
+    herd.clear(job, group, seen, plain, left, *jobs_and_sets(herd))
+
+
+def a_job(herd: Herd, name: str, pods: int) -> Manifest:
+    return herd.put(an_object("batch/v1", "Job", name, parallelism=pods, completions=pods, template=herd.template()))
+
+
+def left_to_its_gates(herd: Herd) -> Manifest:
+    """See that a workload that Muster may not read is not held as a whole in a queue that holds others so."""
+    path = f"{GROUP}/queues/{herd.lab.team.queue}"
+    herd.lab.client.merge_patch(path, {"spec": {"holdAt": "Workload"}})
+    dry = an_object("batch/v1", "Job", "dry", template=herd.template())
+    eventually(
+        lambda: herd.lab.client.create(f"{herd.lab.team.jobs}?dryRun=All", dry)["spec"].get("suspend"),
+        what="Jobs are held as a whole",
+    )
+    left, _, _ = mpi(herd, "left")
+    assert "suspend" not in left["spec"].get("runPolicy", {})
+    assert names.HELD not in left["metadata"].get("annotations", {})
+    herd.lab.client.merge_patch(path, {"spec": {"holdAt": "Pod"}})
+    return left
 
 
 def test_an_elastic_gang_starts_with_the_least_and_is_joined_by_who_comes(herd: Herd) -> None:

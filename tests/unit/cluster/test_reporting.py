@@ -1,6 +1,7 @@
 """Reports: what is written, and above all what is not written again."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -131,11 +132,12 @@ async def test_the_gang_of_an_earlier_workload_is_replaced(api: FakeApi, connect
     assert second["metadata"]["ownerReferences"][0]["uid"] == "job-2"
 
 
-async def test_a_gang_of_which_nothing_is_left_is_removed(api: FakeApi, reporter: Reporter) -> None:
-    await reporter.gang(a_report(workload=None))
+@pytest.mark.parametrize("report", [a_report(workload=None), a_report()], ids=["of no workload", "of a workload"])
+async def test_a_gang_of_which_nothing_is_left_is_removed(api: FakeApi, reporter: Reporter, report: GangReport) -> None:
+    await reporter.gang(report)
     uid = api.objects[GANGS]["team/train"]["metadata"]["uid"]
 
-    await reporter.gang(a_report(workload=None, pods=0, phase=Phase.FINISHED, over=True))
+    await reporter.gang(replace(report, pods=0, phase=Phase.FINISHED, over=True))
 
     assert api.last("DELETE", GANG).body["preconditions"] == {"uid": uid}
     assert "team/train" not in api.objects[GANGS]

@@ -1,12 +1,14 @@
 """Workloads at the door of a queue that holds them as a whole: what is added, and what is refused."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from admission.api import names, workloads
 from admission.api.names import Held
+from admission.api.parents import UNSERVED
 from admission.api.reasons import DenyReason
 from admission.api.snapshot import Snapshot
 from admission.policy import holdable, holding
@@ -155,6 +157,20 @@ def test_a_ray_job_that_its_operator_would_give_up_is_not_suspended(spec: dict[s
 def test_a_job_of_a_queue_that_holds_pods_or_of_none_is_left_as_it_is() -> None:
     for snapshot in (world("Pod"), World().queue("team-a", holdAt="Workload").build()):
         assert held(job(), snapshot) == job()
+
+
+def test_a_workload_of_a_kind_that_muster_may_not_read_is_left_to_the_gates_of_its_pods() -> None:
+    """Nobody would resume it, and nothing would say why."""
+    forbidden = {"PyTorchJob.kubeflow.org": "list pytorchjobs: forbidden (403)"}
+    blind = replace(world(), unwatched=forbidden)
+    assert held(a_training_job(), blind) == a_training_job()
+    assert held(a_training_job(suspend=False), blind, before=a_training_job(suspend=True)) == a_training_job(
+        suspend=False
+    )
+    assert held(job(), blind)["spec"]["suspend"] is True
+
+    unseen_yet = replace(world(), unwatched={"PyTorchJob.kubeflow.org": UNSERVED})
+    assert held(a_training_job(), unseen_yet)["spec"]["runPolicy"]["suspend"] is True
 
 
 def test_what_another_controller_suspends_is_left_to_it_but_for_what_a_schedule_makes() -> None:

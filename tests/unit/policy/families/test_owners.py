@@ -87,7 +87,13 @@ def test_who_does_not_see_the_kind_of_a_parent_says_why() -> None:
     herd.unwatched["JobSet.jobset.x-k8s.io"] = "list jobsets: forbidden (403); grant verb list on resource jobsets"
     jobset = an_object("jobset.x-k8s.io/v1alpha2", "JobSet", "train")
     jobset["metadata"]["uid"] = "js"
-    job = herd.put(owned(a_job("train-a-0", 1), jobset))
-    herd.all(standins.job_pods(job))
+    for name in ("train-a-0", "train-a-1"):
+        job = herd.put(owned(a_job(name, 1), jobset))
+        herd.all(standins.job_pods(job))
 
-    assert "cannot see objects of kind JobSet.jobset.x-k8s.io: list jobsets: forbidden" in herd.gang.identity.unknown
+    identity = herd.gang.identity
+    assert "cannot see objects of kind JobSet.jobset.x-k8s.io: list jobsets: forbidden" in identity.unknown
+    assert identity.workload is not None
+    assert (identity.workload.kind, identity.workload.name, identity.uid) == ("JobSet", "train", "js"), (
+        "not a Job of it"
+    )
