@@ -17,15 +17,23 @@ T = TypeVar("T")
 class Reader:
     """One mapping of an object being decoded, its path, and the flaws found so far in the whole object."""
 
-    __slots__ = ("_flaws", "_value", "path")
+    __slots__ = ("_above", "_flaws", "_key", "_name", "_value")
 
-    def __init__(self, value: Any, path: str = "", flaws: list[Flaw] | None = None) -> None:
-        self.path = path
-        self._flaws = [] if flaws is None else flaws
-        if value is not None and not isinstance(value, Mapping):
+    def __init__(self, value: Any, name: str = "", above: "Reader | None" = None, key: Any = None) -> None:
+        """name, and key of a list or mapping: where it stands in the object above it. A path is written when needed."""
+        self._name, self._key, self._above = name, key, above
+        self._flaws: list[Flaw] = [] if above is None else above._flaws  # noqa: SLF001 - of the same object
+        # Most are what msgspec has made.
+        if value is not None and type(value) is not dict and not isinstance(value, Mapping):
             self.flaw("", f"is {_kind_of(value)}, an object is expected")
             value = None
         self._value: Json = value or {}
+
+    @property
+    def path(self) -> str:
+        """Return where it stands in the whole object."""
+        here = self._name if self._key is None else f"{self._name}[{self._key}]"
+        return here if self._above is None else self._above._at(here)  # noqa: SLF001 - of the same object
 
     def __contains__(self, name: str) -> bool:
         return self._value.get(name) is not None
@@ -40,21 +48,21 @@ class Reader:
 
     def child(self, name: str) -> "Reader":
         """Return a reader of a nested object; of an empty one when the field is absent."""
-        return Reader(self._value.get(name), self._at(name), self._flaws)
+        return Reader(self._value.get(name), name, self)
 
     def children(self, name: str) -> Iterator["Reader"]:
         """Yield a reader for every object of a list; nothing when the field is absent."""
         for index, item in enumerate(self._list(name)):
-            yield Reader(item, f"{self._at(name)}[{index}]", self._flaws)
+            yield Reader(item, name, self, index)
 
     def element(self, name: str, value: Any) -> "Reader":
         """Return a reader that has one value, under the name "": for entries of lists that are no objects."""
-        return Reader({"": value}, self._at(name), self._flaws)
+        return Reader({"": value}, name, self)
 
     def entries(self, name: str) -> Iterator[tuple[str, "Reader"]]:
         """Yield key and reader for every object of a mapping."""
         for key, item in self._mapping(name).items():
-            yield str(key), Reader(item, f"{self._at(name)}[{key}]", self._flaws)
+            yield str(key), Reader(item, name, self, key)
 
     def keys(self, name: str) -> tuple[str, ...]:
         """Return the keys of a mapping; none when the field is absent or no mapping."""
@@ -153,7 +161,8 @@ class Reader:
             raise MalformedObjectError(kind, name, tuple(self._flaws))
 
     def _at(self, name: str) -> str:
-        return f"{self.path}.{name}" if self.path and name else self.path or name
+        path = self.path
+        return f"{path}.{name}" if path and name else path or name
 
     def _typed(self, name: str, kind: type[T], wanted: str, default: T) -> T:
         value = self._value.get(name)
@@ -171,7 +180,7 @@ class Reader:
         value = self._value.get(name)
         if value is None:
             return {}
-        if not isinstance(value, Mapping):
+        if type(value) is not dict and not isinstance(value, Mapping):
             self.flaw(name, f"is {_kind_of(value)}, an object is expected")
             return {}
         return value

@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypedDict
 from urllib.parse import urlencode
@@ -100,11 +100,53 @@ class _Heads(TypedDict, total=False):
     items: list[_Head] | None
 
 
+class _MetaRead(TypedDict, total=False):
+    name: Any
+    generateName: Any
+    namespace: Any
+    uid: Any
+    resourceVersion: Any
+    generation: Any
+    labels: Any
+    annotations: Any
+    ownerReferences: Any
+    finalizers: Any
+    creationTimestamp: Any
+    deletionTimestamp: Any
+
+
+class _ObjectRead(TypedDict, total=False):
+    apiVersion: Any
+    kind: Any
+    metadata: _MetaRead
+    spec: Any
+    status: Any
+    value: Any
+    globalDefault: Any
+
+
+class _Lean(TypedDict, total=False):
+    """A page of a collection without what no decoder reads: managedFields are half of what is sent of a claim."""
+
+    metadata: dict[str, Any]
+    items: list[_ObjectRead] | None
+
+
+class Kept(Enum):
+    """What the parser keeps of the objects of a collection."""
+
+    ALL = None
+    READ = _Lean
+    """What decoders read of any kind."""
+    HEADS = _Heads
+    """Name, namespace, UID and version: an eighth of the time. The API server is asked for metadata alone."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One request. An urgent one does not wait for others. brief: nobody reads more of the answer than metadata.
 
-    heads: nor more of that, of the objects of a collection, than name, namespace, UID and version.
+    kept: what is of use of a collection.
     """
 
     method: str
@@ -115,7 +157,7 @@ class Request:
     urgent: bool = False
     watch: bool = False
     brief: bool = False
-    heads: bool = False
+    kept: Kept = Kept.ALL
 
     @property
     def url(self) -> str:
@@ -194,14 +236,11 @@ class Connection:
         """Delete an object. `body`: DeleteOptions."""
         return await self.send(Request(method="DELETE", path=path, body=body))
 
-    async def pages(self, path: str, *, limit: int, heads: bool = False) -> AsyncGenerator[Json]:
-        """Yield a collection page by page, all of one moment. Raises ExpiredError when that moment is too long ago.
-
-        heads: of each object no more than name, namespace, UID and version, parsed in an eighth of the time.
-        """
+    async def pages(self, path: str, *, limit: int, kept: Kept = Kept.ALL) -> AsyncGenerator[Json]:
+        """Yield a collection page by page, all of one moment. Raises ExpiredError when that moment is too long ago."""
         params: dict[str, str | int | bool] = {"limit": limit} if limit else {}
         while True:
-            page = await self.send(Request(method="GET", path=path, params=params, heads=heads))
+            page = await self.send(Request(method="GET", path=path, params=params, kept=kept))
             yield page
             token = (page.get("metadata") or {}).get("continue")
             if not token:
@@ -277,7 +316,7 @@ class Connection:
         async with self._answer(request, aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)) as answer:
             text = await answer.read()
         try:
-            parsed: Any = msgspec.json.decode(text, type=_Heads) if request.heads else msgspec.json.decode(text)
+            parsed = _parsed(text, request.kept)
         except ValueError as error:
             raise ClusterAwayError(f"{request.call}: the answer is not JSON: {failures.cut(text)}") from error
         if not isinstance(parsed, dict):
@@ -311,7 +350,7 @@ class Connection:
 
     async def _sent(self, request: Request, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:  # noqa: ASYNC109 - as above
         headers = {
-            "Accept": BRIEF if request.brief else BRIEF_LIST if request.heads else "application/json",
+            "Accept": BRIEF if request.brief else BRIEF_LIST if request.kept is Kept.HEADS else "application/json",
             "Content-Type": request.content,
             "User-Agent": f"muster/{admission.__version__}",
         }
@@ -332,6 +371,16 @@ class Connection:
         """Read the credentials again: a token file was replaced, or a token from an `exec` program ran out."""
         fresh = await credentials.load(self._place)
         self._configuration.api_key.update(fresh.api_key)
+
+
+def _parsed(text: bytes, kept: Kept) -> Any:
+    if kept is Kept.ALL:
+        return msgspec.json.decode(text)
+    try:
+        return msgspec.json.decode(text, type=kept.value)
+    except msgspec.ValidationError:
+        # Something is of another type than Kubernetes promises: decoders say what, object by object.
+        return msgspec.json.decode(text)
 
 
 def _retry_after(answer: aiohttp.ClientResponse) -> float | None:

@@ -19,7 +19,7 @@ import structlog
 
 from admission.api.parents import UNSERVED
 from admission.cluster import failures, pauses
-from admission.cluster.connecting import Connection
+from admission.cluster.connecting import Connection, Kept
 from admission.cluster.kinds import Kind
 from admission.cluster.store import Store
 from admission.cluster.tables import Table
@@ -175,7 +175,7 @@ class Watcher:
 
     async def _read_pages(self, limit: int) -> tuple[str, set[str]]:
         version, keys = "", set[str]()
-        async with aclosing(self._connection.pages(self._path, limit=limit)) as pages:
+        async with aclosing(self._connection.pages(self._path, limit=limit, kept=Kept.READ)) as pages:
             async for page in pages:
                 version = str(page["metadata"]["resourceVersion"])
                 self._table.hear()
@@ -324,7 +324,7 @@ async def _behind(connection: Connection, table: Table) -> int:
 
 async def _behind_at(connection: Connection, table: Table, path: str) -> int:
     behind = 0
-    async with aclosing(connection.pages(path, limit=HEADS, heads=True)) as pages:
+    async with aclosing(connection.pages(path, limit=HEADS, kept=Kept.HEADS)) as pages:
         async for page in pages:
             behind += sum(map(table.is_behind, page.get("items") or ()))
     return behind

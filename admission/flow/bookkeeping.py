@@ -67,13 +67,13 @@ async def catch_up(desk: Desk, facts: Facts) -> None:
     for time in times.marks(desk.book, times.budgets_of(facts.tree.queues.values()), at):
         await record(desk, [books.usage(desk.book, at=time, actor=actor)])
 
-    desk.stir.look(desk.book, facts.sight)
+    desk.stir.look(desk.book, facts.sight, desk.users.of(desk.book.placements))
     await record(desk, [*_quota_changes(desk, facts), *_allocated(desk, facts)])
 
 
 def look_ahead(desk: Desk, facts: Facts) -> None:
     """Find the gangs of which nothing follows, so that the first cycle need not look at them. Nothing is written."""
-    desk.stir.look(desk.book, facts.sight)
+    desk.stir.look(desk.book, facts.sight, desk.users.of(desk.book.placements))
     _allocated(desk, facts)
     _gone(desk, facts)
     desk.stir.rest()
@@ -97,7 +97,7 @@ async def release(desk: Desk, facts: Facts) -> None:
 
     A gang that is to be taken back and could not be yet stays as it is: that pods of it are gone is why it has to be.
     """
-    desk.stir.look(desk.book, facts.sight)
+    desk.stir.look(desk.book, facts.sight, desk.users.of(desk.book.placements))
     entries = _gone(desk, facts)
     desk.stir.rest()
     secured = await withdrawing.secured(desk, facts, entries)

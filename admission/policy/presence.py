@@ -131,6 +131,8 @@ class Presence:
     def _same(self, gang: str, tenure: Tenure) -> Tenure:
         """Return what was known of a gang where nothing else is known now."""
         known = self.tenures.get(gang)
+        if known is tenure:
+            return tenure
         if known is None or (known.queue, known.end, known.charge) != (tenure.queue, tenure.end, tenure.charge):
             return tenure
         return known if known.stay.requests == tenure.stay.requests else tenure

@@ -4,7 +4,7 @@ Whether claims are to be settled, charged anew or given back is said in `followi
 and claims and their devices. As long as all of these are the same objects, nothing follows that did not before.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from admission.api.entries import Placement
@@ -26,8 +26,8 @@ class Stir:
     _followed: set[GangUid] = field(default_factory=set)
     """Those of which something followed in this cycle, and may not have come to pass."""
 
-    def look(self, book: Book, sight: Sight) -> None:
-        """Take note of what changed."""
+    def look(self, book: Book, sight: Sight, users: Mapping[Uid, Collection[Uid]]) -> None:
+        """Take note of what changed. users: by the UIDs of claims, the pods with a seat in the book that use them."""
         before, snapshot = self._snapshot, sight.snapshot
         rules = (before.malformed == snapshot.malformed, before.classes == snapshot.classes)
         if self._meters is not sight.meters or not all(rules):
@@ -35,7 +35,7 @@ class Stir:
         else:
             self._open |= set(changed(self._placements, book.placements))
             self._open |= set(_by_pods(before, snapshot, book))
-            self._open |= set(_by_claims(before, snapshot, book))
+            self._open |= set(_by_claims(before, snapshot, book, users))
             self._open |= set(_by_slices(before, snapshot, book))
             self._open |= {gang for uid in self._open for gang in _beside(uid, book, self._placements)}
         self._open &= book.placements.keys()
@@ -61,7 +61,9 @@ def _by_pods(before: Snapshot, snapshot: Snapshot, book: Book) -> Iterator[GangU
             yield gang
 
 
-def _by_claims(before: Snapshot, snapshot: Snapshot, book: Book) -> Iterator[GangUid]:
+def _by_claims(
+    before: Snapshot, snapshot: Snapshot, book: Book, users: Mapping[Uid, Collection[Uid]]
+) -> Iterator[GangUid]:
     """Yield the gangs that pay for a claim that changed, and those with a pod that uses it."""
     keys = changed(before.claims, snapshot.claims)
     found = (claims.get(key) for key in keys for claims in (before.claims, snapshot.claims))
@@ -72,11 +74,8 @@ def _by_claims(before: Snapshot, snapshot: Snapshot, book: Book) -> Iterator[Gan
     pods = {Uid(uid) for claim in known for uid in (*claim.reserved_for, *(owner.uid for owner in claim.meta.owners))}
     yield from (book.owners[uid] for uid in pods if uid in book.owners)
     uids = {claim.meta.uid for claim in known}
-    for gang, placement in book.placements.items():
-        if not uids.isdisjoint(placement.holdings) or any(
-            not uids.isdisjoint(seat.claims) for seat in placement.seats.values()
-        ):
-            yield gang
+    using = {pod for uid in uids for pod in users.get(uid, ())}
+    yield from (book.owners[uid] for uid in uids | using if uid in book.owners)
 
 
 def _by_slices(before: Snapshot, snapshot: Snapshot, book: Book) -> Iterator[GangUid]:

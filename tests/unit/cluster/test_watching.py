@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import structlog
 
+from admission.api import pods
 from admission.api.names import Uid
 from admission.cluster import kinds, watching
-from admission.cluster.connecting import Connection
+from admission.cluster.connecting import Connection, Kept
 from admission.cluster.kinds import Kind
 from admission.cluster.store import Store
 from admission.cluster.watching import Pace
@@ -423,12 +424,36 @@ async def test_to_see_whether_the_watches_have_caught_up_only_versions_are_read(
     api: FakeApi, connection: Connection
 ) -> None:
     api.put(PODS, a_pod("a"))
-    page = [page async for page in connection.pages(PODS, limit=10, heads=True)]
+    page = [page async for page in connection.pages(PODS, limit=10, kept=Kept.HEADS)]
 
     ((head,),) = [one["items"] for one in page]
     assert head.keys() == {"metadata"}
     assert head["metadata"].keys() <= {"name", "namespace", "uid", "resourceVersion"}
     assert "as=PartialObjectMetadataList;" in api.last("GET", PODS).accept
+
+
+async def test_of_a_collection_nothing_is_kept_that_no_decoder_reads(api: FakeApi, connection: Connection) -> None:
+    pod = a_pod("a")
+    pod["metadata"]["managedFields"] = [{"manager": "kubelet", "fieldsV1": {"f:status": {}}}]
+    api.put(PODS, pod)
+    ((kept,),) = [page["items"] async for page in connection.pages(PODS, limit=10, kept=Kept.READ)]
+    ((whole,),) = [page["items"] async for page in connection.pages(PODS, limit=10)]
+
+    assert "managedFields" not in kept["metadata"]
+    assert pods.decode(kept) == pods.decode(whole)
+
+
+async def test_an_object_of_the_wrong_shape_does_not_hide_the_others(api: FakeApi, connection: Connection) -> None:
+    api.put(PODS, a_pod("a"))
+    api.put(PODS, a_pod("b") | {"spec": "none"})
+    labelled = a_pod("c")
+    labelled["metadata"]["ownerReferences"] = 7
+    api.put(PODS, labelled)
+    async with watched(connection, kinds.PODS) as store:
+        snapshot = store.snapshot()
+
+    assert [pod.meta.name for pod in snapshot.pods.values()] == ["a"]
+    assert sorted(key for _, key in snapshot.malformed) == ["team/b", "team/c"]
 
 
 async def test_an_object_in_an_older_version_is_behind_too(api: FakeApi, connection: Connection) -> None:
