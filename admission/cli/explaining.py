@@ -1,17 +1,18 @@
 """`muster why`: why a pod or gang waits, with the numbers behind it and what would have to change."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
-from admission.api import durations, names, pods
+from admission.api import durations, pods
 from admission.api.gangs import DomainReport, GangReport, Phase, TopologyReport
 from admission.api.meta import Owner
 from admission.api.pods import Pod
 from admission.api.reasons import Denial, Detail
-from admission.cli import advising, applications, clusters, completing, gangs, rendering
+from admission.cli import advising, applications, belonging, clusters, completing, gangs, rendering
+from admission.cli.belonging import Belonging
 from admission.cli.clusters import Cluster, ContextOption, KubeconfigOption
 from admission.cli.rendering import Format
 from admission.cluster import kinds
@@ -30,7 +31,7 @@ EPILOG = applications.epilog(
         "muster why train-0-x7k2p --namespace team-a",
         "muster why team-a/train --format json | jq .details",
     ),
-    "NAME is a pod, a gang, or the Job that makes its pods. Exit codes: 0 it is admitted or in no "
+    "NAME is a pod, a gang, or the workload that makes its pods. Exit codes: 0 it is admitted or in no "
     "queue, 3 it is held, 1 the cluster does not answer, 2 there is no such pod or gang.",
 )
 
@@ -41,7 +42,7 @@ def why(
         str,
         typer.Argument(
             metavar="NAME",
-            help="A pod, gang or Job: name, or namespace/name.",
+            help="A pod, gang or workload: name, or namespace/name.",
             autocompletion=completing.gangs,
             show_default=False,
         ),
@@ -91,19 +92,20 @@ def show(gang: GangReport, *, now: datetime) -> None:
 async def _find(cluster: Cluster, namespace: str, name: str) -> GangReport | Pod:
     """Look for a gang of that name, for one that a workload of that name makes, and for a pod."""
     known = await gangs.reports(cluster, namespace)
+    meant = next((gang for gang in known if gang.name == name or _makes(gang.workload, name)), None)
+    if meant is not None:
+        return meant
     pod = await _pod(cluster, namespace, name)
-    owner = pod.meta.controller if pod else None
-    joined = pod.meta.labels.get(names.GANG) if pod else None
-    for gang in known:
-        if gang.name in (name, joined) or _makes(gang.workload, name) or _is(gang.workload, owner, pod):
-            return gang
-    if pod is not None and not pod.queue:
-        return pod
-    if pod is not None:
+    if pod is None:
         raise MendError(
-            f"pod {pod.meta.key} is in queue {pod.queue}, but its gang is not known yet: is Muster running?"
+            f"there is no gang, workload of a gang, or pod {name} in namespace {namespace}; try `muster gang list`"
         )
-    raise MendError(f"there is no gang, Job of a gang, or pod {name} in namespace {namespace}; try `muster gang list`")
+    meant = _gang_of(await belonging.of(pod, cluster), known)
+    if meant is not None:
+        return meant
+    if not pod.queue:
+        return pod
+    raise MendError(f"pod {pod.meta.key} is in queue {pod.queue}, but its gang is not known yet: is Muster running?")
 
 
 async def _pod(cluster: Cluster, namespace: str, name: str) -> Pod | None:
@@ -115,10 +117,17 @@ def _makes(workload: Owner | None, name: str) -> bool:
     return workload is not None and workload.name == name
 
 
-def _is(workload: Owner | None, owner: Owner | None, pod: Pod | None) -> bool:
-    """Whether the gang's workload is the pod's owner, or the pod itself."""
-    uids = {owner.uid if owner else None, pod.meta.uid if pod else None}
-    return workload is not None and workload.uid in uids
+def _gang_of(found: Belonging, known: Sequence[GangReport]) -> GangReport | None:
+    """Return the gang of a pod: the one that is called so, has a place for it, or that something above it makes.
+
+    The last is for gangs that are not what they will be: where Muster may not read what is above the pod.
+    """
+    tests: tuple[Callable[[GangReport], bool], ...] = (
+        lambda gang: gang.name == found.gang,
+        lambda gang: any(planned.pod == found.pod.meta.key for planned in gang.plan),
+        lambda gang: gang.workload is not None and gang.workload.uid in found.above,
+    )
+    return next((gang for fits in tests for gang in known if fits(gang)), None)
 
 
 def _headline(gang: GangReport, now: datetime) -> str:

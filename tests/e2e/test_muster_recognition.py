@@ -311,15 +311,15 @@ def test_who_belongs_to_a_kind_that_muster_may_not_read_waits_for_the_right_and_
         muster.start()
         (job, work, launch), (group, lead, follow) = mpi(herd), lws(herd, "dark")
         distributed, served = [*launch(), *work()], [*lead(), *follow()]
-        for parent, pods, right in (
-            (job, distributed, "mpijobs of API group kubeflow.org"),
-            (group, served, "leaderworkersets of API group leaderworkerset.x-k8s.io"),
+        for parent, pods, asked, right in (
+            (job, distributed, "mpi", "mpijobs of API group kubeflow.org"),
+            (group, served, served[-1], "leaderworkersets of API group leaderworkerset.x-k8s.io"),
         ):
             told = f"grant verb list on resource {right} in the whole cluster"
             hold = herd.wait_held(told, *pods, of=parent)["status"]["hold"]
             assert hold["reason"] == "GangIncomplete"
             assert f"Muster cannot see objects of kind {parent['kind']}." in hold["message"]
-            assert told in muster.command("why", f"{herd.lab.namespace.name}/{parent['metadata']['name']}")
+            assert told in muster.command("why", f"{herd.lab.namespace.name}/{asked}")
 
         seen, first, rest = training(herd, "seen")
         herd.wait_running(*first(), *rest())
