@@ -222,6 +222,65 @@ def test_who_makes_pods_in_turn_starts_in_turn_and_is_another_gang_when_it_start
     herd.clear(in_order, led, application, *jobs_and_sets(herd))
 
 
+def test_a_set_is_scaled_by_whole_groups(herd: Herd) -> None:
+    """The real controller of StatefulSets makes and deletes the leaders, and the garbage collector their workers."""
+    group, lead, follow = lws(herd, "scaled")
+    one = herd.wait_running(*lead(), *follow())
+    stays = [herd.pod(name)["metadata"]["uid"] for name in ("scaled-0", "scaled-0-1", "scaled-0-2")]
+    leaders = f"{herd.path(standins.leaders(group))}/scaled"
+
+    herd.lab.client.merge_patch(leaders, {"spec": {"replicas": 2}})
+    herd.pod("scaled-1")
+    herd.wait_held("1 of 3 pods exist", "scaled-1", of=group)
+    more = ["scaled-1", *herd.pods_of(herd.put(standins.workers(group, herd.pod("scaled-1"))), 2)]
+    other = herd.wait_running(*more)
+    assert other["metadata"]["uid"] != one["metadata"]["uid"]
+    herd.lab.wait_used(gpus=(0, 6))
+
+    herd.lab.client.merge_patch(leaders, {"spec": {"replicas": 1}})
+    eventually(lambda: not set(more) & set(herd.pods), what="the group is gone, the workers with their leader")
+    herd.lab.wait_used(gpus=(0, 3))
+    assert [pod["metadata"]["uid"] for _, pod in sorted(herd.pods.items())] == stays
+    herd.clear(group, *jobs_and_sets(herd))
+
+
+def test_a_training_job_grows_shrinks_has_a_pod_replaced_and_starts_whole_again(herd: Herd) -> None:
+    job, first, rest = training(herd, "again")
+    pods = [*first(), *rest()]
+    gang = herd.wait_running(*pods)
+    path = f"{herd.path(job)}/again"
+
+    def workers(count: int) -> list[Manifest]:
+        """Have its user scale it, and return the workers that its operator would have then."""
+        field = "pytorchReplicaSpecs"
+        scaled = herd.lab.client.merge_patch(path, {"spec": {field: {"Worker": {"replicas": count}}}})
+        return standins.replica_pods({**job, **scaled}, field, "Worker")
+
+    (added,) = workers(3)[2:]
+    herd.wait_running(*pods, *named(herd.all([added])))
+    wait_charged(herd, 4)
+    workers(2)
+    herd.delete(added)
+    wait_charged(herd, 3)
+
+    # Its operator deletes a pod that has failed and may be tried again, and makes it anew.
+    last = herd.pod(pods[-1])
+    replaced = next(one for one in workers(2) if one["metadata"]["name"] == pods[-1])
+    herd.delete(last)
+    wait_charged(herd, 2)
+    herd.put(replaced)
+    assert herd.wait_running(*pods)["metadata"]["uid"] == gang["metadata"]["uid"]
+    assert herd.pod(pods[-1])["spec"]["nodeName"] == last["spec"]["nodeName"]
+
+    herd.delete(*map(herd.pod, pods))
+    herd.lab.wait_used(gpus=(0, 0))
+    (master,) = first()
+    herd.wait_held("1 of 3 pods exist", master, of=job)
+    rest()
+    herd.wait_running(*pods)
+    herd.clear(job)
+
+
 KUEUE = "kueue.x-k8s.io/pod-group-"
 YUNIKORN = "yunikorn.apache.org/"
 
