@@ -23,6 +23,10 @@ from admission.policy.families import table
 from admission.policy.families.kinship import Family
 
 
+def _never(_: Any) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """One kind. field: the name of its mapping in `api.snapshot.Snapshot`; empty when it is not part of one.
@@ -31,7 +35,8 @@ class Kind:
     made anew under an old name is another; everything else by `namespace/name`, or the name where cluster-scoped.
     older: versions of the same shape, the newest first, that an API server may serve instead. optional: whether a
     cluster may not know the kind at all, and then simply has none of it. family: of a kind that gangs are read from;
-    who may not read these is told so where it matters, and works on.
+    who may not read these is told so where it matters, and works on. stays: whether nobody writes an object in the
+    version that was seen: where nothing that is read has changed, it is then the very same object as before.
     """
 
     name: str
@@ -44,6 +49,7 @@ class Kind:
     older: tuple[str, ...] = ()
     optional: bool = False
     family: str = ""
+    stays: Callable[[Any], bool] = _never
 
     @property
     def path(self) -> str:
@@ -60,8 +66,17 @@ class Kind:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
-def _core(name: str, plural: str, decode: Callable[[Json], Any], *, by_uid: bool = False) -> Kind:
-    return Kind(name=name, group="", version="v1", plural=plural, field=plural, decode=decode, by_uid=by_uid)
+def _core(
+    name: str,
+    plural: str,
+    decode: Callable[[Json], Any],
+    *,
+    by_uid: bool = False,
+    stays: Callable[[Any], bool] = _never,
+) -> Kind:
+    return Kind(
+        name=name, group="", version="v1", plural=plural, field=plural, decode=decode, by_uid=by_uid, stays=stays
+    )
 
 
 def _resource(name: str, plural: str, field: str, decode: Callable[[Json], Any]) -> Kind:
@@ -87,8 +102,8 @@ def _own(name: str, plural: str, field: str, decode: Callable[[Json], Any]) -> K
     return Kind(name=name, group=names.GROUP, version=names.VERSION, plural=plural, field=field, decode=decode)
 
 
-PODS = _core("Pod", "pods", pods.decode, by_uid=True)
-NODES = _core("Node", "nodes", nodes.decode)
+PODS = _core("Pod", "pods", pods.decode, by_uid=True, stays=lambda pod: bool(pod.node))
+NODES = _core("Node", "nodes", nodes.decode, stays=lambda _: True)
 NAMESPACES = _core("Namespace", "namespaces", nodes.decode_namespace)
 CLAIMS = _resource("ResourceClaim", "resourceclaims", "claims", claims.decode)
 TEMPLATES = _resource("ResourceClaimTemplate", "resourceclaimtemplates", "templates", claims.decode_template)

@@ -69,7 +69,8 @@ class Table:
         else:
             flawless = self._malformed.pop(key, None) is None
             news = not (flawless and _same(self._objects.get(key), value))
-            self._thawed()[key] = value
+            if news or not self.kind.stays(value):
+                self._thawed()[key] = value
         self._versions[key] = str(version or "")
         self._changed(self.kind, key, news=news)
         return key

@@ -20,7 +20,7 @@ from admission.flow.outcomes import Kind, Outcome
 log = structlog.get_logger()
 
 
-LONGEST_PAUSE = 0.2
+LONGEST_PAUSE = 1.0
 """Seconds that changes wait at most for a cycle because the last one took long."""
 
 
@@ -72,8 +72,8 @@ async def admit(
         seconds = loop.time() - started
         observe(result, seconds)
         await _something(changes, _until(result, clock(), now.resync))
-        # A cycle looks at everything: where one takes long, a third of the time is left to watches and the webhook.
-        await asyncio.sleep(max(now.debounce, min(seconds / 2, LONGEST_PAUSE)))
+        # Where a cycle takes long, half of the time is left to watches and the webhook; a burst costs fewer of them.
+        await asyncio.sleep(max(now.debounce, min(seconds, LONGEST_PAUSE)))
 
 
 def _tell(result: Result) -> None:

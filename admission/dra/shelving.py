@@ -6,6 +6,7 @@ from typing import NamedTuple
 from admission.api.devices import Slice
 from admission.api.names import NodeName
 from admission.api.nodes import Node
+from admission.api.snapshot import changed
 from admission.dra import pools
 from admission.dra.pools import Shelf, Slices
 
@@ -23,11 +24,14 @@ def of(
     nodes: Mapping[NodeName, Node], slices: Slices, pieces: Mapping[str, Slice], before: Shelved | None
 ) -> Mapping[NodeName, Shelf]:
     """Return what every node sees. pieces: the slices by key."""
-    touched = _touched(slices, pieces, before) if before is not None and before.nodes is nodes else None
+    touched = _touched(slices, pieces, before) if before is not None else None
     if before is None or touched is None:
         return {name: _shelf(node, slices, before) for name, node in nodes.items()}
+    touched.update(changed(before.nodes, nodes))
     anew = {name: _shelf(nodes[name], slices, before) for name in touched & nodes.keys()}
-    return {**before.shelves, **anew}
+    if all(before.shelves.get(name) is shelf for name, shelf in anew.items()) and touched <= nodes.keys():
+        return before.shelves
+    return {name: anew[name] if name in anew else before.shelves[name] for name in nodes}
 
 
 def _touched(slices: Slices, pieces: Mapping[str, Slice], before: Shelved) -> set[NodeName] | None:

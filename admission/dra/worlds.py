@@ -17,6 +17,7 @@ from admission.api.names import NodeName, Uid
 from admission.api.nodes import Node
 from admission.api.pods import Pod
 from admission.api.snapshot import Snapshot
+from admission.api.snapshot import changed as changed_keys
 from admission.dra import extended, recounting, shelving, tainting, takings
 from admission.dra.journals import Journal
 from admission.dra.plans import Plan
@@ -353,8 +354,7 @@ def _shelved(before: World | None) -> Shelved | None:
 
 def _reshelved(before: World, world: World) -> frozenset[NodeName]:
     """Return the nodes that see other devices, or pools of which a device in use has come or gone."""
-    nodes = {name for name, shelf in world.shelves.items() if before.shelves.get(name) is not shelf}
-    nodes |= before.shelves.keys() - world.shelves.keys()
+    nodes = changed_keys(before.shelves, world.shelves)
     return frozenset(nodes) | seeing(world, (), before.vanished ^ world.vanished)
 
 

@@ -68,8 +68,11 @@ LOOK_AGAIN = timedelta(seconds=1)
 """After how long it is looked what other clusters have left of a shared budget, and whether a fence counts by now."""
 
 
-TELL_ALL = timedelta(minutes=1)
-"""After how long every status is handed over again, though it is what it was."""
+TELL_AGAIN = timedelta(minutes=1)
+"""How often statuses are handed over again, though they are what they were."""
+
+TOLD_AGAIN = 1_000
+"""Of so many gangs at a time, since each is compared with what is there."""
 
 
 async def run(desk: Desk, now: datetime) -> Result:
@@ -383,13 +386,16 @@ def _steady(desk: Desk, facts: Facts, decision: Decision) -> Decision:
 
 
 async def _tell_gangs(desk: Desk, facts: Facts, anew: Iterable[GangReport]) -> None:
-    """Write the statuses that changed or could not be written before; now and then all of them.
+    """Write the statuses that changed or could not be written before, and now and then others; first all of them.
 
     Without the books nothing is said of gangs that may have been granted.
     """
-    if desk.tell_all is None or facts.now >= desk.tell_all:
-        desk.untold = {report.key: report for report in desk.retelling.gangs}
-        desk.tell_all = facts.now + TELL_ALL
+    if desk.tell_again is None or facts.now >= desk.tell_again:
+        known = desk.retelling.gangs
+        parts = max(-(-len(known) // TOLD_AGAIN), 1) if desk.tell_again is not None else 1
+        desk.untold |= {report.key: report for report in known[desk.told_again % parts :: parts]}
+        desk.told_again += 1
+        desk.tell_again = facts.now + TELL_AGAIN
     desk.untold |= {report.key: report for report in anew}
     due = [report for report in desk.untold.values() if desk.known or report.phase is Phase.PENDING]
     for report in due:

@@ -208,8 +208,10 @@ class Desk:
     """The statuses of all gangs, as they were last made."""
     untold: dict[str, GangReport] = field(default_factory=dict)
     """Statuses of gangs that are still to be written, by name."""
-    tell_all: datetime | None = None
-    """When every status is handed over again: somebody may have written something else."""
+    tell_again: datetime | None = None
+    """When statuses are handed over again: somebody may have written something else."""
+    told_again: int = 0
+    """How often that was done."""
     entitled: Entitled | None = None
     """The statuses of all queues, as they were last made."""
     preempting: promises.Memory = field(default_factory=promises.Memory)

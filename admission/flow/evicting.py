@@ -47,7 +47,10 @@ async def take_back(desk: Desk, facts: Facts) -> Facts:
     concerned: set[GangUid] = set()
     limiting = ending.limiting(facts.tree)
     desk.halfway = {uid: reason for uid, reason in desk.halfway.items() if uid in desk.book.placements}
-    for group in [group for group in facts.groups if _may_be_due(desk, group, limiting)]:
+    begun = desk.ending | desk.halfway.keys()
+    for group in [one for one in facts.groups if not one.in_full or limiting or begun]:
+        if group.placement is None or not _may_be_due(group, limiting, begun):
+            continue
         ask = partial(_due, desk, facts, group, limiting)
         eviction = defects.spared(During.FOLLOWING, group.key, ask, desk.defects)
         if eviction is None:
@@ -58,12 +61,10 @@ async def take_back(desk: Desk, facts: Facts) -> Facts:
     return replace(facts, taken_back=frozenset(concerned))
 
 
-def _may_be_due(desk: Desk, group: Group, limiting: Collection[QueueName]) -> bool:
+def _may_be_due(group: Group, limiting: Collection[QueueName], begun: Collection[GangUid]) -> bool:
     """Whether a gang has to be looked at: of most that run, nothing follows."""
-    if group.placement is None:
-        return False
-    is_begun = group.uid in desk.ending or group.uid in desk.halfway
-    return is_begun or not group.in_full or group.placement.queue in limiting
+    placement = group.placement
+    return not group.in_full or (placement is not None and placement.queue in limiting) or group.uid in begun
 
 
 def _due(desk: Desk, facts: Facts, group: Group, limiting: Collection[QueueName]) -> Eviction | None:

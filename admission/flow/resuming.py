@@ -75,7 +75,7 @@ async def hand_over(desk: Desk, facts: Facts) -> None:
     Where they are not what was planned for, the promise is given back, and they wait like all others.
     """
     entries: list[Entry | None] = []
-    for group in facts.groups:
+    for group in (group for group in facts.groups if not group.in_full):
         placement = group.placement
         if placement is None or group.uid in facts.taken_back or not is_expected(group):
             continue

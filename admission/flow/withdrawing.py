@@ -105,7 +105,8 @@ async def collect(desk: Desk, facts: Facts) -> Facts:
 
 
 def _orphans(desk: Desk, sight: Sight) -> list[Claim]:
-    given = [claim for claim in sight.snapshot.claims.values() if is_given(claim) and not claim.reserved_for]
+    # Of most one look at who has reserved them is enough.
+    given = [claim for claim in sight.snapshot.claims.values() if not claim.reserved_for and is_given(claim)]
     if not given:
         return []
     wanted = following.wanted_claims(desk.book.placements.values(), sight)

@@ -137,6 +137,26 @@ async def test_nobody_is_woken_by_what_is_not_read() -> None:
         assert await changed.next() == {kinds.PODS: {"uid-a"}}
 
 
+def test_what_nobody_writes_stays_the_same_object_where_nothing_of_it_is_read_anew() -> None:
+    store = Store((kinds.PODS, kinds.NODES))
+    listed(store, kinds.PODS, known("bound") | {"spec": {"nodeName": "n"}}, known("waits"))
+    listed(store, kinds.NODES, {"metadata": {"name": "n", "resourceVersion": "1"}})
+    before = store.snapshot()
+
+    seen = {"status": {"conditions": [{"type": "Seen", "status": "True"}]}}
+    store.tables[kinds.PODS].put(known("bound", version="2") | {"spec": {"nodeName": "n"}} | seen)
+    store.tables[kinds.NODES].put({"metadata": {"name": "n", "resourceVersion": "2"}} | seen)
+    after = store.snapshot()
+    assert (after.pods, after.nodes) == (before.pods, before.nodes)
+    assert after.pods is before.pods
+    assert after.nodes is before.nodes
+    assert not store.tables[kinds.PODS].is_behind(known("bound", version="2"))
+
+    # Who waits is written yet, in the version that was seen last.
+    store.tables[kinds.PODS].put(known("waits", version="2") | seen)
+    assert store.snapshot().pods[Uid("uid-waits")].meta.resource_version == "2"
+
+
 async def test_a_subscriber_is_woken_when_the_store_has_synced() -> None:
     store = Store((kinds.PODS,))
     with store.subscribe() as changed:
