@@ -72,8 +72,8 @@ async def admit(
         seconds = loop.time() - started
         observe(result, seconds)
         await _something(changes, _until(result, clock(), now.resync))
-        # Where a cycle takes long, half of the time is left to watches and the webhook; a burst costs fewer of them.
-        await asyncio.sleep(max(now.debounce, min(seconds, LONGEST_PAUSE)))
+        # Where a cycle takes long, the time is left to watches and the webhook, and a burst costs fewer of them.
+        await asyncio.sleep(max(now.debounce, min(2 * seconds, LONGEST_PAUSE)))
 
 
 def _tell(result: Result) -> None:

@@ -5,7 +5,7 @@ the identity of the objects, which never change themselves.
 """
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -30,7 +30,8 @@ class Counted(NamedTuple):
 
     taken and shares: devices of allocated claims. left: what is left of each node's allocatable resources beside bound,
     unfinished pods, and granted pods that are not bound yet. users: of every claim, by its UID, the pods that have a
-    seat and use it. unseen: the placements with a claim that is not seen allocated.
+    seat and use it. unseen: the placements with a claim that is not seen allocated. devices and nodes: those of which
+    anything of this may be otherwise than when it was counted before; None for all.
     """
 
     taken: Mapping[DeviceId, Holder]
@@ -38,6 +39,8 @@ class Counted(NamedTuple):
     left: Mapping[NodeName, _Left]
     users: Mapping[Uid, frozenset[Uid]]
     unseen: Sequence[Placement]
+    devices: Collection[DeviceId] | None
+    nodes: Collection[NodeName]
 
 
 class _Allocated(NamedTuple):
@@ -119,6 +122,8 @@ class _Devices:
         self._is_plain = True
         """Whether no device is shared, or in use twice: then what one claim takes can be counted for itself."""
         self._features: Features | None = None
+        self.moved: set[DeviceId] | None = None
+        """The devices of which the use may be another one than before; None for all."""
 
     def look(
         self, claims: Mapping[str, Claim], keys: Iterable[str], payers: Mapping[Uid, str], features: Features
@@ -129,10 +134,12 @@ class _Devices:
             self._taken, self._is_plain, self._features, keys = {}, True, features, claims
         new: list[_Allocated] = []
         taken = dict(self._taken)
+        was_plain, moved = self._is_plain, set[DeviceId]()
         for key in keys:
             old, claim = self._allocated.pop(key, None), claims.get(key)
             for taking in old.takings if old is not None and self._is_plain else ():
                 del taken[taking.device]
+                moved.add(taking.device)
             if claim is None or claim.allocation is None:
                 continue
             is_same = old is not None and old.claim is claim
@@ -144,6 +151,8 @@ class _Devices:
             for taking in one.takings:
                 self._is_plain &= not taking.shared and taking.device not in taken
                 taken[taking.device] = one.holder
+                moved.add(taking.device)
+        self.moved = moved if was_plain and self._is_plain else None
         if self._is_plain:
             self._taken = taken
             return taken, {}
@@ -180,6 +189,8 @@ class _Rooms:
         self._there: dict[NodeName, dict[Uid, int]] = {}
         """How often each pod counts on a node."""
         self._left: Mapping[NodeName, _Left] = {}
+        self.moved: set[NodeName] = set()
+        """The nodes of which what is left may be something else than before."""
 
     def look(
         self, nodes: Mapping[NodeName, Node], pods: Mapping[Uid, Pod], changes: _Changes
@@ -189,7 +200,7 @@ class _Rooms:
         dirty = {*changed(self._nodes, nodes)}
         for uid in moved:
             dirty.update(self._move(uid, pods.get(uid)))
-        self._nodes, self._pods = nodes, pods
+        self._nodes, self._pods, self.moved = nodes, pods, dirty
         if dirty:
             anew = {name: self._room(nodes[name]) for name in nodes if name in dirty}
             self._left = {name: anew[name] if name in anew else self._left[name] for name in nodes}
@@ -240,6 +251,10 @@ class Kept:
     _devices: _Devices = field(default_factory=_Devices)
     _rooms: _Rooms = field(default_factory=_Rooms)
     _users: Users = field(default_factory=Users)
+    counted_for: object = None
+    """The token of the world that was made of it."""
+    planned: Collection[DeviceId] = ()
+    """The devices that are in use in that world beside it."""
 
     def count(
         self, snapshot: Snapshot, placements: Sequence[Placement], by_uid: Mapping[Uid, Claim], features: Features
@@ -253,7 +268,7 @@ class Kept:
             raise
 
     def _forget(self) -> None:
-        self._placements, self._claims = {}, {}
+        self._placements, self._claims, self.counted_for = {}, {}, None
         self._seen, self._devices, self._rooms, self._users = _Seen(), _Devices(), _Rooms(), Users()
 
     def _counted(
@@ -271,12 +286,15 @@ class Kept:
         self._placements, self._claims = by_gang, snapshot.claims
         concerned = self._seen.look(changes, renewed, by_uid)
         taken, shares = self._devices.look(snapshot.claims, {*keys, *concerned}, self._seen.payers, features)
+        left = self._rooms.look(snapshot.nodes, snapshot.pods, changes)
         return Counted(
             taken=taken,
             shares=shares,
-            left=self._rooms.look(snapshot.nodes, snapshot.pods, changes),
+            left=left,
             users=self._users.of(by_gang),
             unseen=self._seen.unseen(by_gang, by_uid),
+            devices=self._devices.moved,
+            nodes=self._rooms.moved,
         )
 
 

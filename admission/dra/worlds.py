@@ -22,7 +22,7 @@ from admission.dra import extended, recounting, shelving, tainting, takings
 from admission.dra.journals import Journal
 from admission.dra.plans import Plan
 from admission.dra.pools import PoolId, Shelf, Slices
-from admission.dra.recounting import Kept
+from admission.dra.recounting import Counted, Kept
 from admission.dra.releases import Features, Profile
 from admission.dra.shelving import Shelved
 from admission.dra.stocks import Stock
@@ -155,6 +155,8 @@ def of(
     slices, shelves = _laid_out(snapshot, tainted, profile, before)
     if before is not None and in_use:
         world = replace(before, shelves=shelves, slices=slices, tainted=tainted)
+        if world.kept.counted_for is before.token:
+            world.kept.counted_for = world.token
         return follow(before, world, _reshelved(before, world))
     by_uid = claims if claims is not None else extended.index_claims(snapshot)
     kept = before.kept if before is not None else Kept()
@@ -181,7 +183,7 @@ def of(
         sources=None if unseen else sources,
         kept=kept,
     )
-    return world if before is None else follow(before, world, _differing(before, world))
+    return _succeeding(before, world, counted, use.added)
 
 
 def _laid_out(
@@ -337,6 +339,29 @@ def _differing(before: World, world: World) -> frozenset[NodeName]:
         both = world.shares.keys() | before.shares.keys()
         devices |= {device for device in both if world.shares.get(device) != before.shares.get(device)}
     return _reshelved(before, world) | seeing(world, devices) | _changed(before.left, world.left)
+
+
+def _succeeding(before: World | None, world: World, counted: Counted, planned: Collection[DeviceId]) -> World:
+    """Note where a world differs from the one before it. planned: the devices in use in it beside what was counted."""
+    kept, known = world.kept, world.kept.planned
+    is_next = before is not None and kept.counted_for is before.token
+    kept.counted_for, kept.planned = world.token, planned
+    if before is None:
+        return world
+    if is_next and counted.devices is not None:
+        return follow(before, world, _moved(before, world, {*counted.devices, *known, *planned}, counted.nodes))
+    return follow(before, world, _differing(before, world))
+
+
+def _moved(
+    before: World, world: World, devices: Collection[DeviceId], nodes: Collection[NodeName]
+) -> frozenset[NodeName]:
+    """Return the same, where all devices and nodes are known of which anything may differ."""
+    differing = {one for one in devices if before.taken.get(one) != world.taken.get(one)}
+    if world.shares or before.shares:
+        differing |= {one for one in devices if before.shares.get(one) != world.shares.get(one)}
+    left = {name for name in nodes if name in world.left and before.left.get(name) != world.left[name]}
+    return _reshelved(before, world) | seeing(world, differing) | left
 
 
 def _changed(before: Mapping[K, object], now: Mapping[K, object]) -> set[K]:
