@@ -36,7 +36,8 @@ class Kind:
     older: versions of the same shape, the newest first, that an API server may serve instead. optional: whether a
     cluster may not know the kind at all, and then simply has none of it. family: of a kind that gangs are read from;
     who may not read these is told so where it matters, and works on. stays: whether nobody writes an object in the
-    version that was seen: where nothing that is read has changed, it is then the very same object as before.
+    version that was seen: where nothing that is read has changed, it is then the very same object as before. whole:
+    whether all that the API server lists of an object is kept, as `decode` keeps it.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Kind:
     optional: bool = False
     family: str = ""
     stays: Callable[[Any], bool] = _never
+    whole: bool = False
 
     @property
     def path(self) -> str:

@@ -48,7 +48,15 @@ class Kept:
 def kind(name: str, group: str, plural: str, *older: str, optional: bool = False) -> Kind:
     """Return a kind of which `Objects` keeps some. older, optional: as in `Kind`."""
     return Kind(
-        name=name, group=group, version="v1", plural=plural, field="", decode=_decode, older=older, optional=optional
+        name=name,
+        group=group,
+        version="v1",
+        plural=plural,
+        field="",
+        decode=_decode,
+        older=older,
+        optional=optional,
+        whole=True,
     )
 
 

@@ -175,7 +175,8 @@ class Watcher:
 
     async def _read_pages(self, limit: int) -> tuple[str, set[str]]:
         version, keys = "", set[str]()
-        async with aclosing(self._connection.pages(self._path, limit=limit, kept=Kept.READ)) as pages:
+        kept = Kept.ALL if self._kind.whole else Kept.READ
+        async with aclosing(self._connection.pages(self._path, limit=limit, kept=kept)) as pages:
             async for page in pages:
                 version = str(page["metadata"]["resourceVersion"])
                 self._table.hear()

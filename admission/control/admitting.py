@@ -71,9 +71,12 @@ async def admit(
         before = result
         seconds = loop.time() - started
         observe(result, seconds)
-        await _something(changes, _until(result, clock(), now.resync))
-        # Where a cycle takes long, the time is left to watches and the webhook, and a burst costs fewer of them.
-        await asyncio.sleep(max(now.debounce, min(2 * seconds, LONGEST_PAUSE)))
+        wait = _until(result, clock(), now.resync)
+        await _something(changes, wait)
+        # Where a cycle takes long, the time is left to watches and the webhook, and a burst costs fewer of them. But
+        # who was left over by a cycle that let in as many as it may does not wait for that.
+        rest = min(2 * seconds, LONGEST_PAUSE) if wait or not result.granted else 0.0
+        await asyncio.sleep(max(now.debounce, rest))
 
 
 def _tell(result: Result) -> None:

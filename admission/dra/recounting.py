@@ -31,7 +31,8 @@ class Counted(NamedTuple):
     taken and shares: devices of allocated claims. left: what is left of each node's allocatable resources beside bound,
     unfinished pods, and granted pods that are not bound yet. users: of every claim, by its UID, the pods that have a
     seat and use it. unseen: the placements with a claim that is not seen allocated. devices and nodes: those of which
-    anything of this may be otherwise than when it was counted before; None for all.
+    anything of this may be otherwise than when it was counted before; None for all. follows: the token of the world
+    that was made of what was counted before, if it was.
     """
 
     taken: Mapping[DeviceId, Holder]
@@ -41,6 +42,7 @@ class Counted(NamedTuple):
     unseen: Sequence[Placement]
     devices: Collection[DeviceId] | None
     nodes: Collection[NodeName]
+    follows: object
 
 
 class _Allocated(NamedTuple):
@@ -274,6 +276,7 @@ class Kept:
     def _counted(
         self, snapshot: Snapshot, placements: Sequence[Placement], by_uid: Mapping[Uid, Claim], features: Features
     ) -> Counted:
+        follows, self.counted_for = self.counted_for, None
         by_gang = {placement.gang_uid: placement for placement in placements}
         gangs = changed(self._placements, by_gang)
         changes = _Changes(
@@ -295,6 +298,7 @@ class Kept:
             unseen=self._seen.unseen(by_gang, by_uid),
             devices=self._devices.moved,
             nodes=self._rooms.moved,
+            follows=follows,
         )
 
 

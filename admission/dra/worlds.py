@@ -344,7 +344,7 @@ def _differing(before: World, world: World) -> frozenset[NodeName]:
 def _succeeding(before: World | None, world: World, counted: Counted, planned: Collection[DeviceId]) -> World:
     """Note where a world differs from the one before it. planned: the devices in use in it beside what was counted."""
     kept, known = world.kept, world.kept.planned
-    is_next = before is not None and kept.counted_for is before.token
+    is_next = before is not None and counted.follows is before.token
     kept.counted_for, kept.planned = world.token, planned
     if before is None:
         return world

@@ -114,7 +114,7 @@ def judge(  # noqa: PLR0913 - all that an answer depends on, by name
     if before is None:
         missed = not arrival.suspended and _is_held(arrival, queue_of(arrival, snapshot, defaults), snapshot)
         return _missed(arrival) if missed else None
-    if before.is_waiting and not arrival.suspended:
+    if before.is_waiting and not arrival.suspended and _is_seen(arrival, snapshot):
         return _resumed(arrival, username)
     is_held_anew = arrival.is_waiting and not before.is_waiting
     if before.meta.annotations.get(names.HELD) != arrival.meta.annotations.get(names.HELD) and not is_held_anew:
@@ -130,12 +130,14 @@ def queue_of(arrival: WorkloadArrival, snapshot: Snapshot, defaults: Defaults) -
 
 
 def _is_held(arrival: WorkloadArrival, queue: Queue | None, snapshot: Snapshot) -> bool:
-    """Whether a workload is held as a whole. Where Muster may not read its kind, nobody would resume it: its pods wait.
+    """Whether a workload is held as a whole. Where Muster may not read its kind, nobody would resume it."""
+    is_asked = queue is not None and queue.hold_at is HoldAt.WORKLOAD and arrival.may_suspend
+    return is_asked and _is_seen(arrival, snapshot)
 
-    A kind that was not served when it was last looked for is served now, and soon seen.
-    """
-    is_seen = snapshot.unwatched.get(arrival.kind.key, UNSERVED) == UNSERVED
-    return is_seen and queue is not None and queue.hold_at is HoldAt.WORKLOAD and arrival.may_suspend
+
+def _is_seen(arrival: WorkloadArrival, snapshot: Snapshot) -> bool:
+    """Whether Muster reads what is of this kind. One that was not served when it was looked for is, and soon seen."""
+    return snapshot.unwatched.get(arrival.kind.key, UNSERVED) == UNSERVED
 
 
 def _label(template: PodTemplate) -> str:

@@ -64,7 +64,7 @@ class Presence:
 
     def come(self, tenure: Tenure) -> None:
         """Let a gang, or more of one, come."""
-        gang = tenure.stay.gang
+        gang, self._told = tenure.stay.gang, {}
         known = self._taken_out(gang)
         if known is not None:
             last = max(known.end, tenure.end) if known.end is not None and tenure.end is not None else None
@@ -79,6 +79,8 @@ class Presence:
 
     def go(self, gang: str) -> Tenure | None:
         """Let a gang go, and return what it had, if it is known."""
+        # What comes of it may be nothing: the books are looked at again.
+        self._told = {}
         self.changes += 1
         known = self._taken_out(gang)
         self.is_early |= known is not None and _is_early(known, self.now)

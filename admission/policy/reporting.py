@@ -205,6 +205,9 @@ def is_superseded(record: Gang, others: Collection[Uid]) -> bool:
     """
     if record.written_by_user or record.workload is None or record.phase is not Phase.PENDING:
         return False
+    if record.evictions or record.evicted is not None:
+        # It was a gang that ran: the pods that it is made of now are still to come.
+        return False
     uid = record.workload.uid
     return uid in others and record.meta.name == identities.unique_name(record.workload.name, identities.gang_uid(uid))
 

@@ -312,6 +312,15 @@ def register(api: FakeApi, *selectors: LabelSelector) -> None:
         api.put(WEBHOOKS[kind], body)
 
 
+async def test_coverage_is_there_at_once_for_a_leader_that_finds_both_webhooks(
+    api: FakeApi, connection: Connection
+) -> None:
+    api.refusing = policies.COVERAGE
+    register(api, LabelSelector())
+    async with running(Fencer(connection, COVERAGE, clock=Clock())) as fencer:
+        await until(lambda: (seen := fencer.seen().webhooks) and seen.since == NOON)
+
+
 async def test_coverage_needs_both_webhooks_to_see_all_pods(api: FakeApi, connection: Connection) -> None:
     api.refusing = policies.COVERAGE
     fencer = Fencer(connection, COVERAGE, clock=Clock())

@@ -79,8 +79,10 @@ def held(obj: dict[str, Any], snapshot: Snapshot | None = None, before: dict[str
     return found
 
 
-def refusal(old: dict[str, Any], new: dict[str, Any], *, username: str = "alice") -> DenyReason | None:
-    snapshot = world()
+def refusal(
+    old: dict[str, Any], new: dict[str, Any], *, username: str = "alice", snapshot: Snapshot | None = None
+) -> DenyReason | None:
+    snapshot = snapshot or world()
     denial = holding.judge(
         arrival(new), snapshot, Memory().defaults(snapshot), rules=RULES, username=username, before=arrival(old)
     )
@@ -168,6 +170,14 @@ def test_a_workload_of_a_kind_that_muster_may_not_read_is_left_to_the_gates_of_i
         suspend=False
     )
     assert held(job(), blind)["spec"]["suspend"] is True
+
+    # One that waits from before is its author's to resume: nobody else would.
+    waiting = a_training_job(suspend=True)
+    waiting["metadata"]["annotations"] = HELD
+    resumed = a_training_job(suspend=False)
+    resumed["metadata"]["annotations"] = HELD
+    assert refusal(waiting, resumed) is not None
+    assert refusal(waiting, resumed, snapshot=blind) is None
 
     unseen_yet = replace(world(), unwatched={"PyTorchJob.kubeflow.org": UNSERVED})
     assert held(a_training_job(), unseen_yet)["spec"]["runPolicy"]["suspend"] is True

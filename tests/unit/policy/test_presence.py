@@ -32,3 +32,15 @@ def test_a_gang_whose_end_becomes_known_is_not_among_them_any_more() -> None:
 
     present.expect({"a": tenure("a", LATER)}, NOON)
     assert present.endless() == []
+
+
+def test_who_came_and_is_not_in_the_books_is_not_there_in_the_next_cycle() -> None:
+    """A grant that was not committed: nothing else may have changed."""
+    present, books = Presence(NOON), {"a": tenure("a", LATER)}
+    present.expect(books, NOON)
+    present.come(tenure("b", LATER))
+
+    present.expect(books, NOON)
+
+    assert set(present.tenures) == {"a"}
+    assert [one.stay.gang for one in present.gone(LATER)] == ["a"]

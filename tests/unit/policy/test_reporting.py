@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
-from admission.api import meters
+from admission.api import meters, names
 from admission.api.entries import Bucket
-from admission.api.meta import Condition, ConditionStatus
-from admission.api.names import MeterName, QueueName
+from admission.api.gangs import Gang
+from admission.api.meta import Condition, ConditionStatus, Meta, Owner
+from admission.api.names import MeterName, QueueName, Uid
 from admission.api.reports import MeterUse
 from admission.dra import appraising, metering
 from admission.dra.selecting import Selectors
 from admission.errors import Flaw, MalformedObjectError
-from admission.policy import entitlements, reporting
+from admission.policy import entitlements, identities, reporting
 from admission.policy.entitlements import Tally
 from admission.policy.reporting import Facts
 from admission.quota.books import Account, Book
@@ -134,3 +135,15 @@ def test_a_meter_that_cannot_be_read_says_so() -> None:
 
     assert (condition.status, condition.reason) == (ConditionStatus.FALSE, "Malformed")
     assert condition.message == "Meter price: spec.sources[0]: needs exactly one of claims, count"
+
+
+def test_the_object_of_a_gang_that_was_taken_back_stays_though_others_of_its_workload_have_pods() -> None:
+    """The first wave of a workload is called as the whole; its pods are made anew while the launcher's wait."""
+    workload = Owner(api_version="kubeflow.org/v2beta1", kind="MPIJob", name="mpi", uid=Uid("u"), controller=True)
+    name = identities.unique_name("mpi", identities.gang_uid("u"))
+    meta = Meta(name=name, namespace="team", labels={names.MANAGED_BY: names.FIELD_MANAGER})
+    record = Gang(meta=meta, queue=QueueName("q"), size=2, workload=workload)
+
+    assert reporting.is_superseded(record, {Uid("u")})
+    assert not reporting.is_superseded(record, {Uid("other")})
+    assert not reporting.is_superseded(replace(record, evictions=1), {Uid("u")})
