@@ -4,7 +4,7 @@ back what it has lent, by draining, and when they have run for too long.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -131,6 +131,8 @@ def test_what_a_queue_has_lent_comes_back_from_one_whole_gang_that_keeps_its_pla
     borrower.submit("loan", pods=3)
     borrower.wait_running("loan", 3)
     since = eventually(lambda: status(borrower, "loan").get("queuedSince"), what="its status says since when it waits")
+    # Times of creation are in whole seconds: of two of the same one the name says who is first.
+    eventually(lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") > since, what="the next second begins")
     borrower.submit("later", pods=3)
     borrower.wait_held("later", "QuotaExceeded")
     own, loan, gang = uids(borrower, "own"), uids(borrower, "loan"), borrower.gang("loan")["metadata"]["uid"]  # type: ignore[index]
