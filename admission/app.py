@@ -41,7 +41,7 @@ from admission.control.rehearsing import Understudy
 from admission.dra.cel import parsing
 from admission.errors import MendError, RetryError
 from admission.flow import choosing, cycle, ports, reviewing
-from admission.flow.desks import Desk, Ports
+from admission.flow.desks import Desk, Lasting, Ports
 from admission.flow.memory import UNTRACED
 from admission.policy.doors import Rules
 from admission.policy.remembering import Memory
@@ -375,7 +375,8 @@ async def _controller(parts: Parts) -> None:
         await parts.versions.look(parts.connection)
         await parts.store.wait_synced()
 
-        understudy = Understudy(partial(_place, parts, ledger), lambda place: cycle.rehearse(place.desk, _now()))
+        stage = partial(_place, parts, ledger, Lasting())
+        understudy = Understudy(stage, lambda place: cycle.rehearse(place.desk, _now()))
 
         async def work(epoch: int) -> None:
             await ledger.fence(epoch)
@@ -397,7 +398,7 @@ class _Place(NamedTuple):
     templates: TemplateKeeper
 
 
-def _place(parts: Parts, ledger: ports.Ledger) -> _Place:
+def _place(parts: Parts, ledger: ports.Ledger, lasting: Lasting) -> _Place:
     settings, connection = parts.settings.controller, parts.connection
     outbox, fencer = Outbox(Reporter(connection, parts.store)), Fencer(connection, _wish(parts))
     templates = TemplateKeeper(connection, parts.store, spared=_wish(parts).spared)
@@ -415,7 +416,7 @@ def _place(parts: Parts, ledger: ports.Ledger) -> _Place:
         traces=parts.traces or UNTRACED,
     )
     actor = f"{parts.user}@{socket.gethostname()}/{os.getpid()}"
-    desk = Desk(ports=used, actor=actor, epoch=NO_TERM, steps=settings.steps, writes=settings.writes)
+    desk = Desk(ports=used, actor=actor, epoch=NO_TERM, lasting=lasting, steps=settings.steps, writes=settings.writes)
     return _Place(desk, outbox, fencer, templates)
 
 

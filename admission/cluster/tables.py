@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from admission.api import meta
 from admission.api.meta import Meta
 from admission.api.reading import Json, Reader
+from admission.api.snapshot import Version
 from admission.cluster.kinds import Kind
 from admission.errors import Flaw, MalformedObjectError
 
@@ -48,7 +49,7 @@ class Table:
         self.unseen = ""
         """Why nothing is known of the kind at all: it is not served, or Muster may not read it."""
         self._changed = changed
-        self._objects: dict[str, Any] = {}
+        self._objects: Version[str, Any] = Version()
         self._frozen = False
         self._versions: dict[str, str] = {}
         self._malformed: dict[str, _Malformed] = {}
@@ -70,7 +71,7 @@ class Table:
             flawless = self._malformed.pop(key, None) is None
             news = not (flawless and _same(self._objects.get(key), value))
             if news or not self.kind.stays(value):
-                self._thawed()[key] = value
+                self._thawed().put(key, value)
         self._versions[key] = str(version or "")
         self._changed(self.kind, key, news=news)
         return key
@@ -129,7 +130,7 @@ class Table:
     def _set_aside(self, key: str, obj: Json, error: MalformedObjectError) -> None:
         # The last readable version goes too: decisions must not rest on what is no longer so.
         if key in self._objects:
-            del self._thawed()[key]
+            self._thawed().drop(key)
         self._malformed[key] = _Malformed(meta.name_in(obj), meta.decode(Reader(obj)), error)
 
     def _forget(self, key: str) -> None:
@@ -137,12 +138,12 @@ class Table:
             return
         self._malformed.pop(key, None)
         if key in self._objects:
-            del self._thawed()[key]
+            self._thawed().drop(key)
         self._changed(self.kind, key, news=True)
 
-    def _thawed(self) -> dict[str, Any]:
+    def _thawed(self) -> Version[str, Any]:
         if self._frozen:
-            self._objects = dict(self._objects)
+            self._objects = Version(self._objects)
             self._frozen = False
         return self._objects
 

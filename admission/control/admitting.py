@@ -24,6 +24,10 @@ LONGEST_PAUSE = 1.0
 """Seconds that changes wait at most for a cycle because the last one took long."""
 
 
+LINES = 100
+"""So many lines are logged in a row."""
+
+
 class Changes(Protocol):
     """Tells that the view has changed since it was last asked."""
 
@@ -65,7 +69,7 @@ async def admit(
             log.warning("the cycle is tried again", error=str(error))
             await asyncio.sleep(now.retry)
             continue
-        _tell(result)
+        await _tell(result)
         _warn(result, before)
         _confess(result, before)
         before = result
@@ -79,9 +83,12 @@ async def admit(
         await asyncio.sleep(max(now.debounce, rest))
 
 
-def _tell(result: Result) -> None:
+async def _tell(result: Result) -> None:
     """Log every decision, one a line: who was let in, who was taken back, and who begins to wait for which reason."""
-    for one in result.decisions:
+    for number, one in enumerate(result.decisions):
+        if number % LINES == LINES - 1:
+            # A new leader has thousands of them, and is to renew its lease meanwhile.
+            await asyncio.sleep(0)
         log.info(str(one.kind), gang=one.gang, gang_uid=one.uid, queue=one.queue, **_more(one))
 
 

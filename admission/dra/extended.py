@@ -8,6 +8,8 @@ does was also seen on real control planes (tests/e2e/test_kubernetes_extended_re
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
 
 from admission.api import names
 from admission.api.claims import Claim, ClaimSpec, DeviceRequest, Request
@@ -16,7 +18,7 @@ from admission.api.meta import Meta
 from admission.api.names import Uid
 from admission.api.nodes import Node
 from admission.api.pods import Container, Pod, Stage
-from admission.api.snapshot import Snapshot
+from admission.api.snapshot import Snapshot, changed
 
 ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
 """What kube-scheduler writes into the claims that it makes."""
@@ -70,31 +72,82 @@ def claim_of(pod: Pod, classes: Mapping[str, DeviceClass]) -> Claim | None:
     )
 
 
-def index_claims(snapshot: Snapshot) -> dict[Uid, Claim]:
+def index_claims(snapshot: Snapshot) -> Mapping[Uid, Claim]:
     """Return every claim by its UID: a claim of the same name that was made later is another one.
 
     Those that kube-scheduler has made for extended resources go by `names.extended_claim` of their pods as well.
     """
-    found = {claim.meta.uid: claim for claim in snapshot.claims.values()}
-    return found | made(snapshot.pods, snapshot.claims.values())
+    return Index.of(snapshot).claims
 
 
-def made(pods: Mapping[Uid, Pod], claims: Iterable[Claim]) -> dict[Uid, Claim]:
-    """Return the claims that kube-scheduler has made for pods' extended resources, by `names.extended_claim`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Index:
+    """`index_claims` of one snapshot after the other: only what changed is looked at.
+
+    claims: what `index_claims` returns. holders: by pod, the keys of the claims that are reserved for it, in order.
+    """
+
+    snapshot: Snapshot
+    claims: Mapping[Uid, Claim]
+    holders: Mapping[Uid, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, before: Self | None = None) -> Self:
+        """Index a snapshot. before: the index of an earlier one."""
+        known = before.snapshot if before is not None else Snapshot()
+        keys, pods = changed(known.claims, snapshot.claims), changed(known.pods, snapshot.pods)
+        if before is not None and not keys and not pods:
+            return before
+        claims, holders = ({}, {}) if before is None else (dict(before.claims), dict(before.holders))
+        concerned = dict.fromkeys(pods)
+        for key in keys:
+            claim = known.claims.get(key)
+            if claim is not None:
+                concerned |= dict.fromkeys(_users(claim))
+                _take_out(key, claim, claims, holders)
+        for key in keys:
+            claim = snapshot.claims.get(key)
+            if claim is not None:
+                concerned |= dict.fromkeys(_users(claim))
+                claims[claim.meta.uid] = claim
+                for user in _users(claim):
+                    holders[user] = tuple(sorted((*holders.get(user, ()), key)))
+        for pod in concerned:
+            uid = names.extended_claim(pod)
+            claim = _made_for(pod, snapshot, holders)
+            if claim is not None:
+                claims[uid] = claim
+            else:
+                claims.pop(uid, None)
+        return cls(snapshot=snapshot, claims=claims, holders=holders)
+
+
+def _users(claim: Claim) -> set[Uid]:
+    return {Uid(uid) for uid in claim.reserved_for}
+
+
+def _take_out(key: str, claim: Claim, claims: dict[Uid, Claim], holders: dict[Uid, tuple[str, ...]]) -> None:
+    if claims.get(claim.meta.uid) is claim:
+        del claims[claim.meta.uid]
+    for user in _users(claim):
+        holders[user] = tuple(one for one in holders[user] if one != key)
+        if not holders[user]:
+            del holders[user]
+
+
+def _made_for(uid: Uid, snapshot: Snapshot, holders: Mapping[Uid, tuple[str, ...]]) -> Claim | None:
+    """Return the claim that kube-scheduler has made for a pod's extended resources; of several the last by name.
 
     Whoever may write a claim may annotate it, and say whose it is, as kube-scheduler does. But only kube-scheduler
     reserves claims, and only for pods that name them, save for this one. A pod that is gone cannot be asked any more:
     the annotation is believed then, until the claim is gone as well.
     """
-    found: dict[Uid, Claim] = {}
-    for claim in claims:
-        for user in claim.reserved_for:
-            uid = Uid(user)
-            pod = pods.get(uid)
-            # Most pods ask for none.
-            if _says_so(claim, uid) if pod is None else pod.containers and _is_made_for(claim, pod):
-                found[names.extended_claim(uid)] = claim
-    return found
+    pod = snapshot.pods.get(uid)
+    # Most pods ask for none.
+    if pod is not None and not pod.containers:
+        return None
+    reserved = (snapshot.claims[key] for key in reversed(holders.get(uid, ())))
+    return next((one for one in reserved if (_says_so(one, uid) if pod is None else _is_made_for(one, pod))), None)
 
 
 def _is_made_for(claim: Claim, pod: Pod) -> bool:

@@ -87,7 +87,7 @@ async def run(desk: Desk, now: datetime) -> Result:
         snapshot = desk.assumed.over(desk.ports.view.snapshot())
         await bookkeeping.open_book(desk)
         judging.judge(desk, snapshot, now)
-        snapshot = await asyncio.to_thread(desk.expecting.over, snapshot, desk.book)
+        snapshot = await desk.aside.run(desk.expecting.over, snapshot, desk.book)
         facts = await _gather(desk, snapshot, now)
 
     # 2. Take back gangs that cannot start whole or in time; only then release what is gone, of which they are part.
@@ -114,7 +114,7 @@ async def run(desk: Desk, now: datetime) -> Result:
     await spending.read(desk, facts)
     balances = spending.balances(desk, facts)
     with traces.step("plan"):
-        round_, sacrifices = await asyncio.to_thread(_decide, desk, facts, balances)
+        round_, sacrifices = await desk.aside.run(_decide, desk, facts, balances)
     judging.judge_again(desk)
 
     # 5. Commit the reservations. 6. Place: only what was committed.
@@ -138,7 +138,7 @@ async def rehearse(desk: Desk, clock: datetime) -> None:
     """
     await bookkeeping.read_ahead(desk)
     snapshot = desk.ports.view.snapshot()
-    await asyncio.to_thread(_rehearse, desk, snapshot, clock)
+    await desk.aside.run(_rehearse, desk, snapshot, clock)
 
 
 def _rehearse(desk: Desk, snapshot: Snapshot, clock: datetime) -> None:
@@ -151,10 +151,11 @@ def _rehearse(desk: Desk, snapshot: Snapshot, clock: datetime) -> None:
 
 
 async def _gather(desk: Desk, snapshot: Snapshot, clock: datetime) -> Facts:
-    facts = _looked(desk, snapshot, clock)
+    facts = await desk.aside.run(_looked, desk, snapshot, clock)
     evicting.forget_pods(desk, facts)
     await bookkeeping.catch_up(desk, facts)
-    facts = _regrouped(desk, facts)
+    # A new leader counts all gangs here, which may take seconds.
+    facts = await desk.aside.run(_regrouped, desk, facts)
     evicting.remember_backoffs(desk, facts)
     return facts
 
@@ -272,7 +273,7 @@ async def _report(desk: Desk, facts: Facts, decided: Round) -> Result:
     facts = _regrouped(desk, facts)
     changed = _keep_decisions(desk, facts, decided.anew)
     # Off the event loop: with a thousand queues it takes a good part of a second.
-    gangs, queues, conditions = await asyncio.to_thread(_statuses, desk, facts, changed)
+    gangs, queues, conditions = await desk.aside.run(_statuses, desk, facts, changed)
     granted = [d.group.uid for d in decided.anew if isinstance(d.outcome, Grant)]
     reports = desk.ports.reports
     async with asyncio.TaskGroup() as tasks:

@@ -20,6 +20,7 @@ from admission.dra.selecting import Selectors
 from admission.dra.users import Users
 from admission.dra.worlds import World
 from admission.flow import choosing, memory, notices
+from admission.flow.aside import Aside
 from admission.flow.assuming import Assumed
 from admission.flow.expecting import Expecting
 from admission.flow.outcomes import Outcome, Teller
@@ -88,6 +89,15 @@ class Entitled:
     reports: tuple[QueueReport, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lasting:
+    """What a process has for all of its terms."""
+
+    aside: Aside = field(default_factory=Aside)
+    expecting: Expecting = field(default_factory=Expecting)
+    """The pods that workloads will make which are held as a whole, as they were last seen."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Desk:
     """What one leader works with.
@@ -98,6 +108,7 @@ class Desk:
     ports: Ports
     actor: str
     epoch: int
+    lasting: Lasting = field(default_factory=Lasting)
     steps: int = 50_000
     writes: int = 32
     book: Book = field(default_factory=Book)
@@ -194,8 +205,6 @@ class Desk:
     """How often gangs that have not run since could not be placed as planned."""
     assumed: Assumed = field(default_factory=Assumed)
     """Claims that this leader has written, as long as the view does not show it."""
-    expecting: Expecting = field(default_factory=Expecting)
-    """The pods that workloads will make which are held as a whole."""
     started: dict[Uid, object] = field(default_factory=dict)
     """Workloads that this leader has resumed, as they were seen then: the view may not show it yet."""
     opened: set[Uid] = field(default_factory=set)
@@ -226,6 +235,16 @@ class Desk:
     """Gangs that could go on and were taken back in this cycle."""
     defects: list[Defect] = field(default_factory=list)
     """What Muster itself failed of in this cycle, gang by gang."""
+
+    @property
+    def aside(self) -> Aside:
+        """Where what takes long is run."""
+        return self.lasting.aside
+
+    @property
+    def expecting(self) -> Expecting:
+        """The pods that workloads will make which are held as a whole."""
+        return self.lasting.expecting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

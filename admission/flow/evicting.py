@@ -293,7 +293,9 @@ def remember_backoffs(desk: Desk, facts: Facts) -> None:
 
 
 def _look_at_records(desk: Desk, facts: Facts) -> None:
-    for group in [group for group in facts.groups if not group.in_full or _is_noted(desk, group)]:
+    noted = {*desk.evicted, *desk.backoffs, *desk.returned}
+    lines = {*desk.lines, *desk.census.places}
+    for group in [group for group in facts.groups if not group.in_full or _is_noted(group, noted, lines)]:
         _recall_eviction(desk, facts, group)
         let_in = len(group.pods) - len(group.waiting)
         if let_in and sum(pod.phase == "Running" for pod in group.pods) == let_in:
@@ -309,13 +311,11 @@ def _look_at_records(desk: Desk, facts: Facts) -> None:
     desk.returned = {uid: times for uid, times in desk.returned.items() if uid in desk.census}
 
 
-def _is_noted(desk: Desk, group: Group) -> bool:
-    """Whether anything is remembered of a gang that its running may end."""
-    uid, line = group.uid, group.identity.line
-    if uid in desk.evicted or uid in desk.backoffs or uid in desk.returned:
+def _is_noted(group: Group, noted: Collection[GangUid], lines: Collection[str]) -> bool:
+    """Whether anything is remembered of a gang that its running may end. noted, lines: of whom something is."""
+    if group.uid in noted or (lines and group.identity.line in lines):
         return True
-    is_told = group.record is not None and group.record.evicted is not None
-    return is_told or line in desk.lines or line in desk.census.places
+    return group.record is not None and group.record.evicted is not None
 
 
 def _recalled(desk: Desk, facts: Facts, group: Group, record: Gang) -> Backoff:

@@ -79,7 +79,11 @@ Merged = tuple[object, object, Mapping[Any, Any]]
 
 @dataclass(slots=True)
 class Expecting:
-    """The pods that are expected, as of the last cycle. One for each leader."""
+    """The pods that are expected, as of the last cycle. One for each process.
+
+    What a template yields does not depend on who leads, and to find it for ten thousand workloads takes seconds: who
+    loses the lease meanwhile and leads again goes on from there.
+    """
 
     flaws: dict[GangUid, Hold | Denial] = field(default_factory=dict)
     """Why workloads cannot be planned from their templates, by the gang that stands for them."""

@@ -5,7 +5,6 @@ open says what to write, and every write may be made twice. As long as no gate o
 placed as planned is taken back whole, with nothing lost but the time.
 """
 
-import asyncio
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -168,10 +167,10 @@ async def _doubt(desk: Desk, facts: Facts, works: Sequence[_Work]) -> None:
     ]
     if not doubtful:
         return
-    world = await asyncio.to_thread(_world, desk, facts)
+    world = await desk.aside.run(_world, desk, facts)
     tries = fitting.Fitting(world=world, selectors=desk.selectors, steps=desk.steps)
     for work, missing in doubtful:
-        if not await asyncio.to_thread(fitting.holds, work.group, work.start.gates, missing, tries):
+        if not await desk.aside.run(fitting.holds, work.group, work.start.gates, missing, tries):
             work.errors.append(ConflictError("kube-scheduler would not take the devices that it was planned on"))
 
 
@@ -188,8 +187,8 @@ async def _allocate(desk: Desk, facts: Facts, works: Sequence[_Work]) -> None:
     works = [work for work in works if not work.errors]
     if not works:
         return
-    world = await asyncio.to_thread(_world, desk, facts)
-    writes = await asyncio.to_thread(_writes, works, world, desk)
+    world = await desk.aside.run(_world, desk, facts)
+    writes = await desk.aside.run(_writes, works, world, desk)
     # The ledger has answered since it was judged, and gangs were taken back: that may have taken seconds.
     judging.judge_again(desk)
     for work in works:

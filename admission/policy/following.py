@@ -97,19 +97,23 @@ class Sight:
     """What the snapshot shows of the things that placements are about."""
 
     snapshot: Snapshot
-    claims: Mapping[Uid, Claim]
+    index: extended.Index
     devices: Mapping[DeviceId, Device]
     meters: Meters
+
+    @property
+    def claims(self) -> Mapping[Uid, Claim]:
+        """Every claim, by `extended.index_claims`."""
+        return self.index.claims
 
     @classmethod
     def of(cls, snapshot: Snapshot, meters: Meters, before: Self | None = None) -> Self:
         """Index a snapshot. before: what was seen earlier; of what did not change since its indices are taken over."""
         known = before.snapshot if before is not None else None
-        same_claims = known is not None and known.claims is snapshot.claims and known.pods is snapshot.pods
         same_slices = known is not None and known.slices is snapshot.slices
         return cls(
             snapshot=snapshot,
-            claims=before.claims if before is not None and same_claims else extended.index_claims(snapshot),
+            index=extended.Index.of(snapshot, before.index if before is not None else None),
             devices=before.devices if before is not None and same_slices else Devices(snapshot),
             meters=meters,
         )

@@ -87,7 +87,9 @@ class Rest:
         """Start a cycle: forget what rested on something that changed. queues: all that have a place in the tree."""
         now = (snapshot.meters, snapshot.classes, snapshot.templates, snapshot.malformed, *grounds)
         same = len(now) == len(self._grounds) and all(map(_same, now, self._grounds))
-        if not same or not _same(_asked(self._queues), _asked(queues)):
+        if not same or any(
+            _asked(self._queues.get(name)) != _asked(queues.get(name)) for name in changed(self._queues, queues)
+        ):
             self.cleared += 1
             self._findings.clear()
             self._named.clear()
@@ -171,9 +173,9 @@ def _same(left: object, right: object) -> bool:
     return left is right or left == right
 
 
-def _asked(queues: Mapping[QueueName, Queue]) -> dict[QueueName, Queue]:
-    """Return what queues ask for: their statuses are Muster's own."""
-    return {name: replace(queue, meta=Meta(name=name, deleted=queue.meta.deleted)) for name, queue in queues.items()}
+def _asked(queue: Queue | None) -> Queue | None:
+    """Return what a queue asks for: its status is Muster's own."""
+    return None if queue is None else replace(queue, meta=Meta(name=queue.name, deleted=queue.meta.deleted))
 
 
 def _claims_of(group: Group) -> Iterator[str]:

@@ -5,9 +5,11 @@ knows of it by its UID; as long as all of these are the same objects, so is the 
 up, phases and what is pending, is kept in step with every gang whose status is made anew.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, MutableSequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from admission.api.gangs import Charge, Evicted, Gang, GangReport
 from admission.api.names import GangUid, NodeName, Uid
@@ -22,10 +24,34 @@ from admission.policy.entitlements import Tally
 from admission.policy.recognition import Group
 from admission.policy.reporting import Facts
 
+K = TypeVar("K")
+
 NEVER = datetime.max.replace(tzinfo=UTC)
 
 Made = tuple[Mapping[GangUid, object], ...]
 """What is known of gangs by their UIDs, in some respects."""
+
+
+class _Known:
+    """How many gangs there are by what their pods' Gang objects are called, and by the workloads that make them."""
+
+    def __init__(self) -> None:
+        self.keys: Counter[str] = Counter()
+        self.workloads: Counter[Uid] = Counter()
+
+    def look(self, before: Mapping[GangUid, Group], now: Mapping[GangUid, Group], touched: Collection[GangUid]) -> None:
+        """Count anew the gangs that were touched."""
+        for groups, times in ((before, -1), (now, 1)):
+            for group in (groups[uid] for uid in touched if uid in groups):
+                _count(self.keys, group.key, times)
+                if group.identity.workload is not None:
+                    _count(self.workloads, group.identity.workload.uid, times)
+
+
+def _count(counts: Counter[K], what: K, times: int) -> None:
+    counts[what] += times
+    if not counts[what]:
+        del counts[what]
 
 
 @dataclass(slots=True)
@@ -46,6 +72,7 @@ class Retelling:
     _backoffs: Mapping[GangUid, Backoff] = field(default_factory=dict)
     _evicted: Mapping[GangUid, Evicted] = field(default_factory=dict)
     _reports: dict[GangUid, tuple[GangReport, Charge]] = field(default_factory=dict)
+    _known: _Known = field(default_factory=_Known)
     _failed: set[GangUid] = field(default_factory=set)
     """Gangs whose status could not be made."""
     _idle: dict[str, GangReport] = field(default_factory=dict)
@@ -78,7 +105,9 @@ class Retelling:
         """Yield the gangs of which something changed."""
         if groups is not self._counted:
             before, self._counted, self.groups = self.groups, groups, {group.uid: group for group in groups}
-            yield from changed(before, self.groups)
+            touched = changed(before, self.groups)
+            self._known.look(before, self.groups, touched)
+            yield from touched
         made_of: Made = (
             facts.book.placements,
             *(dict(facts.backoffs), dict(facts.chosen), dict(facts.stuck)),
@@ -113,8 +142,7 @@ class Retelling:
 
     def _look_at_idle(self, facts: Facts) -> list[GangReport]:
         """Return the statuses made anew of Gang objects whose pods are gone or have not come yet."""
-        known = {group.key for group in self.groups.values()}
-        making = {group.identity.workload.uid for group in self.groups.values() if group.identity.workload}
+        known, making = self._known.keys, self._known.workloads
         before, self._idle, anew = self._idle, {}, []
         self._over_at = NEVER
         for report in before.values():

@@ -12,10 +12,11 @@ from admission.api import names
 from admission.api.claims import Claim
 from admission.api.devices import DeviceId
 from admission.api.entries import Holding, Placement, RequestDevice, Seat
+from admission.api.meta import Owner
 from admission.api.names import GangUid, NodeName, QueueName, Uid
 from admission.api.pods import Pod
 from admission.api.snapshot import Snapshot
-from admission.dra import worlds
+from admission.dra import extended, worlds
 from admission.dra.worlds import World
 from tests.unit.dra.clusters import DRIVER, a_claim, a_pod, a_request, a_world
 from tests.unit.quota.test_tree import NOON
@@ -135,3 +136,35 @@ def test_what_did_not_change_is_not_counted_again() -> None:
     assert after.left[NodeName("a")] is before.left[NodeName("a")]
     assert after.left[NodeName("b")] != before.left[NodeName("b")]
     assert all(after.taken[device] is holder for device, holder in before.taken.items())
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(deadline=None)
+def test_claims_indexed_one_snapshot_after_the_other_are_those_indexed_anew(seed: int) -> None:
+    draw = Random(seed)  # noqa: S311 - a seed for choices
+    index = extended.Index.of(Snapshot())
+    for snapshot, _ in _played(_reserved(draw, _changes(draw))):
+        index = extended.Index.of(snapshot, index)
+
+        anew = extended.Index.of(snapshot)
+        assert (index.claims, index.holders) == (anew.claims, anew.holders)
+        assert all(index.claims[uid] is claim for uid, claim in anew.claims.items())
+
+
+def _reserved(draw: Random, changes: Iterable[tuple[str, str, Any]]) -> Iterator[tuple[str, str, Any]]:
+    """Have claims be reserved for pods, and some be those that kube-scheduler has made for them."""
+    for kind, name, value in changes:
+        if kind != "claim" or value is None:
+            yield kind, name, value
+            continue
+        users = tuple(f"pod-{one}" for one in NAMES if draw.random() < HALF)
+        meta = value.meta
+        if draw.random() < HALF:
+            owner = Owner(
+                api_version="v1", kind="Pod", name=name, uid=Uid(f"pod-{draw.choice(NAMES)}"), controller=True
+            )
+            meta = replace(meta, annotations={extended.ANNOTATION: "true"}, owners=(owner,))
+        yield kind, name, replace(value, meta=meta, reserved_for=users)
+
+
+HALF = 0.5

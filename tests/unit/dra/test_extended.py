@@ -8,6 +8,7 @@ import pytest
 from admission.api import claims, devices, names, pods
 from admission.api.devices import DeviceClass
 from admission.api.names import Uid
+from admission.api.snapshot import Snapshot
 from admission.dra import extended, planning
 from admission.dra.plans import Kind, PodDemand
 from admission.dra.selecting import Selectors
@@ -134,16 +135,29 @@ def test_which_claims_are_made_for_extended_resources(
         }
     )
 
-    found = extended.made({pod.meta.uid: pod}, [claim])
-
-    assert found == ({names.extended_claim(Uid(users[0])): claim} if is_made else {})
+    assert made_for(pod, claim) == ({names.extended_claim(Uid(users[0])): claim} if is_made else {})
 
 
 def test_a_pod_that_asks_for_nothing_of_that_kind_has_no_such_claim() -> None:
     pod = a_pod(container(cpu=1))
     claim = replace(a_claim("c", a_request()), reserved_for=(pod.meta.uid,))
 
-    assert extended.made({pod.meta.uid: pod}, [claim]) == {}
+    assert made_for(pod, claim) == {}
+
+
+def test_of_two_such_claims_the_last_by_name_counts() -> None:
+    pod = a_pod(container(g=1))
+    first, second = (replace(a_claim(name, a_request()), reserved_for=(pod.meta.uid,)) for name in ("a", "b"))
+
+    assert made_for(pod, second, first) == {names.extended_claim(pod.meta.uid): second}
+
+
+def made_for(pod: pods.Pod, *found: claims.Claim) -> dict[Uid, claims.Claim]:
+    """Return the claims that go by another UID than their own."""
+    snapshot = Snapshot(pods={pod.meta.uid: pod}, claims={claim.meta.key: claim for claim in found})
+    indexed = extended.index_claims(snapshot)
+    assert all(indexed[claim.meta.uid] is claim for claim in found)
+    return {uid: claim for uid, claim in indexed.items() if uid != claim.meta.uid}
 
 
 def demand(builder: WorldBuilder, pod: pods.Pod, *claims: Any) -> PodDemand:

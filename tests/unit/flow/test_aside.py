@@ -1,0 +1,54 @@
+"""What takes long runs beside the event loop, one thing at a time, even if nobody waits for it any more."""
+
+import asyncio
+import contextvars
+import threading
+
+import pytest
+
+from admission.flow.aside import Aside
+
+
+async def test_who_leads_next_waits_for_what_the_last_leader_left_running() -> None:
+    aside, begun, goes_on = Aside(), threading.Event(), threading.Event()
+    ran: list[str] = []
+
+    def first() -> None:
+        begun.set()
+        goes_on.wait()
+        ran.append("first")
+
+    deposed = asyncio.create_task(aside.run(first))
+    await asyncio.to_thread(begun.wait)
+    deposed.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await deposed
+    second = asyncio.create_task(aside.run(ran.append, "second"))
+    await asyncio.sleep(0)
+    assert ran == []
+
+    goes_on.set()
+    await second
+    assert ran == ["first", "second"]
+
+
+async def test_the_event_loop_goes_on_meanwhile_and_errors_come_back() -> None:
+    goes_on = threading.Event()
+
+    def waits() -> None:
+        goes_on.wait()
+        raise LookupError
+
+    waiting = asyncio.create_task(Aside().run(waits))
+    await asyncio.sleep(0)
+    goes_on.set()
+
+    with pytest.raises(LookupError):
+        await waiting
+
+
+async def test_it_sees_the_context_of_whoever_waits() -> None:
+    said = contextvars.ContextVar("said", default="nothing")
+    said.set("this cycle")
+
+    assert await Aside().run(said.get) == "this cycle"
