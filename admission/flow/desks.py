@@ -91,7 +91,7 @@ class Entitled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lasting:
-    """What a process has for all of its terms."""
+    """What one process has for all of its terms."""
 
     aside: Aside = field(default_factory=Aside)
     expecting: Expecting = field(default_factory=Expecting)

@@ -181,6 +181,8 @@ class Expecting:
         same = len(parts) == len(self._parts) and all(
             one[0] is other[0] and one[1] == other[1] for one, other in zip(parts, self._parts, strict=True)
         )
+        # Until all of it is laid out nothing is: whatever fails in between, the next cycle begins anew.
+        self._parts = []
         if not same:
             self._pods = {uid: pod for part in parts for uid, pod in _expected(part)}
         templates = self._templates(snapshot, parts)

@@ -22,6 +22,7 @@ RAY = "ray.io/v1"
 KINDS = (
     ("jobset.x-k8s.io/v1alpha2", "JobSet"),
     ("kubeflow.org/v1", "PyTorchJob"),
+    ("kubeflow.org/v2beta1", "MPIJob"),
     (RAY, "RayJob"),
     (RAY, "RayCluster"),
 )
@@ -211,6 +212,20 @@ def training(herd: Herd) -> tuple[Manifest, Callable[[Manifest], list[str]]]:
     return job, run
 
 
+def mpi(herd: Herd) -> tuple[Manifest, Callable[[Manifest], list[str]]]:
+    """Its launcher's pod comes by way of a batch Job, which is not held once more."""
+    replicas = {
+        role: {"replicas": count, "template": herd.template()} for role, count in (("Launcher", 1), ("Worker", 2))
+    }
+    job = herd.put(an_object("kubeflow.org/v2beta1", "MPIJob", "mpi", mpiReplicaSpecs=replicas))
+
+    def run(found: Manifest) -> list[str]:
+        workers = named(herd.all(standins.replica_pods(found, "mpiReplicaSpecs", "Worker")))
+        return [*workers, *herd.pods_of(herd.put(standins.launcher(found)), 1)]
+
+    return job, run
+
+
 def jobset(herd: Herd) -> tuple[Manifest, Callable[[Manifest], list[str]]]:
     entries = [
         {"name": role, "replicas": count, "template": {"spec": {"parallelism": 1, "template": herd.template()}}}
@@ -267,7 +282,7 @@ def test_a_ray_job_that_its_operator_would_give_up_is_not_suspended(herd: Herd) 
     herd.delete(job)
 
 
-@pytest.mark.parametrize("kind", [training, jobset, ray_job])
+@pytest.mark.parametrize("kind", [training, mpi, jobset, ray_job])
 def test_other_kinds_are_held_and_their_pods_take_over_what_was_planned(
     herd: Herd, kind: Callable[[Herd], tuple[Manifest, Callable[[Manifest], list[str]]]]
 ) -> None:

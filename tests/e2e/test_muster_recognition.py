@@ -1,7 +1,7 @@
 """Every kind of workload on a real control plane: who is a gang, from what is there of it, and of what comes later."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -22,6 +22,7 @@ EARLY = (
     ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"),
     ("kubeflow.org/v1", "PyTorchJob"),
     ("kubeflow.org/v2beta1", "MPIJob"),
+    ("trainer.kubeflow.org/v1alpha1", "TrainJob"),
     ("sparkoperator.k8s.io/v1beta2", "SparkApplication"),
     ("batch.volcano.sh/v1alpha1", "Job"),
     ("scheduling.volcano.sh/v1beta1", "PodGroup"),
@@ -96,12 +97,14 @@ def volcano(herd: Herd) -> Parts:
     )
 
 
-def a_jobset(herd: Herd, name: str, **more: Any) -> Manifest:
+def a_jobset(herd: Herd, name: str, owners: Sequence[Manifest] = (), **more: Any) -> Manifest:
     entries = [
         {"name": role, "replicas": count, "template": {"spec": {"parallelism": 1, "template": herd.template()}}}
         for role, count in (("driver", 1), ("workers", 2))
     ]
-    return herd.put(an_object("jobset.x-k8s.io/v1alpha2", "JobSet", name, replicatedJobs=entries, **more))
+    made = an_object("jobset.x-k8s.io/v1alpha2", "JobSet", name, replicatedJobs=entries, **more)
+    made["metadata"]["ownerReferences"] = [*owners]
+    return herd.put(made)
 
 
 def run(herd: Herd, jobset: Manifest, *replicated: str, restarts: int = 0) -> list[str]:
@@ -111,6 +114,13 @@ def run(herd: Herd, jobset: Manifest, *replicated: str, restarts: int = 0) -> li
 
 def jobset(herd: Herd) -> Parts:
     found = a_jobset(herd, "js")
+    return found, lambda: run(herd, found, "driver"), lambda: run(herd, found, "workers")
+
+
+def train_job(herd: Herd) -> Parts:
+    """What Kubeflow Trainer makes of a TrainJob is a JobSet of its name; Muster need not read the TrainJob."""
+    job = herd.put(an_object("trainer.kubeflow.org/v1alpha1", "TrainJob", "tj", runtimeRef={"name": "torch"}))
+    found = a_jobset(herd, "tj", owners=[standins.owner(job)])
     return found, lambda: run(herd, found, "driver"), lambda: run(herd, found, "workers")
 
 
@@ -134,6 +144,7 @@ CASES: dict[str, Callable[[Herd], Parts]] = {
     "MPIJob": mpi,
     "Job of Volcano": volcano,
     "JobSet": jobset,
+    "TrainJob": train_job,
     "LeaderWorkerSet": lws,
 }
 

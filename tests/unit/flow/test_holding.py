@@ -8,7 +8,7 @@ from admission.api.gangs import GangReport, Phase
 from admission.api.names import Held, Uid
 from admission.api.reasons import HoldReason
 from admission.api.snapshot import Snapshot
-from admission.flow import reconciling
+from admission.flow import cycle, reconciling
 from admission.flow.desks import Result
 from admission.policy import holdable
 from admission.quota.books import Book
@@ -289,3 +289,20 @@ async def test_the_books_agree_with_the_cluster_while_places_are_kept() -> None:
     assert await reconciling.compare(cast("reconciling.Books", Books()), Now(), pause) == ()
     del cluster._jobs[Uid("job-train")]
     assert await reconciling.compare(cast("reconciling.Books", Books()), Now(), pause) != ()
+
+
+async def test_a_process_that_leads_again_makes_nothing_anew_of_the_templates_it_knew() -> None:
+    cluster, play = a_play(a_cluster().node("a", gpus=4).queue("q", gpus=2))
+    cluster.submit_held("train", queue="q", pods=3)
+    await play.go_on()
+    first, snapshot = play.desk, cluster.snapshot()
+    known = first.expecting.over(snapshot, first.book).pods
+
+    play.succeed()
+    again = replace(play.desk, lasting=first.lasting)
+    result = await cycle.run(again, cluster.now)
+
+    assert of(result).expected == 3
+    pods = again.expecting.over(snapshot, again.book).pods
+    assert len(pods) == 3
+    assert all(pods[uid] is pod for uid, pod in known.items())
