@@ -17,10 +17,11 @@ from tests.e2e.musters import Muster
 from tests.e2e.teams import GROUP
 
 RAY = ("ray.io/v1", "RayCluster")
+TRAINING = "kubeflow.org/v1"
 EARLY = (
     ("jobset.x-k8s.io/v1alpha2", "JobSet"),
     ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"),
-    ("kubeflow.org/v1", "PyTorchJob"),
+    *((TRAINING, kind) for kind in ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob")),
     ("kubeflow.org/v2beta1", "MPIJob"),
     ("trainer.kubeflow.org/v1alpha1", "TrainJob"),
     ("sparkoperator.k8s.io/v1beta2", "SparkApplication"),
@@ -69,12 +70,34 @@ def replicas(herd: Herd, **counts: int) -> Manifest:
 
 def training(herd: Herd, name: str = "train") -> Parts:
     field = "pytorchReplicaSpecs"
-    job = herd.put(an_object("kubeflow.org/v1", "PyTorchJob", name, **{field: replicas(herd, Master=1, Worker=2)}))
+    job = herd.put(an_object(TRAINING, "PyTorchJob", name, **{field: replicas(herd, Master=1, Worker=2)}))
     return (
         job,
         lambda: named(herd.all(standins.replica_pods(job, field, "Master"))),
         lambda: named(herd.all(standins.replica_pods(job, field, "Worker"))),
     )
+
+
+def other_training(kind: str, field: str, first: str) -> Callable[[Herd], Parts]:
+    """A training job of another framework. first: the role that is made before its workers."""
+
+    def parts(herd: Herd) -> Parts:
+        roles = {first: 1, "Worker": 2}
+        job = herd.put(an_object(TRAINING, kind, kind.lower(), **{field: replicas(herd, **roles)}))
+        return (
+            job,
+            lambda: named(herd.all(standins.replica_pods(job, field, first))),
+            lambda: named(herd.all(standins.replica_pods(job, field, "Worker"))),
+        )
+
+    return parts
+
+
+def jax(herd: Herd) -> Parts:
+    """It has workers only."""
+    job = herd.put(an_object(TRAINING, "JAXJob", "jax", jaxReplicaSpecs=replicas(herd, Worker=3)))
+    pods = standins.replica_pods(job, "jaxReplicaSpecs")
+    return job, lambda: named(herd.all(pods[:1])), lambda: named(herd.all(pods[1:]))
 
 
 def mpi(herd: Herd, name: str = "mpi") -> Parts:
@@ -141,6 +164,10 @@ def lws(herd: Herd, name: str = "lws", **spec: Any) -> Parts:
 
 CASES: dict[str, Callable[[Herd], Parts]] = {
     "PyTorchJob": training,
+    "TFJob": other_training("TFJob", "tfReplicaSpecs", "Chief"),
+    "XGBoostJob": other_training("XGBoostJob", "xgbReplicaSpecs", "Master"),
+    "PaddleJob": other_training("PaddleJob", "paddleReplicaSpecs", "Master"),
+    "JAXJob": jax,
     "MPIJob": mpi,
     "Job of Volcano": volcano,
     "JobSet": jobset,
