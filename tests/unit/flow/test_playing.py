@@ -1,7 +1,11 @@
 """Traces played in virtual time: who starts when, what it comes to, and that it is what the controller's rules say."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -304,3 +308,32 @@ def test_what_the_cluster_lacks_is_told_with_the_line() -> None:
     assert found[2].startswith("5: claims[0].class: there is no DeviceClass none")
     assert found[3].startswith("6: claims[0].selectors: 'device.(' is not CEL that Kubernetes takes")
     assert len(found) == 4
+
+
+PLAYED = """
+from admission.flow import playing, staging
+from admission.flow.playing import Policy
+from tests.bench import trace
+shape = trace.Shape(jobs=150, nodes=8, load=1.2)
+town = staging.town(trace.town(shape), steps=50_000)
+for policy in Policy:
+    print(sorted((job.arrival.name, job.start) for job in playing.play(town, trace.arrivals(shape), policy).jobs))
+"""
+
+
+def test_the_same_trace_is_always_played_the_same() -> None:
+    """Another process puts sets of names in another order."""
+    plays = [
+        subprocess.Popen(
+            [sys.executable, "-c", PLAYED],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            cwd=Path(__file__).parents[3],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for seed in ("1", "2")
+    ]
+    first, second = (played.communicate()[0] for played in plays)
+
+    assert first.count("timedelta") > 150
+    assert first == second
