@@ -14,6 +14,7 @@ from admission.api.claims import Claim
 from admission.api.devices import Device, DeviceId, Slice
 from admission.api.gangs import PlannedClaim
 from admission.api.sights import GangSight
+from admission.api.snapshot import changed
 
 ROOT = "resource.kubernetes.io/pcieRoot"
 """The standard attribute for the PCIe root that a device hangs on (KEP-4381; k8s.io/dynamic-resource-allocation)."""
@@ -126,28 +127,63 @@ def _root(device: Device) -> str:
     return str(value) if isinstance(value, str) else ""
 
 
-def holders(claims: Mapping[str, Claim], gangs: Mapping[str, GangSight]) -> Holders:
-    """Return who holds each device: claims that are allocated, and plans that are granted and not allocated yet.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Custody:
+    """Who holds each device, and what that follows from.
 
-    Both are keyed `namespace/name`.
+    plans: what gangs were granted, by claim and gang; given: the devices of each claim. Claims and gangs are keyed
+    `namespace/name`.
     """
-    planned: dict[str, tuple[str, PlannedClaim]] = {}
-    for gang, sight in gangs.items():
-        for pod in sight.report.plan:
-            for claim in pod.claims:
-                planned.setdefault(claim.claim, (gang, claim))
-    found: dict[DeviceId, list[Holder]] = {}
-    for key, one in claims.items():
-        if one.allocation is not None:
-            owner, _ = planned.pop(key, ("", None))
-            for result in one.allocation.devices:
-                if not result.admin_access:
-                    holder = Holder(claim=key, gang=owner, shared=bool(result.share_id))
-                    found.setdefault(result.device, []).append(holder)
-    for key, (owner, claim) in planned.items():
-        for given in claim.devices:
-            found.setdefault(given.device, []).append(Holder(claim=key, gang=owner, planned=True))
-    return found
+
+    holders: Holders = field(default_factory=dict)
+    claims: Mapping[str, Claim] = field(default_factory=dict)
+    gangs: Mapping[str, GangSight] = field(default_factory=dict)
+    plans: Mapping[str, Mapping[str, PlannedClaim]] = field(default_factory=dict)
+    given: Mapping[str, Sequence[DeviceId]] = field(default_factory=dict)
+
+    def after(self, claims: Mapping[str, Claim], gangs: Mapping[str, GangSight]) -> "Custody":
+        """Return who holds each device now: claims that are allocated, and what was granted and is not allocated yet.
+
+        Only what has changed is looked at.
+        """
+        plans, stirred = dict(self.plans), set(changed(self.claims, claims))
+        for gang in changed(self.gangs, gangs):
+            for claim in _planned(self.gangs.get(gang)):
+                left = {other: plan for other, plan in plans.pop(claim, {}).items() if other != gang}
+                if left:
+                    plans[claim] = left
+                stirred.add(claim)
+            for claim, plan in _planned(gangs.get(gang)).items():
+                plans[claim] = {**plans.get(claim, {}), gang: plan}
+                stirred.add(claim)
+        found, given = dict(self.holders), dict(self.given)
+        for claim in stirred:
+            for device in given.pop(claim, ()):
+                others = [holder for holder in found.pop(device, ()) if holder.claim != claim]
+                if others:
+                    found[device] = others
+            held = _held(claim, claims.get(claim), plans.get(claim, {}))
+            for device, holder in held:
+                found[device] = sorted((*found.get(device, ()), holder), key=lambda one: (one.planned, one.claim))
+            if held:
+                given[claim] = [device for device, _ in held]
+        return Custody(holders=found, claims=claims, gangs=gangs, plans=plans, given=given)
+
+
+def _planned(gang: GangSight | None) -> dict[str, PlannedClaim]:
+    """Return the claims that a gang was granted devices for."""
+    return {claim.claim: claim for pod in gang.report.plan for claim in pod.claims} if gang is not None else {}
+
+
+def _held(key: str, claim: Claim | None, plans: Mapping[str, PlannedClaim]) -> list[tuple[DeviceId, Holder]]:
+    """Return what a claim has, or else what it was granted, as the claim of the first gang that was."""
+    gang = min(plans, default="")
+    if claim is not None and claim.allocation is not None:
+        given = (one for one in claim.allocation.devices if not one.admin_access)
+        return [(one.device, Holder(claim=key, gang=gang, shared=bool(one.share_id))) for one in given]
+    if not gang:
+        return []
+    return [(one.device, Holder(claim=key, gang=gang, planned=True)) for one in plans[gang].devices]
 
 
 def namespaces(units: Iterable[Unit], held: Holders) -> set[str]:

@@ -12,7 +12,7 @@ from admission.api.gangs import Phase
 from admission.api.names import QueueName
 from admission.api.sights import GangSight, QueueSight, Sights
 from admission.dashboard import inventories
-from admission.dashboard.inventories import Holders, Inventory
+from admission.dashboard.inventories import Custody, Holders, Inventory
 from admission.dashboard.ports import View
 
 REST = 1.0
@@ -27,9 +27,13 @@ class Scene:
 
     def __init__(self, sights: Sights, before: "Scene | None" = None) -> None:
         self.sights = sights
-        self._before = before
-        self._inventory = self._known_inventory()
-        self._before = None
+        self._inventory: Inventory | None = None
+        self._custody = Custody()
+        """Who held which device when somebody last asked."""
+        if before is not None:
+            self._custody = before._custody  # noqa: SLF001 - of this class
+            if before.sights.slices is sights.slices:
+                self._inventory = before._inventory  # noqa: SLF001 - of this class
 
     @property
     def queues(self) -> Mapping[QueueName, QueueSight]:
@@ -94,11 +98,8 @@ class Scene:
     @cached_property
     def holders(self) -> Holders:
         """Who holds which device."""
-        return inventories.holders(self.sights.claims, self.sights.gangs)
-
-    def _known_inventory(self) -> Inventory | None:
-        before = self._before
-        return before._inventory if before is not None and before.sights.slices is self.sights.slices else None  # noqa: SLF001 - of this class
+        self._custody = self._custody.after(self.sights.claims, self.sights.gangs)
+        return self._custody.holders
 
 
 class Scenes:

@@ -206,6 +206,64 @@ async def test_a_page_whose_session_has_ended_asks_for_a_token(site: Site, chrom
         await expect(page.get_by_label("Token")).to_be_visible()
 
 
+async def test_a_link_changes_the_page_in_place_and_the_history_leads_back(site: Site, chromium: Browser) -> None:
+    async with a_page(chromium, site) as page:
+        await page.evaluate("window.same = true")
+        await page.get_by_role("navigation", name="Main").get_by_role("link", name="Gangs").click()
+
+        await expect(page.get_by_role("heading", level=1)).to_contain_text("Gangs")
+        await expect(page).to_have_title("Gangs · Muster")
+        await expect(page).to_have_url(f"{site.url}/gangs")
+        await expect(page.locator('nav [aria-current="page"]')).to_have_text("Gangs")
+        assert await page.evaluate("document.activeElement.id") == "main"
+
+        await page.get_by_role("link", name="team-a/train").first.click()
+        await expect(page.get_by_role("heading", level=1)).to_contain_text("train")
+        await page.go_back()
+        await expect(page).to_have_url(f"{site.url}/gangs")
+        await expect(page.get_by_role("heading", level=1)).to_contain_text("Gangs")
+        await page.go_back()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+        assert await page.evaluate("window.same"), "no document was built anew"
+
+
+async def test_a_search_changes_the_page_in_place(site: Site, chromium: Browser) -> None:
+    async with a_page(chromium, site) as page:
+        await page.goto(f"{site.url}/gangs")
+        await page.evaluate("window.same = true")
+        await page.fill('input[name="q"]', "bigger")
+        await page.keyboard.press("Enter")
+
+        await expect(page.locator("tbody tr")).to_have_count(1)
+        assert "q=bigger" in page.url
+        assert await page.input_value('input[name="q"]') == "bigger"
+        assert await page.evaluate("window.same")
+
+
+async def test_what_cannot_be_put_in_place_is_asked_for_by_the_browser(site: Site, chromium: Browser) -> None:
+    async with a_page(chromium, site) as page:
+        await page.evaluate("window.same = true")
+        await page.evaluate("document.querySelector('main a').href = '/nothing'")
+        await page.locator("main a").first.click()
+        await expect(page.get_by_role("heading", level=1)).to_contain_text("not")
+        assert not await page.evaluate("window.same")
+
+        await page.goto(f"{site.url}/gangs")
+        await page.evaluate("window.same = true")
+        await page.evaluate("document.querySelector('.visitor').textContent = 'bob'")
+        await page.get_by_role("link", name="team-a/train").first.click()
+        await expect(page.get_by_role("heading", level=1)).to_contain_text("train")
+        assert not await page.evaluate("window.same"), "somebody else has signed in meanwhile"
+
+        await page.goto(f"{site.url}/gangs")
+        await page.context.clear_cookies()
+        await page.get_by_role("link", name="team-a/train").first.click()
+        await expect(page.locator("#token")).to_be_visible()
+        await page.fill("#token", ADMIN)
+        await page.keyboard.press("Enter")
+        await expect(page).to_have_url(f"{site.url}/gangs/team-a/train")
+
+
 async def test_the_theme_is_chosen_and_kept(site: Site, chromium: Browser) -> None:
     async with a_page(chromium, site, color_scheme="light") as page:
         switch = page.get_by_role("button", name="Theme")

@@ -1,5 +1,5 @@
-// What pages do beyond links and forms: open a level of the tree in place, keep themselves fresh, and remember a theme.
-// Without scripts all of it is still there, a page at a time.
+// What pages do beyond links and forms: go to the next page without building a document anew, open a level of the tree in
+// place, keep themselves fresh, and remember a theme. Without scripts all of it is still there, a page at a time.
 
 const policy = window.trustedTypes?.createPolicy("muster", { createHTML: (text) => text });
 
@@ -10,16 +10,88 @@ function parsed(text) {
   return template.content;
 }
 
-/** Fetch from this server; null where the session has ended, and the page is then asked for anew. */
-async function fetched(url, signal) {
-  const answer = await fetch(url, { headers: { Accept: "text/html" }, redirect: "error", signal });
-  if (answer.status === 401) {
-    location.reload();
+/** Fetch from this server; null where the session has ended, and somebody is asked for a token then. */
+async function fetched(url, signal, ended = () => location.reload()) {
+  const answer = await fetch(url, { headers: { Accept: "text/html" }, redirect: "manual", signal });
+  if (answer.status === 401 || answer.type === "opaqueredirect") {
+    ended();
     return null;
   }
-  if (!answer.ok) throw new Error(`${answer.status}`);
+  if (!answer.ok || !answer.headers.get("Content-Type")?.startsWith("text/html")) throw new Error(`${answer.status}`);
   return answer.text();
 }
+
+// Going elsewhere: what is between the header and the end of the page is fetched and put in place. Whatever is no page of
+// ours, or does not come in time, the browser asks for itself.
+
+const PATIENCE = 60_000;
+let going = 0;
+let here = location.pathname + location.search;
+
+/** What is not put in place: a page that has others is built anew. */
+function release(root) {
+  const files = [...root.querySelectorAll("script[src], link[rel=stylesheet]")];
+  const visitor = root.querySelector(".visitor")?.textContent;
+  return [visitor, ...files.map((file) => file.getAttribute("src") ?? file.getAttribute("href"))].join(" ");
+}
+
+/** Show another page. scroll: how far down it is shown; push: whether it becomes a new entry of the history. */
+async function go(url, { scroll = 0, push = true } = {}) {
+  const mine = ++going;
+  const main = document.querySelector("main");
+  main.setAttribute("aria-busy", "true");
+  try {
+    const text = await fetched(url, AbortSignal.timeout(PATIENCE), () => location.assign(url));
+    if (mine !== going || text === null) return;
+    const fresh = parsed(text);
+    const places = ["main", "header nav", "footer"];
+    const [from, to] = [fresh, document].map((root) => places.map((place) => root.querySelector(place)));
+    if ([...from, ...to].includes(null)) throw new Error("not a page");
+    if (release(fresh) !== release(document)) throw new Error("of another release, or for somebody else");
+    if (push) {
+      history.replaceState({ scroll: scrollY }, "");
+      history.pushState(null, "", url);
+    }
+    here = location.pathname + location.search;
+    document.title = fresh.querySelector("title").textContent;
+    to.forEach((place, at) => place.replaceChildren(...from[at].childNodes));
+    open.clear();
+    bind();
+    scrollTo(0, scroll);
+    main.focus({ preventScroll: true });
+  } catch {
+    if (mine === going) location.assign(url);
+  } finally {
+    if (mine === going) main.removeAttribute("aria-busy");
+  }
+}
+
+const isOurs = (url) => url.origin === location.origin && !url.hash;
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("a[href]:not([data-children])");
+  if (!link || event.defaultPrevented || event.button || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  if (event.altKey || link.target || link.hasAttribute("download") || !isOurs(new URL(link.href))) return;
+  event.preventDefault();
+  go(link.href);
+});
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (form.method !== "get" || event.defaultPrevented) return;
+  event.preventDefault();
+  const url = new URL(form.action);
+  url.search = new URLSearchParams(new FormData(form)).toString();
+  go(url.href);
+});
+addEventListener("popstate", (event) => {
+  if (location.pathname + location.search !== here) {
+    go(location.href, { scroll: event.state?.scroll, push: false });
+  } else {
+    // A place within this page; or somebody went back and forth, and what was asked for is not wanted any more.
+    going++;
+    document.querySelector("main").removeAttribute("aria-busy");
+  }
+});
 
 // The tree.
 
@@ -86,7 +158,6 @@ function toggle(twist) {
   else expand(twist);
 }
 
-document.querySelectorAll("[data-children]").forEach(asButton);
 document.addEventListener("click", (event) => {
   const twist = event.target.closest("[data-children]");
   if (!twist || event.ctrlKey || event.metaKey || event.shiftKey) return;
@@ -111,7 +182,7 @@ document.addEventListener("keydown", (event) => {
 // Fresh pages: the parts marked `data-live` are fetched again, unless somebody is in the middle of something there.
 
 const FRESH = 10_000;
-const wanted = document.querySelector("[data-live-switch]");
+const isWanted = () => localStorage.getItem("muster-fresh") !== "no";
 
 function busy(part) {
   const chosen = getSelection();
@@ -123,12 +194,13 @@ function busy(part) {
 }
 
 async function refresh() {
-  if (document.hidden || !wanted?.checked) return;
+  if (document.hidden || !document.querySelector("[data-live-switch]") || !isWanted()) return;
+  const mine = going;
   const parts = [...document.querySelectorAll("[data-live]")];
   if (parts.some(busy)) return;
   try {
     const text = await fetched(location.href, AbortSignal.timeout(FRESH));
-    if (text === null) return;
+    if (text === null || mine !== going) return;
     const fresh = parsed(text);
     const found = [...fresh.querySelectorAll("[data-live]")];
     if (found.length !== parts.length || parts.some(busy)) return;
@@ -147,14 +219,8 @@ async function refresh() {
   }
 }
 
-if (wanted) {
-  wanted.hidden = false;
-  document.querySelector("[data-live-label]").textContent = "kept fresh";
-  wanted.checked = localStorage.getItem("muster-fresh") !== "no";
-  wanted.addEventListener("change", () => localStorage.setItem("muster-fresh", wanted.checked ? "yes" : "no"));
-  setInterval(refresh, FRESH);
-  document.addEventListener("visibilitychange", refresh);
-}
+setInterval(refresh, FRESH);
+document.addEventListener("visibilitychange", refresh);
 
 // The theme: a cookie, so that the next page comes in it at once.
 
@@ -179,7 +245,21 @@ if (button) {
   });
 }
 
+// What has to be done for every page, as it comes.
+function bind() {
+  document.querySelectorAll("[data-children]").forEach(asButton);
+  const live = document.querySelector("[data-live-switch]");
+  if (live) {
+    live.hidden = false;
+    document.querySelector("[data-live-label]").textContent = "kept fresh";
+    live.checked = isWanted();
+    live.addEventListener("change", () => localStorage.setItem("muster-fresh", live.checked ? "yes" : "no"));
+  }
+}
+
+bind();
+
 // A choice from a list is enough; a text waits for the button, or Enter.
-document.querySelectorAll("form[data-search] select").forEach((list) => {
-  list.addEventListener("change", () => list.form.requestSubmit());
+document.addEventListener("change", (event) => {
+  if (event.target.matches("form[data-search] select")) event.target.form.requestSubmit();
 });
