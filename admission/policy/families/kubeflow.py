@@ -17,6 +17,9 @@ from admission.api.workloads import PodTemplate
 from admission.policy.families.kinship import Family, Link, Member, Shape, belongs, one_wave, replicas, wave
 
 REPLICA_TYPE = "training.kubeflow.org/replica-type"
+JOB_ROLE = "training.kubeflow.org/job-role"
+"""What the mpi-operator says in the stead of a replica type (`pkg/controller/mpi_job_controller.go`, defaultLabels)."""
+
 LAUNCHER = "launcher"
 SUSPEND = ("spec", "runPolicy", "suspend")
 DEADLINE = ("spec", "runPolicy", deadlines.FIELD)

@@ -62,6 +62,7 @@ SUBGROUP_KEYS: tuple[str, ...] = (
     ray.REPLICA,
     ray.GROUP,
     kubeflow.REPLICA_TYPE,
+    kubeflow.JOB_ROLE,
     volcano.TASK,
     labelled.TASK_GROUP,
 )
@@ -78,6 +79,7 @@ SUBGROUPS: tuple[Said, ...] = (
     sayings.label(ray.REPLICA),
     sayings.label(ray.GROUP),
     sayings.label(kubeflow.REPLICA_TYPE),
+    sayings.label(kubeflow.JOB_ROLE),
     sayings.annotation(volcano.TASK),
     sayings.annotation(labelled.TASK_GROUP),
 )
@@ -86,6 +88,7 @@ SUBGROUPS: tuple[Said, ...] = (
 LEADERS: Mapping[str, frozenset[str]] = {
     ray.NODE_TYPE: frozenset({"head"}),
     kubeflow.REPLICA_TYPE: frozenset({"master", "chief", kubeflow.LAUNCHER}),
+    kubeflow.JOB_ROLE: frozenset({"master", kubeflow.LAUNCHER}),
     spark.ROLE: frozenset({spark.DRIVER}),
 }
 """Labels of pods without which the others of their gang can do nothing, and their values."""

@@ -19,6 +19,7 @@ SAID: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
     "a group of Ray": (RAY, {}, "gpus"),
     "a replica of a group of Ray": ({**RAY, "ray.io/worker-group-replica-name": "gpus-x7"}, {}, "gpus-x7"),
     "a replica type": ({"training.kubeflow.org/replica-type": "worker"}, {}, "worker"),
+    "a role of an MPIJob, which has no replica type": ({"training.kubeflow.org/job-role": "launcher"}, {}, "launcher"),
     "a task of Volcano": ({}, {"volcano.sh/task-spec": "ps"}, "ps"),
     "a task group of YuniKorn": ({}, {"yunikorn.apache.org/task-group-name": "exec"}, "exec"),
 }

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from admission.api import names
+from admission.policy import subgroups
+from admission.policy.families import table
 from tests import standins
 from tests.standins import Manifest
 from tests.unit.policy.families.herds import TEMPLATE, Herd, an_object
@@ -63,6 +65,19 @@ def test_an_mpi_job_is_its_workers_and_the_launcher_that_comes_by_way_of_a_job()
     herd.all(standins.job_pods(herd.put(standins.launcher(job))))
 
     assert herd.told == {("mpi-launcher-0", "mpi-worker-0", "mpi-worker-1"): (3, 3)}
+
+
+def test_pods_of_an_mpi_job_are_known_by_their_role_where_they_have_no_replica_type() -> None:
+    herd = Herd()
+    job = herd.put(mpi())
+    herd.all(standins.replica_pods(job, "mpiReplicaSpecs", "Worker"))
+    herd.all(standins.job_pods(herd.put(standins.launcher(job))))
+
+    assert {pod.meta.name: (table.leads(pod), subgroups.of(pod)) for pod in herd.gang.pods} == {
+        "mpi-launcher-0": (True, "launcher"),
+        "mpi-worker-0": (False, "worker"),
+        "mpi-worker-1": (False, "worker"),
+    }
 
 
 def test_a_launcher_that_waits_for_the_workers_is_a_gang_of_its_own() -> None:
