@@ -40,6 +40,8 @@ def gang(report: GangReport) -> dict[str, Any]:
         "namespace": report.namespace,
         "labels": {names.MANAGED_BY: names.FIELD_MANAGER, names.QUEUE: report.queue},
     }
+    if report.line:
+        meta["annotations"] = {names.LINE: report.line}
     spec: dict[str, Any] = {"queue": report.queue, "size": report.size, "priority": report.priority}
     if report.topology is not None and report.topology.gang is not None:
         spec["topology"] = _wish(report.topology.gang.wish)
@@ -109,7 +111,7 @@ def queue_status(report: QueueReport, before: Json, *, now: datetime) -> dict[st
     status = {
         "observedGeneration": report.generation or None,
         "conditions": conditions(report.conditions, before, now=now, generation=report.generation),
-        "meters": [{"meter": str(meter), **_use(use)} for meter, use in sorted(report.meters.items())],
+        "meters": [{"meter": str(meter), **_use(use)} for meter, use in sorted(report.meters.items())] or None,
         "budgets": [_budget(budget) for budget in report.budgets] or None,
         "gangs": {phase.lower(): report.gangs.get(phase, 0) for phase in _COUNTED},
     }
@@ -186,12 +188,13 @@ def _gang_conditions(report: GangReport) -> tuple[Condition, ...]:
 def _hold(hold: Hold | Denial, before: Json, *, now: datetime) -> dict[str, Any]:
     previous = before.get("hold")
     same = isinstance(previous, Mapping) and previous.get("reason") == hold.reason
-    return {
+    status = {
         "reason": str(hold.reason),
         "message": cut(hold.message, LONGEST_MESSAGE),
-        "details": dict(sorted(hold.details.items())),
+        "details": dict(sorted(hold.details.items())) or None,
         "since": (previous.get("since") if isinstance(previous, Mapping) and same else None) or time(now),
     }
+    return _given(status)
 
 
 def _planned_pod(pod: PlannedPod) -> dict[str, Any]:
@@ -241,4 +244,9 @@ def _owner(owner: Owner) -> dict[str, Any]:
 
 
 def _given(status: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what there is nothing of.
+
+    Applied empty where it had something before, a map or list becomes null, which the API server refuses with the whole
+    status (structured-merge-diff v6).
+    """
     return {name: value for name, value in status.items() if value is not None}

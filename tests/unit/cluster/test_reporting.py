@@ -393,6 +393,14 @@ def test_a_flood_of_news_is_thinned_out() -> None:
     assert sum(said is not None for said in later) == 2 * notices.PER_SECOND
 
 
+def test_an_event_says_by_its_uid_which_gang_it_tells_of() -> None:
+    of_a_gang = notices.event(a_notice(gang_uid="job-train"), "n", instance="i", at=START)
+    of_none = notices.event(a_notice(), "n", instance="i", at=START)
+
+    assert of_a_gang["metadata"]["annotations"] == {"muster.dev/gang-uid": "job-train"}
+    assert "annotations" not in of_none["metadata"]
+
+
 def test_a_long_note_is_cut_in_bytes() -> None:
     body = notices.event(a_notice("é" * 3000), "n", instance="i", at=START)
 
