@@ -134,6 +134,11 @@ class Gang:
     next_try: datetime | None = None
 
     @property
+    def line(self) -> str:
+        """Return what it has in common with those that its controller makes in its stead."""
+        return self.meta.annotations.get(names.LINE, "")
+
+    @property
     def written_by_user(self) -> bool:
         """Whether a user wrote it; otherwise the controller made it, and it says nothing that pods do not."""
         return self.meta.labels.get(names.MANAGED_BY) != names.FIELD_MANAGER
@@ -172,6 +177,8 @@ class GangReport:
     """That it was taken back, until it runs again."""
     queued_since: datetime | None = None
     next_try: datetime | None = None
+    line: str = ""
+    """What it has in common with those that its controller makes in its stead; empty where it makes none."""
     over: bool = False
     """Nothing of it is left that could want its object, which Muster has made and takes away."""
 

@@ -41,6 +41,12 @@ REQUEUED = "muster.dev/requeued"
 HELD = "muster.dev/held"
 """Annotation of a workload that is held as a whole: a `Held`. Only the webhook and the controller write it."""
 
+GANG_UID = "muster.dev/gang-uid"
+"""Annotation of an Event: the UID of the gang that it tells of, as logs and the ledger have it."""
+
+LINE = "muster.dev/line"
+"""Annotation of a Gang that Muster has made: what it has in common with those that are made in its stead."""
+
 PLACEMENT = "muster.dev/placement"
 """Annotation of a claim that Muster has given devices, or has taken them back from: which, and when."""
 

@@ -94,3 +94,5 @@ class Notice:
     reason: NoticeReason
     message: str
     action: str = "Admission"
+    gang_uid: str = ""
+    """Of the gang that it tells of, if it does of one."""

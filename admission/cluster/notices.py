@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from admission.api import names
 from admission.api.reports import Notice
 
 REPORTER = "muster.dev/controller"
@@ -77,10 +78,11 @@ class Sieve:
 
 def event(notice: Notice, name: str, *, instance: str, at: datetime) -> dict[str, Any]:
     """Return an Event of events.k8s.io/v1."""
+    about = {"annotations": {names.GANG_UID: notice.gang_uid}} if notice.gang_uid else {}
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"name": name, "namespace": namespace(notice)},
+        "metadata": {"name": name, "namespace": namespace(notice), **about},
         "eventTime": micro_time(at),
         "reportingController": REPORTER,
         "reportingInstance": instance[:128],

@@ -21,6 +21,8 @@ from admission.policy.recognition import Group
 Told = tuple[str, str]
 """Reason and sentence that were last said of a gang."""
 
+NO_GANG = GangUid("")
+
 MOST = 8
 """Pods of one gang that get an Event of their own; the Gang's status says it for all."""
 
@@ -29,19 +31,20 @@ async def admitted(reports: Reports, group: Group, grant: Grant) -> None:
     """Tell the pods of a gang where they may go."""
     if any(names.is_expected(planned.uid) for planned in grant.plan.pods):
         message = f"gang {group.key} was admitted from queue {group.queue}; its workload is resumed"
-        await reports.notify(_about(group.waiting[0], EventType.NORMAL, EventReason.ADMITTED, message))
+        await reports.notify(_about(group.waiting[0], group.uid, EventType.NORMAL, EventReason.ADMITTED, message))
     nodes = {planned.uid: planned.node for planned in grant.plan.pods if not names.is_expected(planned.uid)}
     for pod in [pod for pod in group.waiting if pod.meta.uid in nodes][:MOST]:
         where = nodes[pod.meta.uid]
         goes = f"this pod goes to node {where}" if where else "kube-scheduler chooses this pod's node"
         message = f"gang {group.key} was admitted from queue {group.queue}; {goes}"
-        await reports.notify(_about(pod, EventType.NORMAL, EventReason.ADMITTED, message))
+        await reports.notify(_about(pod, group.uid, EventType.NORMAL, EventReason.ADMITTED, message))
     if grant.plan.apart:
         message = f"gang {group.key} was admitted, and its pods need not be in one domain: {grant.plan.apart}"
-        await reports.notify(_about(group.waiting[0], EventType.NORMAL, EventReason.NOT_TOGETHER, message))
+        await reports.notify(_about(group.waiting[0], group.uid, EventType.NORMAL, EventReason.NOT_TOGETHER, message))
     for warning in grant.warnings:
         message = f"gang {group.key} was admitted nevertheless: {warning}"
-        await reports.notify(_about(group.waiting[0], EventType.WARNING, HoldReason.BUDGET_EXHAUSTED, message))
+        notice = _about(group.waiting[0], group.uid, EventType.WARNING, HoldReason.BUDGET_EXHAUSTED, message)
+        await reports.notify(notice)
 
 
 async def held(
@@ -62,7 +65,7 @@ async def held(
         told[report.uid] = said
         for pod in _listeners(by_uid[report.uid]):
             message = f"gang {report.key} waits in queue {report.queue}: {report.hold.message}"
-            await reports.notify(_about(pod, EventType.NORMAL, report.hold.reason, message))
+            await reports.notify(_about(pod, report.uid, EventType.NORMAL, report.hold.reason, message))
 
 
 def _listeners(group: Group) -> Sequence[Pod]:
@@ -79,19 +82,21 @@ async def evicted(reports: Reports, eviction: Eviction) -> None:
     """Tell the pods of a gang that they were taken back."""
     for pod in eviction.pods[:MOST]:
         message = f"gang {eviction.group.key} was evicted as a whole: {eviction.reason}"
-        await reports.notify(_about(pod, EventType.WARNING, eviction.cause or EventReason.EVICTED, message))
+        cause = eviction.cause or EventReason.EVICTED
+        await reports.notify(_about(pod, eviction.group.uid, EventType.WARNING, cause, message))
 
 
 async def returned(reports: Reports, group: Group, pods: Sequence[Pod], reason: str) -> None:
     """Tell pods that they do not go where they were told to."""
     for pod in pods[:MOST]:
         message = f"gang {group.key} cannot be placed as planned and waits again: {reason}"
-        await reports.notify(_about(pod, EventType.NORMAL, EventReason.PLACED_ANEW, message))
+        await reports.notify(_about(pod, group.uid, EventType.NORMAL, EventReason.PLACED_ANEW, message))
 
 
 async def failed(reports: Reports, pod: Pod, error: MusterError) -> None:
     """Tell a pod that changing it failed, and that it is tried again."""
-    await reports.notify(_about(pod, EventType.WARNING, EventReason.WRITE_FAILED, f"{error}; it is tried again"))
+    message = f"{error}; it is tried again"
+    await reports.notify(_about(pod, NO_GANG, EventType.WARNING, EventReason.WRITE_FAILED, message))
 
 
 async def placed_otherwise(reports: Reports, groups: Iterable[Group], chosen: Mapping[GangUid, Chosen]) -> None:
@@ -100,7 +105,7 @@ async def placed_otherwise(reports: Reports, groups: Iterable[Group], chosen: Ma
         found = chosen.get(group.uid)
         if found is not None and found.fell_back:
             message = f"gang {group.key} asked for placement Allocate and is placed by {found.mode}: {found.reason}"
-            await reports.notify(_about(group.pods[0], EventType.WARNING, EventReason.FELL_BACK, message))
+            await reports.notify(_about(group.pods[0], group.uid, EventType.WARNING, EventReason.FELL_BACK, message))
 
 
 async def guarded(reports: Reports, queues: Iterable[Queue], changes: Sequence[Change]) -> None:
@@ -135,8 +140,8 @@ async def kept(reports: Reports, queue: Meta, message: str) -> None:
     await reports.notify(notice)
 
 
-def _about(pod: Pod, kind: EventType, reason: NoticeReason, message: str) -> Notice:
-    """Return an Event on a pod; on its workload, where the pod is only expected."""
+def _about(pod: Pod, gang: GangUid, kind: EventType, reason: NoticeReason, message: str) -> Notice:
+    """Return an Event on a pod; on its workload, where the pod is only expected. gang: whose it is."""
     owner = pod.meta.controller
     if names.is_expected(pod.meta.uid) and owner is not None:
         return Notice(
@@ -148,6 +153,7 @@ def _about(pod: Pod, kind: EventType, reason: NoticeReason, message: str) -> Not
             type=kind,
             reason=reason,
             message=message,
+            gang_uid=gang,
         )
     return Notice(
         api_version="v1",
@@ -158,4 +164,5 @@ def _about(pod: Pod, kind: EventType, reason: NoticeReason, message: str) -> Not
         type=kind,
         reason=reason,
         message=message,
+        gang_uid=gang,
     )

@@ -115,6 +115,7 @@ def gang(group: Group, facts: Facts) -> GangReport:
         start_reason=estimate.message if estimate is not None else "",
         queued_since=group.first_queued,
         next_try=backoff.next_try if backoff else None,
+        line=group.identity.line,
     )
 
 
@@ -212,16 +213,18 @@ def is_superseded(record: Gang, others: Collection[Uid]) -> bool:
     return uid in others and record.meta.name == identities.unique_name(record.workload.name, identities.gang_uid(uid))
 
 
-def kept_until(record: Gang, report: GangReport) -> datetime | None:
+def kept_until(record: Gang, report: GangReport, lines: Collection[str]) -> datetime | None:
     """Return until when the object of a gang without pods stays; None for as long as somebody wants it.
 
-    One of a workload goes with that. What Muster made for pods that name their gang themselves goes with these, but one
-    that was taken back stays until it may be tried again, for whoever makes its pods anew.
+    One of a workload goes with that, or when its controller has made another gang in its stead: a workload that is
+    restarted again and again would have more of them each time. What Muster made for pods that name their gang
+    themselves goes with these. But one that was taken back stays until it may be tried again, for whoever makes its
+    pods anew. lines: of all gangs that have pods.
     """
-    if record.written_by_user or record.workload is not None:
+    if record.written_by_user or (record.workload is not None and record.line not in lines):
         return None
     if report.phase is not Phase.EVICTED:
-        return EPOCH
+        return report.next_try or EPOCH
     return report.next_try or ((report.evicted.at if report.evicted is not None else EPOCH) + KEPT)
 
 

@@ -33,11 +33,15 @@ Made = tuple[Mapping[GangUid, object], ...]
 
 
 class _Known:
-    """How many gangs there are by what their pods' Gang objects are called, and by the workloads that make them."""
+    """How many gangs there are by what their pods' Gang objects are called, and by what makes them.
+
+    workloads: the objects whose controllers do. lines: what is alike of those that one makes in the stead of another.
+    """
 
     def __init__(self) -> None:
         self.keys: Counter[str] = Counter()
         self.workloads: Counter[Uid] = Counter()
+        self.lines: Counter[str] = Counter()
 
     def look(self, before: Mapping[GangUid, Group], now: Mapping[GangUid, Group], touched: Collection[GangUid]) -> None:
         """Count anew the gangs that were touched."""
@@ -46,6 +50,8 @@ class _Known:
                 _count(self.keys, group.key, times)
                 if group.identity.workload is not None:
                     _count(self.workloads, group.identity.workload.uid, times)
+                if group.identity.line:
+                    _count(self.lines, group.identity.line, times)
 
 
 def _count(counts: Counter[K], what: K, times: int) -> None:
@@ -142,7 +148,7 @@ class Retelling:
 
     def _look_at_idle(self, facts: Facts) -> list[GangReport]:
         """Return the statuses made anew of Gang objects whose pods are gone or have not come yet."""
-        known, making = self._known.keys, self._known.workloads
+        known = self._known.keys
         before, self._idle, anew = self._idle, {}, []
         self._over_at = NEVER
         for report in before.values():
@@ -150,18 +156,18 @@ class Retelling:
         for key, gang in facts.snapshot.gangs.items():
             if key in known:
                 continue
-            report, old = self._idle_report(gang, making, facts), before.get(key)
+            report, old = self._idle_report(gang, facts), before.get(key)
             self.tally.add(report, {})
             self._idle[key] = old if old is not None and old == report else report
             if self._idle[key] is report:
                 anew.append(report)
         return anew
 
-    def _idle_report(self, gang: Gang, making: Collection[Uid], facts: Facts) -> GangReport:
+    def _idle_report(self, gang: Gang, facts: Facts) -> GangReport:
         report = reporting.idle(gang, facts.backoffs, facts.evicted)
-        if reporting.is_superseded(gang, making):
+        if reporting.is_superseded(gang, self._known.workloads):
             return replace(report, over=True)
-        until = reporting.kept_until(gang, report)
+        until = reporting.kept_until(gang, report, self._known.lines)
         if until is None:
             return report
         if facts.now >= until:

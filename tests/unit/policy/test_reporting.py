@@ -2,15 +2,17 @@
 
 from collections import Counter
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from admission.api import meters, names
 from admission.api.entries import Bucket
-from admission.api.gangs import Gang
-from admission.api.meta import Condition, ConditionStatus, Meta, Owner
+from admission.api.gangs import Evicted, Gang, Phase
+from admission.api.meta import EPOCH, Condition, ConditionStatus, Meta, Owner
 from admission.api.names import MeterName, QueueName, Uid
+from admission.api.reasons import EvictionReason
 from admission.api.reports import MeterUse
 from admission.dra import appraising, metering
 from admission.dra.selecting import Selectors
@@ -147,3 +149,25 @@ def test_the_object_of_a_gang_that_was_taken_back_stays_though_others_of_its_wor
     assert reporting.is_superseded(record, {Uid("u")})
     assert not reporting.is_superseded(record, {Uid("other")})
     assert not reporting.is_superseded(replace(record, evictions=1), {Uid("u")})
+
+
+NEXT_TRY = EPOCH + timedelta(days=2)
+
+
+def test_the_object_of_a_gang_goes_with_its_workload_or_when_another_one_is_in_its_stead() -> None:
+    workload = Owner(api_version="jobset.x-k8s.io/v1alpha2", kind="JobSet", name="js", uid=Uid("u"), controller=True)
+    known = {names.MANAGED_BY: names.FIELD_MANAGER}
+    meta = Meta(name="js-abcde", namespace="team", labels=known, annotations={names.LINE: "u/js"})
+    ran = Gang(meta=meta, queue=QueueName("q"), size=2, workload=workload, phase=Phase.FINISHED)
+    evicted = Evicted(reason=EvictionReason.PREEMPTED, message="", at=EPOCH + timedelta(days=1))
+    taken_back = replace(ran, phase=Phase.EVICTED, evicted=evicted, next_try=NEXT_TRY)
+
+    def until(record: Gang, *lines: str) -> datetime | None:
+        return reporting.kept_until(record, reporting.idle(record, {}), lines)
+
+    assert until(ran) is None
+    assert until(ran, "u/other") is None
+    assert until(ran, "u/js") == EPOCH
+    assert until(taken_back, "u/js") == NEXT_TRY
+    assert until(replace(ran, meta=replace(meta, annotations={})), "u/js") is None
+    assert until(replace(ran, meta=replace(meta, labels={})), "u/js") is None
