@@ -380,7 +380,7 @@ async def _controller(parts: Parts) -> None:
 
         async def work(epoch: int) -> None:
             await ledger.fence(epoch)
-            await watching.caught_up(parts.connection, parts.store, (kinds.PODS, kinds.CLAIMS, kinds.QUEUES))
+            await watching.caught_up(parts.connection, parts.store, (kinds.QUEUES,))
             async with understudy.on() as place:
                 place.desk.epoch = epoch
                 await _admit(parts, place)
@@ -430,7 +430,9 @@ async def _admit(parts: Parts, place: _Place) -> None:
             tasks.create_task(_pass_on(fencer.store, subscription), name="watch the fences")
             tasks.create_task(templates.run(wake=subscription.wake), name="keep claim templates")
             pace = partial(_paced, parts, desk)
-            await admitting.admit(desk, subscription, pace=pace, clock=_now, observe=parts.metrics.cycled)
+            confirm = partial(watching.caught_up, parts.connection, parts.store, (kinds.PODS, kinds.CLAIMS))
+            observe = parts.metrics.cycled
+            await admitting.admit(desk, subscription, pace=pace, clock=_now, observe=observe, confirm=confirm)
 
 
 def _election(parts: Parts) -> Lease:

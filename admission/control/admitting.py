@@ -5,7 +5,7 @@ back-off or start timeout that ends.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, assert_never
@@ -45,21 +45,31 @@ class Pace:
     retry: float = 1.0
 
 
-async def admit(
+async def admit(  # noqa: PLR0913 - a loop needs all of this, by name
     desk: Desk,
     changes: Changes,
     *,
     pace: Callable[[], Pace],
     clock: Callable[[], datetime],
     observe: Callable[[Result, float], None],
+    confirm: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """Run cycles until cancelled. pace: asked before each of them.
 
-    Raises DeposedError when a later leader has written to the ledger.
+    confirm: returns when the view shows all that an earlier leader may have seen. It takes long in a large cluster, so
+    it is asked after a first cycle, which may grant already, but where it was asked in an earlier term and has not
+    returned. Raises DeposedError when a later leader has written to the ledger, and what `confirm` does.
     """
     loop = asyncio.get_running_loop()
     before = Result()
+    desk.caught_up = confirm is None
+    may_begin = not desk.lasting.is_behind
     while True:
+        if confirm is not None and not desk.caught_up and not may_begin:
+            desk.lasting.is_behind = True
+            await confirm()
+            desk.lasting.is_behind, desk.caught_up = False, True
+        may_begin = False
         now = pace()
         started = loop.time()
         try:
@@ -75,6 +85,8 @@ async def admit(
         before = result
         seconds = loop.time() - started
         observe(result, seconds)
+        if not desk.caught_up:
+            continue
         wait = _until(result, clock(), now.resync)
         await _something(changes, wait)
         # Where a cycle takes long, the time is left to watches and the webhook, and a burst costs fewer of them. But

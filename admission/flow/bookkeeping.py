@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from admission.api.entries import BudgetShare, Entry, Placement, Posted
-from admission.errors import ConflictError, LedgerAwayError
+from admission.errors import AmountError, ConflictError, LedgerAwayError, PageError
 from admission.flow import epochs, spending, withdrawing
 from admission.flow.desks import Desk, Facts
 from admission.policy import defects, following, times, vacancies
@@ -24,6 +24,9 @@ from admission.quota.books import Book
 
 MOST_UNPOSTED = 10_000
 """Entries that wait for the database. With more, all are dropped, and derived from the cluster when it is back."""
+
+MOST_FOLLOWED = 2_000
+"""Entries that are read one by one, rather than the whole book."""
 
 SLICE = 500
 """Entries that are posted together, when many have waited."""
@@ -67,8 +70,11 @@ async def catch_up(desk: Desk, facts: Facts) -> None:
     for time in times.marks(desk.book, times.budgets_of(facts.tree.queues.values()), at):
         await record(desk, [books.usage(desk.book, at=time, actor=actor)])
 
-    desk.stir.look(desk.book, facts.sight, desk.users.of(desk.book.placements))
-    await record(desk, [*_quota_changes(desk, facts), *_allocated(desk, facts)])
+    followed: list[Entry] = []
+    if desk.caught_up:
+        desk.stir.look(desk.book, facts.sight, desk.users.of(desk.book.placements))
+        followed = _allocated(desk, facts)
+    await record(desk, [*_quota_changes(desk, facts), *followed])
 
 
 def look_ahead(desk: Desk, facts: Facts) -> None:
@@ -243,17 +249,30 @@ async def _reload(desk: Desk) -> None:
         raise
     desk.ahead = False
     desk.loaded = desk.known = True
-    desk.history = None
-    desk.booked.clear()
 
 
 async def _read(desk: Desk) -> None:
-    """Have the book be what the ledger holds; what was read ahead is that still, where nobody has written since."""
-    if desk.ahead and await desk.ports.ledger.sequence() == desk.book.sequence:
+    """Have the book be what the ledger holds; what was read ahead is gone on from."""
+    if desk.ahead and await _followed(desk):
         return
+    desk.history = None
+    desk.booked.clear()
     book, before = await desk.ports.ledger.load(), desk.book.placements
     kept = {uid: _known(placement, before.get(uid)) for uid, placement in book.placements.items()}
     desk.book = replace(book, placements=kept)
+
+
+async def _followed(desk: Desk) -> bool:
+    """Enter what others have written since the book was read ahead; return whether it is what the ledger holds then."""
+    entries = await desk.ports.ledger.since(desk.book.sequence, most=MOST_FOLLOWED)
+    if entries is None:
+        return False
+    spending.mark(desk, entries)
+    try:
+        desk.book = desk.book.apply_all(entries)
+    except (AmountError, ConflictError, PageError):
+        return False
+    return True
 
 
 def _known(read: Placement, before: Placement | None) -> Placement:

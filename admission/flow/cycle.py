@@ -25,6 +25,7 @@ from admission.dra.selecting import Selectors
 from admission.errors import GoneError, MendError, RetryError
 from admission.flow import (
     bookkeeping,
+    doubting,
     evicting,
     granting,
     judging,
@@ -47,16 +48,19 @@ from admission.policy import (
     paying,
     protection,
     reporting,
+    rounds,
     times,
 )
 from admission.policy.deciding import Decision, Grant
 from admission.policy.following import Sight
 from admission.policy.preempting import Sacrifice
 from admission.policy.recalling import Recall
+from admission.policy.reservations import Tenure
 from admission.policy.resting import Rest
 from admission.policy.rounds import Round
 from admission.quota import sharing
 from admission.quota.budgets import Balances
+from admission.quota.standing import Usage
 from admission.quota.tree import Tree
 
 T = TypeVar("T")
@@ -91,7 +95,7 @@ async def run(desk: Desk, now: datetime) -> Result:
         facts = await _gather(desk, snapshot, now)
 
     # 2. Take back gangs that cannot start whole or in time; only then release what is gone, of which they are part.
-    if desk.known:
+    if desk.known and desk.caught_up:
         facts = await evicting.take_back(desk, facts)
         await evicting.resume_jobs(desk, facts)
         await resuming.hold_again(desk, facts)
@@ -101,15 +105,16 @@ async def run(desk: Desk, now: datetime) -> Result:
 
     # 3. Hand what was promised to a workload over to its pods, and finish what was granted and is not placed yet. Not
     # from a book that may be out of date.
-    if not desk.away:
+    if not desk.away and desk.caught_up:
         facts = await withdrawing.collect(desk, facts)
         await resuming.hand_over(desk, facts)
-    if not desk.away:
+    if not desk.away and desk.caught_up:
         facts = _regrouped(desk, facts)
         facts = _regrouped(desk, await placing.finish(desk, facts))
 
     # 4. Decide about what waits, in order. A pure function of the snapshot and the books, off the event loop. A queue
     # that is granted anything is to stay while that is open, even if it is deleted.
+    facts = doubting.cautious(desk, facts)
     await keeping.keep(desk, facts)
     await spending.read(desk, facts)
     balances = spending.balances(desk, facts)
@@ -134,20 +139,35 @@ async def run(desk: Desk, now: datetime) -> Result:
 async def rehearse(desk: Desk, clock: datetime) -> None:
     """Read all that a cycle reads, and remember what a cycle does of it: for whoever stands by, and may lead soon.
 
-    Nothing is decided, and nothing is written. Raises LedgerAwayError.
+    What is decided comes to nothing, and nothing is written. Raises LedgerAwayError.
     """
     await bookkeeping.read_ahead(desk)
     snapshot = desk.ports.view.snapshot()
-    await desk.aside.run(_rehearse, desk, snapshot, clock)
+    facts = await desk.aside.run(_rehearse, desk, snapshot, clock)
+    await spending.read_ahead(desk, facts)
+    if await desk.ports.ledger.sequence() != desk.book.sequence:
+        # What is written since would be counted once by these sums and again when it is entered into the book.
+        desk.booked, desk.history = {}, None
+    await desk.aside.run(_rehearse_deciding, desk, facts)
 
 
-def _rehearse(desk: Desk, snapshot: Snapshot, clock: datetime) -> None:
+def _rehearse(desk: Desk, snapshot: Snapshot, clock: datetime) -> Facts:
     parsing.prepare()
     facts = _regrouped(desk, _looked(desk, desk.expecting.over(snapshot, desk.book), clock))
     bookkeeping.look_ahead(desk, facts)
     _appraise(desk, facts)
     _landed(desk, facts)
     _statuses(desk, facts, ())
+    return facts
+
+
+def _rehearse_deciding(desk: Desk, facts: Facts) -> None:
+    """Plan for those who wait, so that it is known who cannot start. Nobody is promised anything by it."""
+    world = _landed(desk, facts)
+    _tenures(desk, facts, world)
+    if any(group.waiting for group in facts.groups):
+        rules = replace(_rules(desk, facts, spending.balances(desk, facts)), defects=[])
+        rounds.rehearse(facts.groups, rules, world, _used(desk))
 
 
 async def _gather(desk: Desk, snapshot: Snapshot, clock: datetime) -> Facts:
@@ -222,7 +242,26 @@ def _decide(desk: Desk, facts: Facts, balances: Balances | None) -> tuple[Round,
     desk.is_decided = False
     if not any(group.waiting for group in facts.groups):
         return Round(), ()
-    rules = deciding.Rules(
+    rules, world = _rules(desk, facts, balances), _landed(desk, facts)
+    memory, tenures = desk.preempting, _tenures(desk, facts, world)
+    expected = memory.expected.beside(tenures, memory.promises.values(), facts.snapshot.queues)
+    desk.reserve.present.expect(expected, facts.now)
+    return preempting.decide(desk, facts, rules, world, _used(desk))
+
+
+def _tenures(desk: Desk, facts: Facts, world: worlds.World) -> Mapping[str, Tenure]:
+    """Return who has devices, and until when."""
+    queues, users = facts.snapshot.queues, world.users
+    return desk.tenures.look(desk.book.placements, facts.groups, queues, users, facts.now)
+
+
+def _used(desk: Desk) -> Usage:
+    """Return what queues have taken of meters, be it reserved or used."""
+    return {queue: {meter: sum(use) for meter, use in meters.items()} for queue, meters in desk.book.usage().items()}
+
+
+def _rules(desk: Desk, facts: Facts, balances: Balances | None) -> deciding.Rules:
+    return deciding.Rules(
         snapshot=facts.snapshot,
         tree=facts.tree,
         meters=facts.meters,
@@ -240,18 +279,12 @@ def _decide(desk: Desk, facts: Facts, balances: Balances | None) -> tuple[Round,
         beyond=granting.UNSEEN if desk.away else None,
         protection=desk.protection,
         unready=facts.unready,
+        anew=facts.anew,
         vacant=desk.vacant,
         unfit=desk.expecting.flaws,
         defects=desk.defects,
         reserve=desk.reserve,
     )
-    world = _landed(desk, facts)
-    usage = {queue: {m: sum(use) for m, use in meters.items()} for queue, meters in desk.book.usage().items()}
-    queues, users = facts.snapshot.queues, world.users
-    tenures = desk.tenures.look(desk.book.placements, facts.groups, queues, users, facts.now)
-    memory = desk.preempting
-    desk.reserve.present.expect(memory.expected.beside(tenures, memory.promises.values(), queues), facts.now)
-    return preempting.decide(desk, facts, rules, world, usage)
 
 
 def _appraise(desk: Desk, facts: Facts) -> None:
@@ -278,9 +311,11 @@ async def _report(desk: Desk, facts: Facts, decided: Round) -> Result:
     reports = desk.ports.reports
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_tell_gangs(desk, facts, gangs), name="report gangs")
-        tasks.create_task(_each(reports.queue, queues if desk.known else ()), name="report queues")
+        if desk.known and desk.caught_up:
+            tasks.create_task(_each(reports.queue, queues), name="report queues")
         tasks.create_task(_each(reports.conditions, conditions), name="report meters")
-        tasks.create_task(notices.held(reports, desk.retelling.groups, gangs, desk.told), name="report holds")
+        sure = gangs if desk.caught_up else [one for one in gangs if one.uid not in desk.book.placements]
+        tasks.create_task(notices.held(reports, desk.retelling.groups, sure, desk.told), name="report holds")
         tasks.create_task(_report_placing(desk, facts, granted), name="report placing")
     return Result(
         gangs=desk.retelling.gangs,
@@ -290,13 +325,14 @@ async def _report(desk: Desk, facts: Facts, decided: Round) -> Result:
         evicted=dict(desk.taken),
         protected=guarding.standing(desk.protection),
         decisions=desk.teller.told(decided.anew, gangs, desk.taken, desk.retelling.groups, facts.now),
-        next_try=facts.clock if (granted and not decided.whole) or _has_more(desk) else _next_try(desk, facts),
+        next_try=facts.clock if _has_more(desk, facts, granted, decided) else _next_try(desk, facts),
     )
 
 
-def _has_more(desk: Desk) -> bool:
+def _has_more(desk: Desk, facts: Facts, granted: Sequence[GangUid], decided: Round) -> bool:
     """Whether there is more to be found out though nothing changes."""
-    return bool(desk.appraisal.left) or desk.recall.is_stale or desk.preempting.left
+    is_cut = bool((granted or facts.anew) and not decided.whole)
+    return is_cut or bool(desk.appraisal.left) or desk.recall.is_stale or desk.preempting.left
 
 
 async def _report_placing(desk: Desk, facts: Facts, granted: Collection[GangUid]) -> None:
@@ -389,8 +425,11 @@ def _steady(desk: Desk, facts: Facts, decision: Decision) -> Decision:
 async def _tell_gangs(desk: Desk, facts: Facts, anew: Iterable[GangReport]) -> None:
     """Write the statuses that changed or could not be written before, and now and then others; first all of them.
 
-    Without the books nothing is said of gangs that may have been granted.
+    Without the books nothing is said of gangs that may have been granted, and nothing at all before the view has caught
+    up.
     """
+    if not desk.caught_up:
+        return
     if desk.tell_again is None or facts.now >= desk.tell_again:
         known = desk.retelling.gangs
         parts = max(-(-len(known) // TOLD_AGAIN), 1) if desk.tell_again is not None else 1

@@ -89,9 +89,12 @@ class Entitled:
     reports: tuple[QueueReport, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Lasting:
     """What one process has for all of its terms."""
+
+    is_behind: bool = False
+    """Whether it could not be confirmed in the last term that the view shows what an earlier leader has seen."""
 
     aside: Aside = field(default_factory=Aside)
     expecting: Expecting = field(default_factory=Expecting)
@@ -121,6 +124,9 @@ class Desk:
     """Whether the book was read and nothing of it is lost since, so that it can go on while the database is away."""
     away: bool = False
     """Whether the database did not answer in this cycle."""
+    caught_up: bool = True
+    """Whether the view shows all that an earlier leader may have seen. Until then nothing is concluded from what is not
+    there: only gangs that the books do not know are let in, and nobody is released, taken back, evicted or told."""
     unposted: list[Entry] = field(default_factory=list)
     """What has happened and the ledger may not have yet, in order; the book has it already."""
     booked: dict[datetime, dict[QueueMeter, int]] = field(default_factory=dict)
@@ -252,7 +258,8 @@ class Facts:
     """What one cycle is about.
 
     taken_back: gangs that it evicts, or has tried to. unready: why gangs are not planned in it that it has just taken
-    back otherwise, or whose claims it could not free. now: by the books, whose time never goes back. clock: what the
+    back otherwise, or whose claims it could not free. anew: those of them that the next cycle plans anew, before
+    anybody who is behind them gets what they gave back. now: by the books, whose time never goes back. clock: what the
     clock says: back-offs end by it, and whatever is tried again after a while.
     profile: which kube-scheduler to decide like; None for one that nothing is predicted for.
     """
@@ -267,6 +274,7 @@ class Facts:
     groups: tuple[Group, ...] = ()
     taken_back: frozenset[GangUid] = frozenset()
     unready: Mapping[GangUid, Hold] = field(default_factory=dict)
+    anew: frozenset[GangUid] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

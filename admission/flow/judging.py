@@ -5,6 +5,7 @@ from datetime import datetime
 
 from admission.api.snapshot import Snapshot
 from admission.flow.desks import Desk
+from admission.flow.doubting import LOOKING
 from admission.policy import breaching, protection
 
 
@@ -23,9 +24,11 @@ def judge(desk: Desk, snapshot: Snapshot, now: datetime) -> None:
         opened=desk.opened,
     )
     judgement = protection.judge(scene)
+    # Whether a gang is under way that kube-scheduler picks devices for is read from pods, too.
+    protections = judgement.protections if desk.caught_up else protection.later(judgement.protections, LOOKING)
     desk.judged = now
-    desk.protection = judgement.protections
-    desk.watch = replace(watch, drivers=judgement.protections.fenced)
+    desk.protection = protections
+    desk.watch = replace(watch, drivers=protections.fenced)
     fences.want(judgement.wanted)
 
 

@@ -379,6 +379,7 @@ def _meta_of(report: GangReport) -> Meta:
         namespace=report.namespace,
         uid=uid_of("Gang", report.key),
         labels={names.MANAGED_BY: names.FIELD_MANAGER},
+        annotations={names.LINE: report.line} if report.line else {},
     )
 
 
@@ -405,6 +406,10 @@ class Ledger:
 
     async def sequence(self) -> int:
         return self.book.sequence
+
+    async def since(self, sequence: int, *, most: int) -> list[Entry] | None:
+        entries = self.entries[len(self.entries) - (self.book.sequence - sequence) :]
+        return entries if 0 <= self.book.sequence - sequence == len(entries) <= most else None
 
     async def fence(self, epoch: int) -> None:
         self._check(epoch)

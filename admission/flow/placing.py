@@ -77,7 +77,10 @@ async def finish(desk: Desk, facts: Facts) -> Facts:
         and group.placement.seats
     ]
     holds = await place(desk, facts, [start for start in begun if _is_unfinished(desk, facts, start)])
-    return replace(facts, unready={**facts.unready, **holds}) if holds else facts
+    if not holds:
+        return facts
+    anew = frozenset(uid for uid in holds if uid not in desk.book.placements and uid not in desk.backoffs)
+    return replace(facts, unready={**facts.unready, **holds}, anew=anew)
 
 
 def _is_unfinished(desk: Desk, facts: Facts, start: Start) -> bool:

@@ -204,6 +204,14 @@ class Ledger(Protocol):
         """Return the number of the latest entry, whoever wrote it; 0 before the first. Raises LedgerAwayError."""
         ...
 
+    async def since(self, sequence: int, *, most: int) -> Sequence[Entry] | None:
+        """Return the entries after a number, in order, which lead from the book as it was then to what it is now.
+
+        None where the book has to be read anew: there are more than `most` of them, or fewer than there were, or
+        something was written that no entry says. Raises LedgerAwayError.
+        """
+        ...
+
     async def fence(self, epoch: int) -> None:
         """Refuse all writers of an earlier epoch from now on. Raises DeposedError when a later one has written."""
         ...

@@ -42,7 +42,7 @@ def decide(desk: Desk, facts: Facts, rules: Rules, world: World, usage: Usage) -
     found = {decision.group.uid: decision for decision in decided.anew}
     dropped = _dropped(desk, facts, found)
     sacrifices: tuple[Sacrifice, ...] = ()
-    if rules.beyond is None and rules.balances is not None:
+    if rules.beyond is None and rules.balances is not None and desk.caught_up and not rules.anew:
         promised = {*memory.promises}
         sacrifices = tuple(_sacrifices(desk, facts, found, lambda: _scene(desk, facts, rules, world, usage, decided)))
         dropped += promised - {*memory.promises}

@@ -18,22 +18,28 @@ LONGEST = timedelta(days=400)
 
 async def read(desk: Desk, facts: Facts) -> None:
     """Ask the ledger for what is not known yet, and tell it what this cluster takes of shared budgets."""
+    try:
+        await read_ahead(desk, facts)
+        if not desk.away:
+            await _share(desk, facts)
+    except LedgerAwayError:
+        desk.away = True
+
+
+async def read_ahead(desk: Desk, facts: Facts) -> None:
+    """Ask the ledger for what is not known yet. Raises LedgerAwayError."""
     starts = budgets.starts(facts.tree, facts.now)
     desk.booked = {start: sums for start, sums in desk.booked.items() if start in starts}
     desk.split &= desk.booked.keys()
     if desk.away:
         return
-    try:
-        for start in starts:
-            if start not in desk.booked or start in desk.split:
-                desk.booked[start] = dict(await desk.ports.ledger.spent(start))
-                desk.split.discard(start)
-        rules = sharing.Rules.of(facts.tree)
-        if desk.history is None or not desk.history.serves(rules):
-            desk.history = await _read_history(desk, rules, facts.now)
-        await _share(desk, facts)
-    except LedgerAwayError:
-        desk.away = True
+    for start in starts:
+        if start not in desk.booked or start in desk.split:
+            desk.booked[start] = dict(await desk.ports.ledger.spent(start))
+            desk.split.discard(start)
+    rules = sharing.Rules.of(facts.tree)
+    if desk.history is None or not desk.history.serves(rules):
+        desk.history = await _read_history(desk, rules, facts.now)
 
 
 def mark(desk: Desk, entries: Iterable[Entry]) -> None:

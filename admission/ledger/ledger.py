@@ -56,6 +56,8 @@ class SqlLedger:
         self._url = url
         self._cluster = cluster
         self._turn = asyncio.Lock()
+        self._read: reading.Head | None = None
+        """Where the books ended that were read last."""
 
     @classmethod
     @asynccontextmanager
@@ -79,6 +81,7 @@ class SqlLedger:
 
         async def once() -> Book:
             async with sessions.reading(self._engine) as connection:
+                self._read = await reading.head(connection, self._cluster)
                 return await reading.book(connection, self._cluster)
 
         return await self._persist(once)
@@ -90,6 +93,23 @@ class SqlLedger:
             async with sessions.reading(self._engine) as connection:
                 head = await reading.head(connection, self._cluster)
                 return 0 if head is None else head.sequence
+
+        return await self._persist(once)
+
+    async def since(self, sequence: int, *, most: int) -> list[Entry] | None:
+        """Return the entries after a number, in order; None where they do not tell all that has changed since.
+
+        So it is with more than `most` of them, where the books are not those that were read up to that number (restored
+        from a backup, say), where some were archived, and where what is open was made anew.
+        """
+
+        async def once() -> list[Entry] | None:
+            known = self._read
+            if known is None or known.sequence != sequence:
+                return None
+            async with sessions.reading(self._engine) as connection:
+                self._read = end = await reading.head(connection, self._cluster)
+                return await reading.since(connection, self._cluster, known, end, most=most)
 
         return await self._persist(once)
 

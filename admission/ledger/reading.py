@@ -93,6 +93,32 @@ async def records(connection: AsyncConnection, cluster: str, *, after: int, limi
     return [record(row, by_sequence.get(row["sequence"], [])) for row in rows]
 
 
+async def since(
+    connection: AsyncConnection, cluster: str, known: Head, end: Head | None, *, most: int
+) -> list[Entry] | None:
+    """Return the entries from what was the end to what is now; None where they do not lead from one to the other."""
+    behind = (end.sequence if end else 0) - known.sequence
+    if end is None or not 0 <= behind <= most:
+        return None
+    if not behind:
+        return [] if end.digest == known.digest else None
+    try:
+        found = await records(connection, cluster, after=known.sequence, limit=behind)
+    except ValueError:
+        return None
+    entries = [one.entry for one in found]
+    goes_on = len(entries) == behind and found[0].previous == known.digest
+    return entries if goes_on and all(map(_says_all, entries)) else None
+
+
+def _says_all(entry: Entry) -> bool:
+    """Whether an entry tells what it has changed.
+
+    One that closes a period, or notes that the projection was made anew, is of no gang and moves nothing.
+    """
+    return bool(entry.gang_uid or entry.postings) or entry.kind is Kind.USAGE
+
+
 def record(row: Mapping[Any, Any], lines: Iterable[Mapping[Any, Any]]) -> Record:
     """Return the record that a row and its lines say, by the names of their columns. Raises ValueError."""
     try:

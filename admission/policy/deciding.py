@@ -89,6 +89,8 @@ class Rules:
     """Which drivers' devices are Muster's alone to give."""
     unready: Mapping[GangUid, Hold] = field(default_factory=dict)
     """What holds gangs whose claims are still being freed."""
+    anew: frozenset[GangUid] = frozenset()
+    """Those of them that the next cycle plans anew; nobody behind them is planned before."""
     unfit: Mapping[GangUid, Hold | Denial] = field(default_factory=dict)
     """What holds workloads whose pods cannot be told from their templates."""
     defects: list[Defect] = field(default_factory=list)

@@ -180,6 +180,16 @@ def judge(scene: Scene) -> Judgement:
     return Judgement(protections=Protections(named=named, rest=rest), wanted=wanted)
 
 
+def later(protections: Protections, why: str) -> Protections:
+    """Return the same where what protects devices does not count yet, but will in a moment."""
+
+    def put_off(one: Protection) -> Protection:
+        return one if one.by is None else replace(one, by=None, soon=True, why=why)
+
+    named = {driver: put_off(one) for driver, one in protections.named.items()}
+    return Protections(named=named, rest=put_off(protections.rest))
+
+
 def without_fences(snapshot: Snapshot) -> Snapshot:
     """Return the snapshot as Muster's planner has to see it: fences keep others off the devices, not Muster."""
     rules = {key: rule for key, rule in snapshot.taint_rules.items() if taint_rules.fenced(rule) is None}

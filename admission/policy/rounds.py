@@ -3,7 +3,8 @@
 It writes nothing; `flow.cycle` commits.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from admission.api.gangs import Charge
@@ -12,15 +13,18 @@ from admission.api.queues import Queue
 from admission.api.reasons import Hold, HoldReason
 from admission.dra import worlds
 from admission.dra.worlds import World
-from admission.policy import completeness, deciding, elastic, paying
+from admission.policy import alikes, completeness, deciding, elastic, paying, placements, topologies
 from admission.policy.deciding import Decision, Grant, Inputs, Rules
 from admission.policy.lines import Ground
-from admission.policy.recalling import Basis
+from admission.policy.recalling import Basis, Recall
 from admission.policy.recognition import Group
-from admission.policy.resting import PROOF, RESERVED, Finding
+from admission.policy.resting import PROOF, RESERVED, Finding, Rest
 from admission.quota.ordering import Tournament, in_order
 from admission.quota.sharing import Shares
 from admission.quota.standing import Standing, Usage
+
+MOST_KINDS = 16
+"""Kinds of gangs that are planned for in a rehearsal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +52,8 @@ def decide_all(groups: tuple[Group, ...], rules: Rules, world: World, usage: Usa
     """Decide about the gangs that wait, in order; each sees what was granted to those before it.
 
     Of queues that share fairly, the one with the smallest share is next, by what was granted before, too.
-    After `most_grants` grants the rest is left out, so that those who may start need not wait for all the others.
+    After `most_grants` grants the rest is left out, so that those who may start need not wait for all the others; and
+    after a gang that is planned anew in the next cycle, so that nobody has what it gave back just now.
     """
     basis = Basis(
         world=world,
@@ -75,6 +80,29 @@ def decide_all(groups: tuple[Group, ...], rules: Rules, world: World, usage: Usa
     if reserve is not None:
         reserve.look(rules, state.world, state.standing)
     return found
+
+
+def rehearse(groups: tuple[Group, ...], rules: Rules, world: World, usage: Usage) -> None:
+    """Find out beforehand what the first round of a leader would have to: who cannot start, and where gangs could.
+
+    Nobody is promised anything. Of every kind of gang one is planned for though its queue may be full: the next one of
+    its kind may not find it so.
+    """
+    rules = replace(rules, reserve=None)
+    decide_all(groups, rules, world, usage)
+    rules = replace(rules, recall=Recall(), rest=Rest(), mute=True)
+    standing, kinds = Standing(rules.tree, {}), set[Hashable]()
+    for group in groups:
+        queue = completeness.entered(group, rules.snapshot) if group.waiting else None
+        if not isinstance(queue, Queue):
+            continue
+        inputs = deciding.asked(Inputs(rules=rules, group=group, queue=queue, world=world, standing=standing))
+        alike = alikes.of(inputs.demands, placements.asked(group.record, queue), world, topologies.question(group))
+        if alike is not None and alike.key not in kinds:
+            deciding.decide(inputs)
+            kinds.add(alike.key)
+            if len(kinds) == MOST_KINDS:
+                return
 
 
 def _note_first(groups: tuple[Group, ...], state: _State) -> None:
@@ -123,6 +151,8 @@ def _granted(groups: tuple[Group, ...], usage: Usage, state: _State) -> Round:
             rules.rest.recount()
             granted += 1
         decisions.append(Decision(group=group, outcome=outcome, position=positions[group.queue], needed=finding.needed))
+        if group.uid in rules.anew:
+            break
     return Round(anew=tuple(decisions), whole=len(decisions) == len(waiting))
 
 
@@ -145,11 +175,12 @@ def _all_held(groups: tuple[Group, ...], state: _State) -> list[Decision] | None
     noted: list[Looked] = []
     for queue, waiting in rest.lines.changed(groups, holds, {*rules.unready, *rules.backoffs}):
         rest.lines.drop(queue)
-        ordered = in_order(waiting)
-        looked = [_looked_at(group, state) for group in ordered]
+        ordered, looked = in_order(waiting), list[Looked]()
+        for group in ordered:
+            looked.append(_looked_at(group, state))
+            if isinstance(looked[-1][0].outcome, Grant):
+                return None
         findings = [finding for finding, _ in looked]
-        if any(isinstance(finding.outcome, Grant) for finding in findings):
-            return None
         found = [
             Decision(group=group, outcome=finding.outcome, position=at, needed=finding.needed)
             for at, (group, finding) in enumerate(zip(ordered, findings, strict=True), 1)

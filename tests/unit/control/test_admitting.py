@@ -10,6 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from admission.control import admitting
+from admission.errors import ClusterAwayError
 from admission.flow.desks import Result
 from admission.policy import wanting
 from tests.builders import NOON, a_cluster
@@ -68,6 +69,52 @@ async def test_every_decision_is_one_line_with_the_gangs_uid() -> None:
     assert admitted["charges"] == {"claims": "1", "gpus": "1"}
     assert held.items() >= {**known, "event": "held", "gang_uid": "job-big", "reason": "QuotaExceeded"}.items()
     assert held["details"]["needed"] == "3"
+
+
+async def test_a_first_cycle_runs_before_it_is_asked_whether_the_view_has_caught_up() -> None:
+    desk = a_desk(Cluster(a_cluster().node("a", gpus=2).queue("q", gpus=2).job("fits", queue="q")), Ledger())
+    steps: list[str] = []
+
+    def observe(result: Result, seconds: float) -> None:
+        steps.append(f"granted {len(result.granted)}, {'certain' if desk.caught_up else 'uncertain'}")
+        if len(steps) == 4:
+            raise Enough
+
+    async def confirm() -> None:
+        steps.append("confirmed")
+
+    pace = admitting.Pace(resync=60.0, debounce=0.0)
+    with contextlib.suppress(Enough):
+        await admitting.admit(desk, Always(), pace=lambda: pace, clock=lambda: NOON, observe=observe, confirm=confirm)
+
+    assert steps == ["granted 1, uncertain", "confirmed", "granted 0, certain", "granted 0, certain"]
+
+
+async def test_a_view_that_does_not_catch_up_ends_the_term() -> None:
+    desk = a_desk(Cluster(a_cluster().queue("q", gpus=1)), Ledger())
+
+    async def confirm() -> None:
+        raise ClusterAwayError("behind")
+
+    pace = admitting.Pace(resync=0.0, debounce=0.0)
+    with pytest.raises(ClusterAwayError):
+        await admitting.admit(
+            desk, Always(), pace=lambda: pace, clock=lambda: NOON, observe=lambda *_: None, confirm=confirm
+        )
+    assert not desk.caught_up
+
+    asked: list[bool] = []
+
+    async def confirmed() -> None:
+        asked.append(desk.caught_up)
+
+    def observe(result: Result, seconds: float) -> None:
+        asked.append(desk.caught_up)
+        raise Enough
+
+    with contextlib.suppress(Enough):
+        await admitting.admit(desk, Always(), pace=lambda: pace, clock=lambda: NOON, observe=observe, confirm=confirmed)
+    assert asked == [False, True], "the next term does nothing before it has"
 
 
 async def test_a_clock_that_is_behind_the_books_is_told_once_each_time() -> None:

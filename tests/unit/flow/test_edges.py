@@ -8,6 +8,7 @@ import pytest
 from admission.api import claims as claims_
 from admission.api import names
 from admission.api.entries import Kind
+from admission.api.gangs import Phase
 from admission.api.names import GangUid
 from admission.api.pods import PodClaim
 from admission.api.reasons import HoldReason
@@ -58,8 +59,32 @@ async def test_what_was_planned_freely_is_pinned_only_if_kube_scheduler_would_do
     await cycles(unprotected(cluster, ledger), 2, NOON + SECOND)
 
     assert cluster.done("open") == (["two", "one"] if anew else ["one", "two"])
+    print([(e.kind, e.at, e.reason) for e in ledger.entries])
     assert kinds(ledger) == ([Kind.RESERVE, Kind.EVICT, Kind.RESERVE] if anew else [Kind.RESERVE])
     everything_runs(cluster, ledger, 2)
+
+
+async def test_nobody_behind_it_gets_the_devices_of_a_gang_that_is_given_back_to_be_planned_anew() -> None:
+    cluster, ledger = a_choosy_pair(choosy="two"), memory.Ledger()
+    cluster.fails = {f"allocate {name}-gpus": RetryError("it died") for name in ("one", "two")}
+    await cycle.run(a_desk(cluster, ledger), NOON)
+    await ledger.fence(2)
+    later = a_cluster().pod("later").snapshot()
+    cluster._pods |= {
+        uid: replace(pod, meta=replace(pod.meta, created=NOON + SECOND)) for uid, pod in later.pods.items()
+    }
+    cluster._claims |= later.claims
+    desk = unprotected(cluster, ledger)
+
+    given_back = await cycle.run(desk, NOON + SECOND)
+    assert kinds(ledger) == [Kind.RESERVE, Kind.EVICT]
+    assert given_back.next_try == NOON + SECOND
+
+    planned_anew = await cycle.run(desk, NOON + 2 * SECOND)
+
+    assert cluster.done("open") == ["two", "one"]
+    phases = {gang.name.partition("-")[0]: gang.phase for gang in (*given_back.gangs, *planned_anew.gangs)}
+    assert phases == {"pair": Phase.RESERVED, "later": Phase.PENDING}
 
 
 def a_hopeless_gang() -> Cluster:

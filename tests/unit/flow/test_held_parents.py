@@ -38,6 +38,7 @@ class HeldParents(HeldJobs):
         self.obj = obj
         self.make = make
         self.lost: set[str] = set()
+        self.life = ""
         told = {"namespace": NAMESPACE, "uid": "workload", "creationTimestamp": NOON.isoformat()}
         obj["metadata"] |= {**told, "annotations": {names.HELD: Held.WAITING.value}}
         self.put(obj)
@@ -58,7 +59,7 @@ class HeldParents(HeldJobs):
         """Create pods, with their claims, behind their gates."""
         for pod in made:
             name = pod["metadata"]["name"]
-            uid = Uid(f"pod-{name}")
+            uid = Uid(f"pod-{name}{self.life}")
             if name in self.lost:
                 continue
             pod["metadata"] |= {"namespace": NAMESPACE, "uid": uid, "creationTimestamp": self.now.isoformat()}
@@ -171,7 +172,7 @@ async def test_what_the_operator_adds_to_the_pods_of_ray_is_planned_for() -> Non
 
 async def test_a_ray_job_that_is_taken_back_is_suspended_and_its_next_cluster_takes_the_next_plan_over() -> None:
     cluster, play = a_play(a_ray_job(), startTimeout="3s", requeue={"base": "2s", "max": "2s"})
-    cluster.lost = {"ray-x7k2p-w-0"}
+    cluster.lost = {f"ray-x7k2p-w-worker-{standins.digest('0')[:5]}"}
     first = report(await play.go_on(2), "ray")
 
     while len(cluster.writes) < 2:

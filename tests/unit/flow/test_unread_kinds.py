@@ -31,6 +31,9 @@ class Narrowed(HeldParents):
         leaders["metadata"]["namespace"] = NAMESPACE
         self.create([standins.grouped(pod) for pod in standins.stateful_set_pods(self.put(leaders))])
 
+    def end_pods(self) -> None:
+        self._end([*self._pods.values()])
+
     def deny(self) -> None:
         others = {kind: found for kind, found in self._rest.parents.items() if kind != KIND}
         self._rest = replace(self._rest, parents=others, unwatched={KIND: FORBIDDEN})
