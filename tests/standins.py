@@ -168,43 +168,59 @@ def replica_pods(job: Manifest, field: str, *roles: str) -> list[Manifest]:
         for number in range(spec.get("replicas", 1)):
             labels = {
                 "training.kubeflow.org/job-name": job["metadata"]["name"],
-                "training.kubeflow.org/replica-type": role.lower(),
                 "training.kubeflow.org/replica-index": str(number),
-                "training.kubeflow.org/operator-name": f"{job['kind'].lower()}-controller",
+                **_role(job, role.lower()),
             }
             name = f"{job['metadata']['name']}-{role.lower()}-{number}"
             found.append(pod_of(job, name, spec["template"], **labels))
     return found
 
 
+def _role(job: Manifest, role: str) -> dict[str, str]:
+    """Return what labels of a pod say of its role. The mpi-operator and the training-operator do not say it alike."""
+    if job["apiVersion"] == "kubeflow.org/v2beta1":
+        return {"training.kubeflow.org/operator-name": "mpi-operator", "training.kubeflow.org/job-role": role}
+    leads = {"training.kubeflow.org/job-role": "master"} if role in ("master", "chief") else {}
+    operator = {"training.kubeflow.org/operator-name": f"{job['kind'].lower()}-controller"}
+    return {**operator, **leads, "training.kubeflow.org/replica-type": role}
+
+
 def launcher(job: Manifest) -> Manifest:
-    """Return the batch Job that launches an MPIJob of version v2beta1."""
+    """Return the batch Job that launches an MPIJob of version v2beta1, and is suspended with it."""
     template = copy.deepcopy(job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"])
     template["spec"]["restartPolicy"] = "Never"
     meta: Manifest = {"name": f"{job['metadata']['name']}-launcher", "ownerReferences": [owner(job)]}
     if "namespace" in job["metadata"]:
         meta["namespace"] = job["metadata"]["namespace"]
-    labels = {"training.kubeflow.org/job-name": job["metadata"]["name"], "training.kubeflow.org/job-role": "launcher"}
+    labels = {"training.kubeflow.org/job-name": job["metadata"]["name"], **_role(job, "launcher")}
     own = template.setdefault("metadata", {})
     own["labels"] = {**own.get("labels", {}), **labels}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {"template": template}}
+    suspended = job["spec"].get("runPolicy", {}).get("suspend", False)
+    spec = {"suspend": suspended, "template": template}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}
 
 
 # Ray.
 
 
 def ray_cluster(job: Manifest, suffix: str = "x7k2p") -> Manifest:
-    """Return the RayCluster of a RayJob, which copies what labels and annotates that; suffix: drawn by lot."""
+    """Return the RayCluster of a RayJob or a RayService, which copies what labels and annotates that.
+
+    suffix: drawn by lot.
+    """
     meta: Manifest = {"name": f"{job['metadata']['name']}-{suffix}", "ownerReferences": [owner(job)]}
     for part in ("namespace", "labels", "annotations"):
         if part in job["metadata"]:
             meta[part] = copy.deepcopy(job["metadata"][part])
-    spec = copy.deepcopy(job["spec"]["rayClusterSpec"])
+    spec = copy.deepcopy(job["spec"]["rayClusterSpec" if job["kind"] == "RayJob" else "rayClusterConfig"])
     return {"apiVersion": job["apiVersion"], "kind": "RayCluster", "metadata": meta, "spec": spec}
 
 
-def ray_pods(cluster: Manifest, **replicas: int) -> list[Manifest]:
-    """Return the head and the workers of a RayCluster. replicas: of groups that Ray has scaled."""
+def ray_pods(cluster: Manifest, lot: str = "", **replicas: int) -> list[Manifest]:
+    """Return the head and the workers of a RayCluster. replicas: of groups that Ray has scaled.
+
+    lot: what the ends of workers' names are drawn from; whoever is made anew has another one.
+    """
     name, spec = cluster["metadata"]["name"], cluster["spec"]
     ray = {"ray.io/cluster": name, "ray.io/is-ray-node": "yes"}
     head = {**ray, "ray.io/node-type": "head", "ray.io/group": "headgroup"}
@@ -213,9 +229,13 @@ def ray_pods(cluster: Manifest, **replicas: int) -> list[Manifest]:
         labels = {**ray, "ray.io/node-type": "worker", "ray.io/group": group["groupName"]}
         hosts = group.get("numOfHosts", 1)
         for number in range(replicas.get(group["groupName"], group.get("replicas", 0)) * hosts):
-            replica = {"ray.io/worker-group-replica-name": f"{group['groupName']}-{digest(str(number // hosts))[:5]}"}
-            own = labels | (replica if hosts > 1 else {})
-            pod = pod_of(cluster, f"{name}-{group['groupName']}-{number}", group["template"], **own)
+            replica, host = divmod(number, hosts)
+            own = {**labels, "ray.io/worker-group-replica-index": str(replica)}
+            if hosts > 1:
+                own["ray.io/worker-group-replica-name"] = f"{group['groupName']}-{digest(f'{lot}{replica}')[:5]}"
+                own["ray.io/replica-host-index"] = str(host)
+            drawn = digest(f"{lot}{number}")[:5]
+            pod = pod_of(cluster, f"{name}-{group['groupName']}-worker-{drawn}", group["template"], **own)
             waits = {"name": "wait-gcs-ready", "image": pod["spec"]["containers"][0].get("image", "ray")}
             waits["resources"] = {"requests": {"cpu": "200m", "memory": "256Mi"}}
             pod["spec"]["initContainers"] = [*pod["spec"].get("initContainers", []), waits]
@@ -226,16 +246,18 @@ def ray_pods(cluster: Manifest, **replicas: int) -> list[Manifest]:
 # Spark.
 
 
-def spark_driver(application: Manifest, template: Manifest) -> Manifest:
-    """Return the driver of a SparkApplication."""
+def spark_driver(application: Manifest, template: Manifest, *, submission: int = 1) -> Manifest:
+    """Return the driver of a SparkApplication. submission: which one of it this is; the pod's name is the same."""
     name = application["metadata"]["name"]
-    labels = {"spark-role": "driver", "spark-app-selector": "spark-1", "sparkoperator.k8s.io/app-name": name}
+    selector = {"spark-app-selector": f"spark-{submission}"}
+    labels = {"spark-role": "driver", **selector, "sparkoperator.k8s.io/app-name": name}
     return pod_of(application, f"{name}-driver", template, **labels)
 
 
 def spark_executors(driver: Manifest, count: int, template: Manifest, *, first: int = 1) -> list[Manifest]:
     """Return executors as a driver makes them."""
-    labels = {"spark-role": "executor", "spark-app-selector": "spark-1"}
+    selector = driver["metadata"].get("labels", {}).get("spark-app-selector", "spark-1")
+    labels = {"spark-role": "executor", "spark-app-selector": selector}
     name = driver["metadata"]["name"].removesuffix("-driver")
     return [
         pod_of(driver, f"{name}-exec-{number}", template, **labels, **{"spark-exec-id": str(number)})
@@ -253,12 +275,29 @@ def task_pods(job: Manifest, *tasks: str) -> list[Manifest]:
         if tasks and task["name"] not in tasks:
             continue
         for number in range(task.get("replicas", 1)):
-            name = f"{job['metadata']['name']}-{task['name']}-{number}"
-            pod = pod_of(job, name, task["template"], **{"volcano.sh/job-name": job["metadata"]["name"]})
-            told = {"volcano.sh/task-spec": task["name"], "scheduling.k8s.io/group-name": job["metadata"]["name"]}
+            own = job["metadata"]["name"]
+            told = {
+                "volcano.sh/job-name": own,
+                "volcano.sh/task-spec": task["name"],
+                "volcano.sh/task-index": str(number),
+            }
+            pod = pod_of(job, f"{own}-{task['name']}-{number}", task["template"], **told)
+            told["volcano.sh/job-version"] = str(job.get("status", {}).get("version", 0))
+            told["scheduling.k8s.io/group-name"] = f"{own}-{job['metadata']['uid']}"
             pod["metadata"]["annotations"] = {**pod["metadata"].get("annotations", {}), **told}
             found.append(pod)
     return found
+
+
+# Argo Workflows.
+
+
+def workflow_pods(workflow: Manifest, template: Manifest, count: int) -> list[Manifest]:
+    """Return the pods of so many steps that a workflow runs at a time. Each keeps its name when it is tried again."""
+    name = workflow["metadata"]["name"]
+    labels = {"workflows.argoproj.io/workflow": name, "workflows.argoproj.io/completed": "false"}
+    steps = (f"{name}[0].step({number})" for number in range(count))
+    return [pod_of(workflow, f"{name}-step-{int(digest(step)[:8], 16)}", template, **labels) for step in steps]
 
 
 def digest(text: str) -> str:

@@ -24,10 +24,11 @@ SKIPPED: Counter[str] = Counter(
         "needs containers": 12,
         "needs the Prometheus operator": 1,
         "plays a trace of yours; tests/unit play some": 1,
-        "sets up or runs this repository": 5,
+        "sets up or runs this repository": 6,
         "shows a file that has the traps; tests/unit lint them": 1,
         "shows an estimate; tests/e2e asks for one": 1,
         "shows the demonstration; tests/e2e/test_story.py and test_month.py tell it": 6,
+        "tests/e2e/test_dashboard.py serves it so": 1,
         "the same as in docs/install.md, where it is run": 4,
     }
 )
@@ -53,7 +54,11 @@ def test_every_block_says_what_it_is() -> None:
 
 def test_no_command_hides_in_a_block_that_is_not_run() -> None:
     others = [block for block in BLOCKS if block.language in OTHERS]
+    indented = [
+        (name, token.map) for name in pages.names() for token in pages.tokens(name) if token.type == "code_block"
+    ]
 
+    assert indented == [], f"a block stands between fences: {MEND}"
     assert len(others) > 10
     assert [block.place for block in others if TOOLS.search(block.text) and "synopsis" not in block.attributes] == [], (
         MEND

@@ -239,6 +239,20 @@ class Herd:
 
 
 @contextmanager
+def looked_after(control_plane: ControlPlane) -> Iterator[Muster]:
+    """Yield a Muster that runs, and see afterwards that it has failed of nothing itself."""
+    muster = Muster(control_plane)
+    try:
+        muster.start()
+        yield muster
+        logs = muster.logs
+    finally:
+        muster.clean()
+    assert not OWN_TRACEBACK.search(logs)
+    assert "a gang could not be dealt with" not in logs
+
+
+@contextmanager
 def of(
     control_plane: ControlPlane, muster: Muster, name: str, *, nodes: int, devices: int, quota: int = 0, **spec: Any
 ) -> Iterator[Herd]:

@@ -189,12 +189,15 @@ class Muster:
 
         workload: `namespace/name`.
         """
-        path = self.database.partition("///")[2]
-        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        question = "SELECT * FROM transactions WHERE kind = ? AND gang LIKE ? ORDER BY sequence"
+        return self.rows(question, kind, f"{workload}-%")
+
+    def rows(self, question: str, *parameters: str) -> list[Any]:
+        """Ask the tables of a ledger that is a file."""
+        connection = sqlite3.connect(f"file:{self.database.partition('///')[2]}?mode=ro", uri=True)
         try:
             connection.row_factory = sqlite3.Row
-            question = "SELECT * FROM transactions WHERE kind = ? AND gang LIKE ? ORDER BY sequence"
-            return connection.execute(question, (kind, f"{workload}-%")).fetchall()
+            return connection.execute(question, parameters).fetchall()
         finally:
             connection.close()
 

@@ -2,13 +2,20 @@
 
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from admission.api.gangs import GangReport, Phase
+from admission.api.names import API_VERSION, GangUid, MeterName, QueueName
+from admission.api.reasons import Hold, HoldReason
+from admission.api.reports import MeterUse, QueueReport
 from admission.api.schemas import definitions
+from admission.cluster import statuses
+from tests.builders import NOON
 from tests.controlplane import ApiError, ControlPlane
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
@@ -379,6 +386,29 @@ def test_the_status_of_a_gang_keeps_its_details(cluster: ControlPlane, namespace
     ).stdout
     assert row.splitlines()[0].split() == ["NAME", "QUEUE", "SIZE", "PHASE", "REASON", "POSITION", "AGE"]
     assert row.splitlines()[1].split()[:-1] == ["g", "q", "1", "Pending", "QuotaExceeded", "2"]
+
+
+def test_a_status_that_says_less_than_the_last_one_is_taken(cluster: ControlPlane, namespace: Namespace) -> None:
+    client = cluster.client()
+    gang, queue = path_of(a_gang(), namespace), path_of(a_queue(), namespace)
+    client.create(gang, a_gang())
+    client.create(queue, a_queue() | {"metadata": {"name": "emptied"}})
+    report = GangReport(
+        uid=GangUid("u"), namespace=namespace.name, name="g", queue=QueueName("q"), size=1, phase=Phase.PENDING
+    )
+    holds = [Hold(HoldReason.QUOTA_EXCEEDED, "2 left", {"left": "2"}), Hold(HoldReason.QUOTA_EXCEEDED, "none left")]
+    uses: list[dict[MeterName, MeterUse]] = [{MeterName("gpus"): MeterUse(nominal=8)}, {}]
+
+    for hold, use in zip(holds, uses, strict=True):
+        status = statuses.gang_status(replace(report, hold=hold), {}, now=NOON)
+        client.apply(f"{gang}/g/status", statuses.applied(API_VERSION, "Gang", "g", status))
+        status = statuses.queue_status(QueueReport(name=QueueName("emptied"), meters=use), {}, now=NOON)
+        client.apply(f"{queue}/emptied/status", statuses.applied(API_VERSION, "Queue", "emptied", status))
+
+    assert client.get(f"{gang}/g")["status"]["hold"]["message"] == "none left"
+    assert "details" not in client.get(f"{gang}/g")["status"]["hold"]
+    assert "meters" not in client.get(f"{queue}/emptied")["status"]
+    client.delete(f"{queue}/emptied")
 
 
 def test_the_columns_of_a_queue(cluster: ControlPlane, queue: str) -> None:

@@ -32,16 +32,8 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    with herds.installed(control_plane.client(), *KINDS):
-        muster = Muster(control_plane)
-        try:
-            muster.start()
-            yield muster
-            logs = muster.logs
-        finally:
-            muster.clean()
-        assert not herds.OWN_TRACEBACK.search(logs)
-        assert "a gang could not be dealt with" not in logs
+    with herds.installed(control_plane.client(), *KINDS), herds.looked_after(control_plane) as muster:
+        yield muster
 
 
 @pytest.fixture(scope="module")

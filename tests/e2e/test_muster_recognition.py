@@ -38,17 +38,9 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture(scope="module")
 def muster(control_plane: ControlPlane) -> Iterator[Muster]:
-    with herds.installed(control_plane.client(), *EARLY):
-        muster = Muster(control_plane)
-        try:
-            muster.start()
-            with herds.installed(control_plane.client(), RAY):
-                yield muster
-            logs = muster.logs
-        finally:
-            muster.clean()
-        assert not herds.OWN_TRACEBACK.search(logs)
-        assert "a gang could not be dealt with" not in logs
+    client = control_plane.client()
+    with herds.installed(client, *EARLY), herds.looked_after(control_plane) as muster, herds.installed(client, RAY):
+        yield muster
 
 
 @pytest.fixture(scope="module")

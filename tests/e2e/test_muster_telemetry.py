@@ -137,6 +137,8 @@ def test_events_have_reasons_that_are_listed(team: Team) -> None:
 
     assert {"Admitted", "QuotaExceeded"} <= reasons
     assert reasons <= {*HoldReason, *EvictionReason, *EventReason, *DenyReason}
+    of_gangs = [event for event in told if event["reason"] in {"Admitted", "QuotaExceeded"}]
+    assert all(event["metadata"]["annotations"][names.GANG_UID] for event in of_gangs)
 
 
 def test_the_page_of_metrics_has_what_is_listed_and_nothing_else(team: Team, port: int) -> None:

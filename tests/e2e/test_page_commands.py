@@ -119,6 +119,11 @@ def test_the_commands_of_a_page_do_what_it_shows(page: str, reader: Reader) -> N
             reader.does(block)
 
 
+def test_the_rights_of_the_chart_were_enough(reader: Reader) -> None:
+    assert reader.muster is not None
+    assert "; grant " not in reader.muster.log, "a right is missing"
+
+
 def test_nothing_is_left_when_muster_is_taken_away(reader: Reader, control_plane: ControlPlane) -> None:
     assert LAST
     for block in LAST:

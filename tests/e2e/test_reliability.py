@@ -227,4 +227,5 @@ class Trial:
 
     def _is_granted_once(self, kinds: list[str]) -> bool:
         granted = kinds.count("reserve") - kinds.count("evict")
-        return granted == 1 or (self.fault.takes_back and granted == 0 and kinds[-2:] == ["settle", "evict"])
+        moves = [kind for kind in kinds if kind != "release"]
+        return granted == 1 or (self.fault.takes_back and granted == 0 and moves[-2:] == ["settle", "evict"])

@@ -34,6 +34,51 @@ async def test_an_amendment_does_not_depose_the_leader(ledger: SqlLedger) -> Non
     assert (await ledger.verify()).ok
 
 
+async def test_what_was_written_since_leads_to_what_is_open_now(ledger: SqlLedger) -> None:
+    history = a_history()
+    await ledger.post_all(history[:2], epoch=1)
+    known = await ledger.load()
+    await ledger.post_all(history[2:], epoch=1)
+
+    entries = await ledger.since(known.sequence, most=4)
+
+    assert entries == list(history[2:])
+    assert known.apply_all(entries) == await ledger.load()
+    assert await ledger.since(6, most=0) == []
+    assert await ledger.since(known.sequence, most=9) is None, "it has been read further since"
+
+
+async def test_more_entries_than_are_wanted_are_not_read(ledger: SqlLedger) -> None:
+    history = a_history()
+    await ledger.post_all(history[:2], epoch=1)
+    await ledger.load()
+    await ledger.post_all(history[2:], epoch=1)
+
+    assert await ledger.since(2, most=3) is None
+
+
+@pytest.mark.parametrize("more", [0, 4])
+async def test_books_of_another_past_are_not_gone_on_from(ledger: SqlLedger, more: int) -> None:
+    """They were restored from a backup while somebody stood by, and as much was written again."""
+    history = a_history()
+    await ledger.post_all(history[:2], epoch=1)
+    await ledger.load()
+    assert ledger._read is not None
+    ledger._read = ledger._read._replace(digest="0" * 64)
+    await ledger.post_all(history[2 : 2 + more], epoch=1)
+
+    assert await ledger.since(2, most=9) is None
+
+
+async def test_what_is_open_does_not_follow_from_what_was_written_where_it_was_made_anew(ledger: SqlLedger) -> None:
+    await ledger.post_all(a_history(), epoch=1)
+    known = await ledger.load()
+
+    await ledger.rebuild(NOTE)
+
+    assert await ledger.since(known.sequence, most=9) is None
+
+
 async def test_an_amendment_for_a_book_that_has_gone_on_is_refused(ledger: SqlLedger) -> None:
     await ledger.post_all([a_grant()], epoch=1)
     known = await ledger.load()
