@@ -103,3 +103,14 @@ def name_in(obj: Any) -> str:
         return "(unnamed)"
     name = str(meta.get("name") or meta.get("generateName") or "(unnamed)")
     return f"{meta['namespace']}/{name}" if meta.get("namespace") else name
+
+
+def controller_in(obj: Any) -> str:
+    """Return the UID of what controls a JSON object, whatever shape it has; empty where nobody does.
+
+    Of a pod it is that by which its gang is known at the door: for a Job's pods it is the gang's own.
+    """
+    meta = obj.get("metadata") if isinstance(obj, Mapping) else None
+    owners = meta.get("ownerReferences") if isinstance(meta, Mapping) else None
+    found = (one for one in owners or () if isinstance(one, Mapping) and one.get("controller"))
+    return str(next(found, {}).get("uid") or "")

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import admission
 from admission.api import names
+from admission.api.meta import controller_in
 from admission.api.reviews import Review, Verdict
 from admission.errors import MendError
 from admission.policy.recognition import Group
@@ -227,5 +228,6 @@ def _said(review: Review) -> dict[str, str | bool]:
         "muster.resource": review.resource,
         "muster.operation": review.operation,
         "muster.namespace": review.namespace,
+        "muster.gang_uid": controller_in(review.obj),
         "muster.dry_run": review.dry_run,
     }

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from admission.api import reviews
-from admission.api.meta import name_in
+from admission.api.meta import controller_in, name_in
 from admission.api.reasons import Denial
 from admission.api.reviews import Review, Verdict
 from admission.errors import MalformedObjectError, RetryError
@@ -118,19 +118,11 @@ def _tell(review: Review, denial: Denial) -> None:
         resource=review.resource,
         namespace=review.namespace,
         name=review.name or name_in(review.obj).rpartition("/")[2],
-        gang_uid=_owner_uid(review.obj),
+        gang_uid=controller_in(review.obj),
         user=review.username,
         review_uid=review.uid,
         dry_run=review.dry_run,
     )
-
-
-def _owner_uid(obj: Any) -> str:
-    """Return the UID of what controls the object, by which its gang is known; empty where nobody does."""
-    meta = obj.get("metadata") if isinstance(obj, Mapping) else None
-    owners = meta.get("ownerReferences") if isinstance(meta, Mapping) else None
-    found = (one for one in owners or () if isinstance(one, Mapping) and one.get("controller"))
-    return str(next(found, {}).get("uid") or "")
 
 
 def _short(error: Exception) -> str:

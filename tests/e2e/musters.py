@@ -1,4 +1,4 @@
-"""Muster as a process of its own against the control plane, with the rights that `deploy` gives it and no more."""
+"""Muster as a process of its own against the control plane, with the rights that the chart gives it and no more."""
 
 import json
 import os
@@ -9,22 +9,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
-
-import yaml
 
 from tests import tomls
 from tests.controlplane import ControlPlane
 from tests.controlplane.observing import PATIENCE, eventually
 from tests.controlplane.processes import Family, Program, tail
+from tests.e2e import rights
 from tests.e2e.teams import GROUP
 
 ROOT = Path(__file__).parents[2]
 SECRET = "/api/v1/namespaces/muster-system/secrets/muster-webhook"
-USER = "muster"
 COMMAND = str(Path(sys.executable).with_name("muster"))
 
 # Short, so that a successor need not be waited for long; the same order of magnitudes as the defaults.
@@ -54,8 +52,8 @@ class Muster:
     ) -> None:
         """Write the settings, and grant the rights.
 
-        database: the URL of a ledger; without it, a file of its own. granting: whether to give the rights of `deploy`;
-        else somebody has installed them. settings: beside those that all tests have.
+        database: the URL of a ledger; without it, a file of its own. granting: whether to give the rights of the chart;
+        else somebody has installed them, and `settings` have a kubeconfig. settings: beside those that all tests have.
         """
         self._control_plane = control_plane
         self._folder = Path(tempfile.mkdtemp(prefix="muster-e2e-"))
@@ -66,15 +64,24 @@ class Muster:
         """What starts the program; a test may run another version of it."""
         self.deadly = False
         """Whether the process that was started last will kill itself."""
+        self._granting = granting
+        self._tends: bool | None = None
+        self._deprived = False
+        self._apiserver = control_plane.pid("kube-apiserver")
         self.database = database or f"sqlite+aiosqlite:///{self._folder / 'data' / 'ledger.sqlite3'}"
         self._config = self._folder / "muster.toml"
+        self.kubeconfig = Path(settings.get("kubeconfig") or self._folder / "kubeconfig")
+        """With the token that the process has."""
         self.configure(**settings)
-        if granting:
-            grant(control_plane)
 
     def configure(self, **settings: Any) -> None:
-        """Write the settings that the next start reads."""
-        own = {"kubeconfig": str(self._control_plane.kubeconfig_for(USER)), "ledger": {"url": self.database}}
+        """Write the settings that the next start reads, and grant the rights that the chart gives for them."""
+        if self._granting and self._tends != rights.tends(settings):
+            self._tends = rights.tends(settings)
+            rights.grant(self._control_plane, tends=self._tends)
+        if not self.kubeconfig.exists():
+            rights.kubeconfig(self._control_plane, self.kubeconfig)
+        own = {"kubeconfig": str(self.kubeconfig), "ledger": {"url": self.database}}
         self._config.write_text(tomls.dumped({**SETTINGS, **own, **settings}))
         self._signs = [SIGNS[role] for role in settings.get("roles", ROLES)]
 
@@ -155,7 +162,27 @@ class Muster:
                 if client.find(path):  # nobody is there to let a queue go
                     client.merge_patch(path, {"metadata": {"finalizers": None}})
         self._family.end()
+        lacking = [line for line in self.logs.splitlines() if "; grant " in line]
         shutil.rmtree(self._folder, ignore_errors=True)
+        assert self._is_refused or not lacking, f"rights are missing: {lacking[:3]}"
+
+    @property
+    def _is_refused(self) -> bool:
+        """Whether it was refused what it is granted otherwise; an API server that starts refuses everybody a moment."""
+        return self._deprived or self._control_plane.pid("kube-apiserver") != self._apiserver
+
+    @contextmanager
+    def deprived(self, *resources: str) -> Iterator[None]:
+        """Take the rights to some resources out of its roles for a while, as somebody may who narrows them.
+
+        Watches that run go on: the API server asks about rights when one begins.
+        """
+        self._deprived = True
+        rights.grant(self._control_plane, tends=bool(self._tends), but=resources)
+        try:
+            yield
+        finally:
+            rights.grant(self._control_plane, tends=bool(self._tends))
 
     def command(self, *words: str) -> str:
         """Run a `muster` command as the admin, and return what it prints."""
@@ -200,32 +227,3 @@ class Muster:
             return connection.execute(question, parameters).fetchall()
         finally:
             connection.close()
-
-
-@contextmanager
-def denied(control_plane: ControlPlane, *resources: str) -> Iterator[None]:
-    """Take the rights to some resources out of Muster's roles for a while, as somebody may who narrows them.
-
-    Watches that run go on: the API server asks about rights when one begins.
-    """
-    grant(control_plane, but=resources)
-    try:
-        yield
-    finally:
-        grant(control_plane)
-
-
-def grant(control_plane: ControlPlane, *, but: Collection[str] = ()) -> None:
-    """Give the test's user what deploy/manifests/rbac.yaml gives to Muster's service account, and to that account.
-
-    but: resources that are left out.
-    """
-    documents = list(yaml.safe_load_all((ROOT / "deploy" / "manifests" / "rbac.yaml").read_text()))
-    for document in documents:
-        if "subjects" in document:
-            document["subjects"].append({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER})
-        if "rules" in document:
-            for rule in document["rules"]:
-                rule["resources"] = [resource for resource in rule["resources"] if resource not in but]
-            document["rules"] = [rule for rule in document["rules"] if rule["resources"]]
-    control_plane.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(documents))

@@ -7,17 +7,17 @@ import asyncio
 import os
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from admission.webhook import certificates
-from tests.controlplane import ControlPlane, users
+from tests.controlplane import ControlPlane
 from tests.controlplane.observing import eventually
 from tests.controlplane.processes import FreePorts
-from tests.e2e import wires
-from tests.e2e.musters import USER, Muster
+from tests.e2e import rights, wires
+from tests.e2e.musters import Muster
 from tests.e2e.wires import Endpoint, Line, Network, Service
 
 CONTROLLERS, WEBHOOKS = 2, 3
@@ -166,11 +166,12 @@ def made(control_plane: ControlPlane, network: Network, books: str, folder: Path
     with FreePorts() as ports:
         free = [ports.pick() for _ in range(CONTROLLERS + 2 * WEBHOOKS)]
     shown = Certificates.made(folder)
+    rights.grant(control_plane)
 
     controllers = []
     for _ in range(CONTROLLERS):
         cluster, ledger, plain = network.line(server), network.line(int(books_port)), free.pop()
-        own: dict[str, Any] = {"kubeconfig": _kubeconfig(control_plane, cluster), "metrics": {"port": plain}}
+        own: dict[str, Any] = {"kubeconfig": _kubeconfig(control_plane, cluster, folder), "metrics": {"port": plain}}
         own["roles"] = ["controller"]
         muster = Muster(control_plane, database=f"{before}127.0.0.1:{ledger.port}/{database}", **own)
         controllers.append(Replica(muster=muster, cluster=cluster, plain=plain, settings=own, books=ledger))
@@ -182,7 +183,11 @@ def made(control_plane: ControlPlane, network: Network, books: str, folder: Path
         cluster = network.line(server)
         url = f"https://127.0.0.1:{service.port}"
         webhook: dict[str, Any] = {"port": port, "url": url, "linger": 3.0, **shown.settings(number)}
-        own = {"kubeconfig": _kubeconfig(control_plane, cluster), "metrics": {"port": plain}, "roles": ["webhook"]}
+        own = {
+            "kubeconfig": _kubeconfig(control_plane, cluster, folder),
+            "metrics": {"port": plain},
+            "roles": ["webhook"],
+        }
         own["webhook"] = webhook
         muster = Muster(control_plane, database=NOWHERE, **own)
         webhooks.append(Replica(muster=muster, cluster=cluster, plain=plain, settings=own))
@@ -191,9 +196,7 @@ def made(control_plane: ControlPlane, network: Network, books: str, folder: Path
     )
 
 
-def _kubeconfig(control_plane: ControlPlane, line: Line) -> str:
+def _kubeconfig(control_plane: ControlPlane, line: Line, folder: Path) -> str:
     """Write one that leads over a line, and return its path."""
-    client = replace(control_plane.client(USER), server=f"https://127.0.0.1:{line.port}")
-    text = users.kubeconfig(client=client, user=USER, authority=control_plane.authority)
-    path = control_plane.kubeconfig_for(USER).with_name(f"{USER}-{line.port}")
-    return str(users.write_secret(path, text))
+    path = folder / f"muster-{line.port}"
+    return str(rights.kubeconfig(control_plane, path, server=f"https://127.0.0.1:{line.port}"))

@@ -17,6 +17,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tests.controlplane import ControlPlane, users
 from tests.controlplane.clients import Client
+from tests.e2e import rights
 from tests.e2e.musters import ROOT, Muster
 
 MANIFEST = ROOT / "deploy" / "manifests" / "dashboard.yaml"
@@ -72,13 +73,7 @@ def grant(control_plane: ControlPlane) -> Client:
     """Make the account with the rights of deploy/manifests, and return what has them."""
     documents = [one for one in yaml.safe_load_all(MANIFEST.read_text()) if one["kind"] in RIGHTS]
     control_plane.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(documents))
-    return replace(control_plane.client(), token=token_of(control_plane, ACCOUNT))
-
-
-def token_of(control_plane: ControlPlane, account: str) -> str:
-    """Draw a token of a ServiceAccount."""
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    return str(control_plane.client().create(f"{account}/token", request)["status"]["token"])
+    return replace(control_plane.client(), token=rights.token(control_plane, ACCOUNT))
 
 
 def settings(control_plane: ControlPlane, account: Client, folder: Path, signers: "Signers") -> dict[str, Any]:

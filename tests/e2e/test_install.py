@@ -6,7 +6,6 @@ behind the Service.
 
 import tomllib
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,14 @@ import pytest
 import yaml
 
 from admission.cli import examining
-from tests.controlplane import ApiError, ControlPlane, fleet, users
+from tests.controlplane import ApiError, ControlPlane, fleet
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
-from tests.e2e import musters
+from tests.e2e import musters, rights
 from tests.e2e.musters import Muster
 from tests.e2e.teams import Team, found_team
 
 MANIFESTS = Path(__file__).parents[2] / "deploy" / "manifests"
-ACCOUNT = "/api/v1/namespaces/muster-system/serviceaccounts/muster"
 PODS = "/api/v1/namespaces/muster-system/pods?dryRun=All"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/muster"
 NOWHERE = "postgresql://muster@127.0.0.1:1/muster"
@@ -36,7 +34,7 @@ def objects(kind: str) -> list[Any]:
 
 @pytest.fixture
 def granted(control_plane: ControlPlane) -> None:
-    musters.grant(control_plane)
+    control_plane.kubectl("apply", "-f", str(MANIFESTS / "rbac.yaml"))
 
 
 def test_the_api_server_takes_every_manifest(control_plane: ControlPlane, granted: None) -> None:
@@ -72,11 +70,7 @@ def refusal(control_plane: ControlPlane, pod: Any) -> str:
 @pytest.fixture
 def kubeconfig(control_plane: ControlPlane, granted: None, tmp_path: Path) -> Path:
     """How to reach the API server as Muster's account, and as nobody else."""
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    token = control_plane.client().create(f"{ACCOUNT}/token", request)["status"]["token"]
-    client = replace(control_plane.client(), token=token)
-    text = users.kubeconfig(client=client, user="muster", authority=control_plane.authority)
-    return users.write_secret(tmp_path / "kubeconfig", text)
+    return rights.kubeconfig(control_plane, tmp_path / "kubeconfig")
 
 
 @pytest.fixture
@@ -96,12 +90,12 @@ def given(kubeconfig: Path) -> dict[str, Any]:
 @pytest.fixture
 def webhook(control_plane: ControlPlane, given: dict[str, Any]) -> Iterator[Muster]:
     """A webhook that knows no ledger."""
-    yield from cleaned(Muster(control_plane, database=NOWHERE, roles=["webhook"], **given))
+    yield from cleaned(Muster(control_plane, database=NOWHERE, granting=False, roles=["webhook"], **given))
 
 
 @pytest.fixture
 def controller(control_plane: ControlPlane, given: dict[str, Any]) -> Iterator[Muster]:
-    yield from cleaned(Muster(control_plane, roles=["controller"], **given))
+    yield from cleaned(Muster(control_plane, granting=False, roles=["controller"], **given))
 
 
 def cleaned(muster: Muster) -> Iterator[Muster]:

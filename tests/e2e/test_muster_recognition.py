@@ -11,7 +11,7 @@ from tests import standins
 from tests.controlplane import ControlPlane, workloads
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.observing import eventually, holds_for
-from tests.e2e import herds, musters
+from tests.e2e import herds
 from tests.e2e.herds import Herd, an_object, named
 from tests.e2e.musters import Muster
 from tests.e2e.teams import GROUP
@@ -393,10 +393,10 @@ def is_gated_or_gone(herd: Herd, name: str) -> bool:
 
 
 def test_who_belongs_to_a_kind_that_muster_may_not_read_waits_for_the_right_and_nobody_else_does(
-    control_plane: ControlPlane, herd: Herd, muster: Muster
+    herd: Herd, muster: Muster
 ) -> None:
     muster.end()
-    with musters.denied(control_plane, "mpijobs", "leaderworkersets"):
+    with muster.deprived("mpijobs", "leaderworkersets"):
         muster.start()
         (job, work, launch), (group, lead, follow) = mpi(herd), lws(herd, "dark")
         distributed, served = [*launch(), *work()], [*lead(), *follow()]

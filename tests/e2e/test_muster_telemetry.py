@@ -18,7 +18,7 @@ from tests.controlplane import ApiError, ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
 from tests.controlplane.processes import FreePorts
-from tests.e2e.musters import SECRET, USER, Muster
+from tests.e2e.musters import SECRET, Muster
 from tests.e2e.teams import GROUP, Team, found_team
 from tests.postgres import Server
 
@@ -86,6 +86,7 @@ def test_one_trace_leads_from_the_review_of_a_pod_to_the_gates_of_its_gang(team:
     (review,) = [span for span in collector.named("review mutate") if span.id == gang.parent]
     assert review.trace == gang.trace
     assert review.attributes["muster.namespace"] == team.namespace.name
+    assert review.attributes["muster.gang_uid"] == uid
     below = [span for span in collector.spans if span.parent == gang.id]
     assert sorted(span.name for span in below) == ["commit", "open gate", "open gate", "plan"]
     assert review.ended <= min(span.began for span in below)
@@ -95,7 +96,7 @@ def test_one_trace_leads_from_the_review_of_a_pod_to_the_gates_of_its_gang(team:
 def test_every_line_of_the_log_is_json_and_none_holds_a_secret(
     team: Team, muster: Muster, control_plane: ControlPlane
 ) -> None:
-    user = yaml.safe_load(control_plane.kubeconfig_for(USER).read_text())["users"][0]["user"]
+    user = yaml.safe_load(muster.kubeconfig.read_text())["users"][0]["user"]
     data = control_plane.client().get(SECRET)["data"]
     keys = {name: base64.b64decode(text).decode() for name, text in data.items() if "key" in name}
     secrets = {PASSWORD, *(str(value) for name, value in user.items() if "token" in name or "key" in name)}

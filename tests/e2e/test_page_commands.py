@@ -8,18 +8,17 @@ import os
 import sys
 import tomllib
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.controlplane import ControlPlane, building, fleet, users
+from tests.controlplane import ControlPlane, building, fleet
 from tests.docs import commanding, pages
 from tests.docs.commanding import Terminal
 from tests.docs.pages import Block
-from tests.e2e import musters
+from tests.e2e import musters, rights
 from tests.e2e.musters import Muster
 
 FIRST = ("docs/install.md", "docs/tasks/pending.md")
@@ -67,12 +66,7 @@ class Reader:
         """The settings of the chart, but for where they cannot hold beside the API server."""
         client = self._control_plane.client()
         written: dict[str, Any] = tomllib.loads(client.get(f"{SYSTEM}/configmaps/muster")["data"]["muster.toml"])
-        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-        token = client.create(f"{SYSTEM}/serviceaccounts/muster/token", request)["status"]["token"]
-        text = users.kubeconfig(
-            client=replace(client, token=token), user="muster", authority=self._control_plane.authority
-        )
-        kubeconfig = users.write_secret(self._terminal.folder / "muster-kubeconfig", text)
+        kubeconfig = rights.kubeconfig(self._control_plane, self._terminal.folder / "muster-kubeconfig")
         here = {
             "kubeconfig": str(kubeconfig),
             "log_format": "text",

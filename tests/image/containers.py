@@ -13,7 +13,7 @@ from tests import tomls
 from tests.controlplane import ControlPlane
 from tests.controlplane.observing import eventually
 from tests.controlplane.processes import Family, FreePorts, Program, tail
-from tests.e2e import sites
+from tests.e2e import rights
 from tests.image import pods
 from tests.image.engines import Engine
 
@@ -106,7 +106,7 @@ class Kubelet:
         """Write what a pod finds of its account."""
         account = f"/api/v1/namespaces/{pods.NAMESPACE}/serviceaccounts/{pod['serviceAccountName']}"
         found = {
-            "token": sites.token_of(self.control_plane, account),
+            "token": rights.token(self.control_plane, account),
             "ca.crt": self.control_plane.authority,
             "namespace": pods.NAMESPACE,
         }

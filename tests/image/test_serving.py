@@ -15,7 +15,7 @@ from tests import postgres as postgresql
 from tests.controlplane import ControlPlane, fleet
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.processes import Family
-from tests.e2e import musters, sites
+from tests.e2e import musters, rights, sites
 from tests.e2e.teams import GROUP, Team, found_team
 from tests.image.containers import HOST, Container, Kubelet
 from tests.image.engines import Engine
@@ -49,7 +49,7 @@ def kubelet(
 def installation(
     kubelet: Kubelet, control_plane: ControlPlane, postgres: postgresql.Server, namespace: Namespace
 ) -> Iterator[Installation]:
-    musters.grant(control_plane)
+    rights.grant(control_plane, tends=True)
     sites.grant(control_plane)
     hardware = fleet.demo_fleet([4])
     fleet.install(control_plane.client(), hardware)

@@ -123,6 +123,15 @@ async def test_what_is_no_context_begins_a_new_trace(collector: Collector, heade
     assert one(collector, "review mutate").parent == ""
 
 
+async def test_a_review_says_whose_pod_it_is(collector: Collector) -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "job-train", "controller": True}
+    async with exporting(collector) as traces:
+        with traces.review("mutate", PARENT, lambda _review: ALLOWED) as traced:
+            traced(review(obj={"metadata": {"ownerReferences": [owner]}}))
+
+    assert one(collector, "review mutate").attributes["muster.gang_uid"] == "job-train"
+
+
 async def test_a_gangs_trace_goes_from_its_first_pod_to_every_gate(collector: Collector) -> None:
     other = f"00-{'1' * 32}-{'2' * 16}-01"
 

@@ -1,0 +1,75 @@
+"""The rights that Muster runs with: those that the chart gives for its settings, to its ServiceAccount and nobody else.
+
+The process has a token of that account, as its pod would.
+"""
+
+import subprocess
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.controlplane import ControlPlane, building, users
+
+CHART = Path(__file__).parents[2] / "deploy" / "chart"
+NAMESPACE = "muster-system"
+ACCOUNT = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/muster"
+SECONDS_VALID = 24 * 3600
+"""As long as the longest run of these tests, and more."""
+
+
+def tends(settings: Mapping[str, Any]) -> bool:
+    """Whether Muster keeps others off devices, for which the chart gives it more rights."""
+    return bool(settings.get("fence") or settings.get("coverage"))
+
+
+def grant(control_plane: ControlPlane, *, tends: bool = False, but: Collection[str] = ()) -> None:
+    """Make the account with what the chart gives it, and with no more than that any longer.
+
+    tends: whether it keeps others off devices. but: resources that are left out.
+    """
+    documents = list(yaml.safe_load_all(_rendered(tends=tends)))
+    for document in documents:
+        for rule in document.get("rules", ()):
+            rule["resources"] = [resource for resource in rule["resources"] if resource not in but]
+        if "rules" in document:
+            document["rules"] = [rule for rule in document["rules"] if rule["resources"]]
+    control_plane.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(documents))
+
+
+@cache
+def _rendered(*, tends: bool) -> str:
+    values = ("image.repository=none", "namespace.create=true", f"settings.coverage={str(tends).lower()}")
+    shown = ("--namespace", NAMESPACE, "--show-only", "templates/rbac.yaml")
+    words = [
+        str(building.helm()),
+        "template",
+        "muster",
+        str(CHART),
+        *shown,
+        *(word for one in values for word in ("--set", one)),
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def kubeconfig(control_plane: ControlPlane, path: Path, *, server: str = "") -> Path:
+    """Write a kubeconfig with a token of the account, and return its path. server: another way to the API server."""
+    client = control_plane.client()
+    client = replace(client, token=token(control_plane, ACCOUNT), server=server or client.server)
+    text = users.kubeconfig(client=client, user="muster", authority=control_plane.authority)
+    return users.write_secret(path, text)
+
+
+def token(control_plane: ControlPlane, account: str) -> str:
+    """Draw a token of a ServiceAccount. account: its path."""
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": SECONDS_VALID},
+    }
+    return str(control_plane.client().create(f"{account}/token", request)["status"]["token"])
