@@ -450,7 +450,7 @@ def test_extended_resources_of_pods_that_go_before_they_are_bound_are_given_back
 
     lab.wait_used(gpus=(1, 0), claims=(1, 0))
     resume(paused)
-    lab.wait_running_as_planned("next", 1)
+    lab.wait_running("next", 1)
     lab.end("next")
 
 
