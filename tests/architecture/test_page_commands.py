@@ -21,7 +21,7 @@ SKIPPED: Counter[str] = Counter(
         "needs Kueue": 1,
         "needs books of months; tests/integration/test_ledger_closing_command.py closes them": 1,
         "needs a database of yours; tests/integration/test_ledger_restoring.py backs up and restores": 4,
-        "needs containers": 12,
+        "needs containers": 6,
         "needs the Prometheus operator": 1,
         "plays a trace of yours; tests/unit play some": 1,
         "sets up or runs this repository": 6,

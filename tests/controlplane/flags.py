@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.controlplane import users
+from tests.controlplane import kubelets, users
 
 STAGES = Path(__file__).with_name("stages")
 
@@ -21,6 +21,7 @@ class Layout:
     etcd_port: int
     peer_port: int
     apiserver_port: int
+    kubelet_port: int
 
     @property
     def server(self) -> str:
@@ -55,6 +56,7 @@ class Options:
     runtime_config: Mapping[str, bool]
     raised_limits: bool
     durable: bool
+    kubelets: bool
 
     def gates(self) -> tuple[str, ...]:
         return _pairs("--feature-gates", self.feature_gates)
@@ -124,12 +126,13 @@ def kube_controller_manager(layout: Layout, options: Options) -> list[str]:
     ]
 
 
-def kwok(layout: Layout, _options: Options) -> list[str]:
+def kwok(layout: Layout, options: Options) -> list[str]:
     stages = [f"--config={stage}" for stage in sorted(STAGES.glob("*.yaml"))]
     return [
         f"--kubeconfig={layout.kubeconfig(users.KWOK)}",
         "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
         "--node-lease-duration-seconds=40",
+        *(kubelets.flags(layout.kubelet_port) if options.kubelets else ()),
         *stages,
     ]
 

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 from urllib.error import URLError
 
-from tests.controlplane import building, flags, users
+from tests.controlplane import building, flags, kubelets, users
 from tests.controlplane.clients import ApiError, Client
 from tests.controlplane.processes import Family, FreePorts, Program, tail
 
@@ -45,7 +45,8 @@ class ControlPlane:
     """One control plane, usable as a context manager.
 
     `users` adds users (name → groups) to those of module `users`. `flags` adds words to a program's command line, by
-    the program's name. `durable` lets etcd wait for the disk, for tests of what a power cut leaves.
+    the program's name. `durable` lets etcd wait for the disk, for tests of what a power cut leaves. `kubelets` has KWOK
+    serve logs, commands and ports of pods, as module `kubelets` says.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class ControlPlane:
         extra_flags: Mapping[str, Sequence[str]] | None = None,
         raised_limits: bool = True,
         durable: bool = False,
+        kubelets: bool = False,
     ) -> None:
         self.version = version
         self._options = flags.Options(
@@ -65,6 +67,7 @@ class ControlPlane:
             runtime_config=runtime_config or {},
             raised_limits=raised_limits,
             durable=durable,
+            kubelets=kubelets,
         )
         self._extra_flags = extra_flags or {}
         self._users = users.Users.drawn(extra_users or {})
@@ -117,6 +120,11 @@ class ControlPlane:
     def authority(self) -> str:
         """The certificate, in PEM, that verifies the API server."""
         return self._running().authority.read_text()
+
+    @property
+    def kubelet_port(self) -> int:
+        """Where KWOK serves for the nodes whose status says so, if it does."""
+        return self._running().kubelet_port
 
     @property
     def kubeconfig(self) -> Path:
@@ -180,6 +188,8 @@ class ControlPlane:
         assert name not in self._programs, f"{name} runs already"
         words = FLAGS[name](self._running(), self._options)
         command = [*self._binaries.commands[name], *words, *self._extra_flags.get(name, ())]
+        if name == "kwok" and self._options.kubelets:
+            command = [*kubelets.environment(), *command]
         self._programs[name] = self._family.start(name, command)
         if name == "kube-apiserver":
             self._wait_for_apiserver()
@@ -213,6 +223,8 @@ class ControlPlane:
         self.start_program("kube-apiserver")
         for user in (users.ADMIN, users.SCHEDULER, users.CONTROLLER_MANAGER, users.KWOK):
             self.kubeconfig_for(user)
+        if self._options.kubelets:
+            kubelets.define(self.client())
         for name in ("kube-controller-manager", "kube-scheduler", "kwok"):
             self.start_program(name)
 
@@ -262,7 +274,11 @@ def _new_layout() -> flags.Layout:
     try:
         with FreePorts() as ports:
             return flags.Layout(
-                folder=folder, etcd_port=ports.pick(), peer_port=ports.pick(), apiserver_port=ports.pick()
+                folder=folder,
+                etcd_port=ports.pick(),
+                peer_port=ports.pick(),
+                apiserver_port=ports.pick(),
+                kubelet_port=ports.pick(),
             )
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)

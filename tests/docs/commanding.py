@@ -27,6 +27,8 @@ ATTRIBUTES = ("skip", "parsed", "offline", "last", "eventually", "anywhere", "ex
 SECONDS = 120
 PATIENCE = 90.0
 SECONDS_BETWEEN_LOOKS = 0.5
+HANGS_UP = "trap '{ kill $(jobs -p) && wait; } 2>/dev/null || true' EXIT"
+"""Ends what runs in the background when a block is done; it would hold on to the output, and to its port."""
 
 CHANGING = {
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?Z?": r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?Z?",
@@ -91,7 +93,7 @@ class Terminal:
     def _typed(self, command: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             # `timeout` ends what the command has started as well, with exit code 124.
-            ["timeout", str(SECONDS), "/bin/bash", "-euo", "pipefail", "-c", command],
+            ["timeout", str(SECONDS), "/bin/bash", "-euo", "pipefail", "-c", f"{HANGS_UP}\n{command}"],
             cwd=self.folder,
             env=dict(self.environment),
             stdin=subprocess.DEVNULL,

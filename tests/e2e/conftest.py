@@ -103,8 +103,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def _musters(item: pytest.Item) -> Iterator[Muster]:
-    """Yield the installations that a test has had, by itself or in a lab."""
+    """Yield the installations that a test has had, by itself, in a lab, or in the place of containers."""
     for value in getattr(item, "funcargs", {}).values():
+        yield from getattr(value, "musters", ())
         found = getattr(value, "muster", value)
         if isinstance(found, Muster):
             yield found

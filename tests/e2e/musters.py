@@ -130,6 +130,11 @@ class Muster:
         return all(sign in self.log for sign in self._signs)
 
     @property
+    def config(self) -> Path:
+        """The settings that the next start reads."""
+        return self._config
+
+    @property
     def program(self) -> Program:
         assert self._program is not None
         return self._program

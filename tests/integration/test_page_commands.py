@@ -50,6 +50,10 @@ def test_what_comes_may_differ_in_what_changes_from_run_to_run(terminal: Termina
     terminal.run(a_block(text))
 
 
+def test_what_runs_in_the_background_ends_with_its_block(terminal: Terminal) -> None:
+    terminal.run(a_block("$ sleep 3600 & echo begun\nbegun"))
+
+
 @pytest.mark.parametrize(
     ("text", "exits"),
     [

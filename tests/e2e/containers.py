@@ -1,0 +1,110 @@
+"""Runs what the chart's Deployments would: a process for each role, in the place of the containers of its pods.
+
+KWOK plays the pods. The process of a role is called after one of them, and ends with it; all of them show its log, run
+commands with its settings, and lead to its port. More processes would need a Service between them and the API server.
+"""
+
+import base64
+import sys
+import tomllib
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tests.controlplane import ControlPlane, kubelets
+from tests.controlplane.kubelets import Loan
+from tests.controlplane.processes import FreePorts
+from tests.e2e import musters, rights
+from tests.e2e.musters import Muster
+
+SYSTEM = f"/api/v1/namespaces/{rights.NAMESPACE}"
+COMPONENT = "app.kubernetes.io/component"
+METRICS = 9090
+"""The port of the chart's containers that has /metrics and /readyz."""
+
+SECONDS_TO_START = 240.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Container:
+    """The process of a role. pod: whom it is called after. port: where its metrics are. lent: pods that show it."""
+
+    muster: Muster
+    pod: str
+    port: int
+    lent: set[str] = field(default_factory=set)
+
+
+class Containers:
+    """What runs in Muster's pods. books: the ledger's URL while the Secret has the one that stands in pages."""
+
+    def __init__(self, control_plane: ControlPlane, folder: Path, *, books: str) -> None:
+        self._control_plane = control_plane
+        self._client = control_plane.client()
+        self._folder = folder
+        self._books = books
+        self._running: dict[str, Container] = {}
+        self._ended: list[Muster] = []
+
+    @property
+    def musters(self) -> list[Muster]:
+        """All that have run, those that run last."""
+        return [*self._ended, *(container.muster for container in self._running.values())]
+
+    def catch_up(self) -> None:
+        """End processes whose pods are gone, start those that shall run and wait until they do, and show their logs."""
+        pods = [pod["metadata"] for pod in self._client.items(f"{SYSTEM}/pods")]
+        pods = [pod for pod in pods if "deletionTimestamp" not in pod]
+        for role in musters.ROLES:
+            ours = (
+                pod for pod in pods if pod.get("labels", {}).get(COMPONENT) == role and "deletionTimestamp" not in pod
+            )
+            names = sorted(pod["name"] for pod in ours)
+            if role in self._running and self._running[role].pod not in names:
+                container = self._running.pop(role)
+                container.muster.end()
+                self._ended.append(container.muster)
+            if names and role not in self._running:
+                self._running[role] = self._started(role, names[0])
+            if names:
+                self._lend(role, names)
+
+    def _started(self, role: str, pod: str) -> Container:
+        with FreePorts() as ports:
+            port = ports.pick()
+        muster = Muster(self._control_plane, database=self._url(), granting=False, **self._settings(role, port))
+        muster.words = (sys.executable, "-m", "tests.e2e.naming", pod)
+        muster.start(within=SECONDS_TO_START)
+        return Container(muster=muster, pod=pod, port=port)
+
+    def _lend(self, role: str, pods: list[str]) -> None:
+        container = self._running[role]
+        muster = container.muster
+        log = self._folder / f"{role}.log"
+        log.write_text(kubelets.logged(muster.log, at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"))
+        variables = {"MUSTER_CONFIG": str(muster.config), "MUSTER_ROLES": role, "MUSTER_LEDGER_URL": muster.database}
+        for pod in set(pods) - container.lent:
+            loan = Loan(log=log, environment={**variables, "HOSTNAME": pod}, ports={METRICS: container.port})
+            kubelets.lend(self._client, rights.NAMESPACE, pod, loan)
+            container.lent.add(pod)
+
+    def _settings(self, role: str, port: int) -> dict[str, Any]:
+        """The settings of the chart, but for where they cannot hold beside the API server."""
+        written: dict[str, Any] = tomllib.loads(self._client.get(f"{SYSTEM}/configmaps/muster")["data"]["muster.toml"])
+        kubeconfig = rights.kubeconfig(self._control_plane, self._folder / "muster-kubeconfig")
+        here = {
+            "kubeconfig": str(kubeconfig),
+            "log_format": "text",
+            "roles": [role],
+            "metrics": {**written.get("metrics", {}), "host": "127.0.0.1", "port": port},
+            "webhook": {**written["webhook"], "host": "127.0.0.1", "service": None, "linger": 0},
+            "lease": {**written["lease"], **musters.SETTINGS["lease"]},
+        }
+        return {**written, **here}
+
+    def _url(self) -> str:
+        """The database that the Secret names."""
+        encoded = self._client.get(f"{SYSTEM}/secrets/muster-ledger")["data"]["url"]
+        named = base64.b64decode(encoded).decode()
+        return self._books if "example.com" in named else named
