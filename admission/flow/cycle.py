@@ -322,7 +322,7 @@ async def _report(desk: Desk, facts: Facts, decided: Round) -> Result:
         queues=tuple(queues),
         conditions=tuple(conditions),
         granted=tuple(granted),
-        evicted=dict(desk.taken),
+        evicted={group.uid: what for group, what in desk.taken},
         protected=guarding.standing(desk.protection),
         decisions=desk.teller.told(decided.anew, gangs, desk.taken, desk.retelling.groups, facts.now),
         next_try=facts.clock if _has_more(desk, facts, granted, decided) else _next_try(desk, facts),

@@ -237,8 +237,8 @@ class Desk:
     """Tells each decision once, for the log and for those who count."""
     stuck: dict[GangUid, Hold] = field(default_factory=dict)
     """What keeps gangs from being placed that have their reservation, as of this cycle."""
-    taken: dict[GangUid, Evicted] = field(default_factory=dict)
-    """Gangs that could go on and were taken back in this cycle."""
+    taken: list[tuple[Group, Evicted]] = field(default_factory=list)
+    """Gangs that could go on and were taken back in this cycle; of some no pod is left by its end."""
     defects: list[Defect] = field(default_factory=list)
     """What Muster itself failed of in this cycle, gang by gang."""
 

@@ -99,7 +99,7 @@ async def _take_back(desk: Desk, facts: Facts, eviction: Eviction) -> None:
     )
     if group.uid in desk.ending:
         desk.ending.discard(group.uid)
-        desk.taken[group.uid] = desk.evicted[group.uid]
+        desk.taken.append((group, desk.evicted[group.uid]))
     await notices.evicted(desk.ports.reports, eviction)
 
 

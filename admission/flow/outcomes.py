@@ -62,13 +62,13 @@ class Teller:
         self,
         decisions: Iterable[Decision],
         statuses: Iterable[GangReport],
-        evicted: Mapping[GangUid, Evicted],
+        evicted: Iterable[tuple[Group, Evicted]],
         groups: Mapping[GangUid, Group],
         now: datetime,
     ) -> tuple[Outcome, ...]:
         """Return what is to be told of a cycle. decisions, statuses: those made in it; groups: all gangs."""
         admitted = [_admitted(one.group, one.outcome, now) for one in decisions if isinstance(one.outcome, Grant)]
-        taken = [_evicted(uid, what, groups[uid]) for uid, what in evicted.items() if uid in groups]
+        taken = [_evicted(group, what) for group, what in evicted]
         waiting = [outcome for status in statuses if (outcome := self._waiting(status)) is not None]
         if len(self._said) > len(groups):
             self._said = {uid: said for uid, said in self._said.items() if uid in groups}
@@ -109,11 +109,11 @@ def _admitted(group: Group, grant: Grant, now: datetime) -> Outcome:
     )
 
 
-def _evicted(uid: GangUid, what: Evicted, group: Group) -> Outcome:
+def _evicted(group: Group, what: Evicted) -> Outcome:
     return Outcome(
         kind=Kind.EVICTED,
         gang=group.key,
-        uid=uid,
+        uid=group.uid,
         queue=group.queue,
         reason=what.reason,
         message=what.message,

@@ -14,6 +14,7 @@ from admission.errors import ClusterAwayError
 from admission.flow.desks import Result
 from admission.policy import wanting
 from tests.builders import NOON, a_cluster
+from tests.unit.flow.jobs import SECOND, Jobs, Play
 from tests.unit.flow.test_cycle import Cluster, Ledger, a_desk
 
 
@@ -69,6 +70,30 @@ async def test_every_decision_is_one_line_with_the_gangs_uid() -> None:
     assert admitted["charges"] == {"claims": "1", "gpus": "1"}
     assert held.items() >= {**known, "event": "held", "gang_uid": "job-big", "reason": "QuotaExceeded"}.items()
     assert held["details"]["needed"] == "3"
+
+
+async def test_who_is_taken_back_is_one_line_with_the_reason_and_for_whom() -> None:
+    preemption = {"withinQueue": "LowerPriority"}
+    cluster = Jobs(a_cluster().node("a", gpus=2).queue("q", gpus=2, preemption=preemption))
+    play = Play(cluster)
+    cluster.submit("low", queue="q", pods=2)
+    await play.go_on(2)
+    cluster.submit("high", queue="q", priority=10)
+    cluster.make_pods()
+
+    def observe(result: Result, _seconds: float) -> None:
+        cluster.now += SECOND
+        if result.evicted:
+            raise Enough
+
+    pace = admitting.Pace(resync=0.0, debounce=0.0)
+    with capture_logs() as logs, contextlib.suppress(Enough):
+        await admitting.admit(play.desk, Always(), pace=lambda: pace, clock=lambda: cluster.now, observe=observe)
+    [evicted] = [log for log in logs if log["event"] == "evicted"]
+
+    assert evicted.items() >= {"queue": "q", "gang_uid": "job-low", "reason": "Preempted"}.items()
+    assert play.name_of(evicted["made_room_for"]) == "high"
+    assert "priority 10, above 0" in evicted["message"]
 
 
 async def test_a_first_cycle_runs_before_it_is_asked_whether_the_view_has_caught_up() -> None:
