@@ -111,7 +111,7 @@ def _lock(path: Path) -> Iterator[None]:
 
 def _build_into(folder: Path, *, module: Path, package: str, name: str, ldflags: str) -> None:
     """Build beside the folder and rename: a folder that exists is complete."""
-    _check_go(module)
+    check_go(module)
     building = Path(tempfile.mkdtemp(prefix=folder.name + ".", dir=folder.parent))
     try:
         _go_build(module, package=package, output=building / name, ldflags=ldflags)
@@ -125,7 +125,7 @@ def _go_build(module: Path, *, package: str, output: Path, ldflags: str) -> None
     command = ["go", "build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-v", "-ldflags", ldflags]
     progress = Progress(f"Building {module.name}")
     with subprocess.Popen(
-        [*command, "-o", str(output), package], cwd=module, stderr=subprocess.PIPE, text=True, env=_go_environment()
+        [*command, "-o", str(output), package], cwd=module, stderr=subprocess.PIPE, text=True, env=go_environment()
     ) as go:
         assert go.stderr is not None
         try:
@@ -140,7 +140,7 @@ def _go_build(module: Path, *, package: str, output: Path, ldflags: str) -> None
     progress.done()
 
 
-def _go_environment() -> dict[str, str]:
+def go_environment() -> dict[str, str]:
     """Keep a developer's workspace file out of this build; -mod=readonly already overrules a vendor flag."""
     return {**os.environ, "GOWORK": "off"}
 
@@ -154,7 +154,7 @@ def _version_flags(version: str) -> str:
     return " ".join(["-s -w", *(f"-X k8s.io/component-base/version.{name}={stamp}" for name, stamp in stamps.items())])
 
 
-def _check_go(module: Path) -> None:
+def check_go(module: Path) -> None:
     """Refuse early and in one sentence; go's own error for an old toolchain speaks of a download that failed."""
     needed = _go_release(re.search(r"^go (\S+)$", (module / "go.mod").read_text(), re.MULTILINE))
     wanted = ".".join(map(str, needed[:2]))

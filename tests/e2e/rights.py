@@ -44,15 +44,12 @@ def grant(control_plane: ControlPlane, *, tends: bool = False, but: Collection[s
 def _rendered(*, tends: bool) -> str:
     values = ("image.repository=none", "namespace.create=true", f"settings.coverage={str(tends).lower()}")
     shown = ("--namespace", NAMESPACE, "--show-only", "templates/rbac.yaml")
-    words = [
-        str(building.helm()),
-        "template",
-        "muster",
-        str(CHART),
-        *shown,
-        *(word for one in values for word in ("--set", one)),
-    ]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    return helm("template", "muster", str(CHART), *shown, "--set", ",".join(values))
+
+
+def helm(*words: str) -> str:
+    """Run helm, and return what it prints."""
+    done = subprocess.run([str(building.helm()), *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

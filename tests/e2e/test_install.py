@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from admission.cli import examining
-from tests.controlplane import ApiError, ControlPlane, fleet
+from tests.controlplane import ApiError, ControlPlane, fleet, modules
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
 from tests.e2e import musters, rights
@@ -24,6 +24,30 @@ from tests.e2e.teams import Team, found_team
 MANIFESTS = Path(__file__).parents[2] / "deploy" / "manifests"
 PODS = "/api/v1/namespaces/muster-system/pods?dryRun=All"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/muster"
+KINDS = (
+    (
+        "github.com/cert-manager/cert-manager",
+        "v1.21.2",
+        ("deploy/crds/cert-manager.io_certificates.yaml", "deploy/crds/cert-manager.io_issuers.yaml"),
+    ),
+    (
+        "github.com/prometheus-operator/prometheus-operator",
+        "v0.85.0",
+        (
+            "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml",
+            "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml",
+        ),
+    ),
+)
+"""Modules whose sources have CRDs: which, and where."""
+
+CHOSEN = (
+    "webhook.certManager.enabled",
+    "serviceMonitor.enabled",
+    "alerts.enabled",
+    "dashboard.enabled",
+    "webDashboard.enabled",
+)
 NOWHERE = "postgresql://muster@127.0.0.1:1/muster"
 
 
@@ -44,6 +68,34 @@ def test_the_api_server_takes_every_manifest(control_plane: ControlPlane, grante
 
     for name in ("deployment.apps/muster-webhook", "networkpolicy.networking.k8s.io/muster-controller"):
         assert f"{name} serverside-applied (server dry run)" in said
+
+
+@pytest.fixture
+def others(control_plane: ControlPlane) -> Iterator[None]:
+    """The kinds of cert-manager and of the Prometheus operator, as they publish them."""
+    files = [modules.source(module, version) / path for module, version, paths in KINDS for path in paths]
+    words = [word for file in files for word in ("-f", str(file))]
+    control_plane.kubectl("apply", "--server-side", *words)
+    control_plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *words)
+    yield
+    control_plane.kubectl("delete", "--wait=false", *words)
+
+
+def test_the_api_server_takes_what_cert_manager_and_prometheus_are_asked_for(
+    control_plane: ControlPlane, granted: None, others: None
+) -> None:
+    """Field by field: what they do not know is refused."""
+    chosen = [word for value in CHOSEN for word in ("--set", f"{value}=true")]
+    named = ("--namespace", "muster-system", "--set", "image.repository=registry.example.com/muster")
+    rendered = rights.helm("template", "muster", str(rights.CHART), *named, *chosen)
+
+    said = control_plane.kubectl(
+        "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", input=rendered
+    )
+
+    documents = [document for document in yaml.safe_load_all(rendered) if document]
+    assert {document["kind"] for document in documents} >= {"Certificate", "Issuer", "ServiceMonitor", "PrometheusRule"}
+    assert said.count("serverside-applied (server dry run)") == len(documents)
 
 
 def test_the_pods_keep_to_the_restricted_standard(control_plane: ControlPlane, granted: None) -> None:
