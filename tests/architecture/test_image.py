@@ -7,7 +7,6 @@ import subprocess
 import tomllib
 from pathlib import Path
 
-import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
@@ -127,10 +126,3 @@ def _installed_with(*extras_: str) -> set[str]:
         needs += [need for one in extras for need in package.get("optional-dependencies", {}).get(one, ())]
         wanted += [(n["name"], tuple(n.get("extra", ()))) for n in needs if n["name"] not in found or n.get("extra")]
     return found
-
-
-@pytest.mark.parametrize("name", ["config", "migrations"])
-def test_what_muster_reads_at_run_time_is_in_the_wheel(name: str) -> None:
-    shipped = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-
-    assert shipped["force-include"][name] == f"admission/_shipped/{name}"

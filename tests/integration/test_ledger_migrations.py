@@ -2,10 +2,7 @@
 
 import asyncio
 import json
-import os
-import shutil
 import sqlite3
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -18,7 +15,6 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-import admission
 from admission import resources
 from admission.errors import LedgerAwayError, LedgerCorruptError, LedgerVersionError
 from admission.ledger import migrating, sessions, tables, urls
@@ -330,33 +326,6 @@ async def test_a_file_that_is_no_database_is_not_migrated(tmp_path: Path) -> Non
     with pytest.raises(LedgerCorruptError, match="restore a backup"):
         await migrating.migrate(url_of(path))
     assert path.read_bytes() == b"garbage" * 1000
-
-
-def test_an_installed_wheel_finds_its_migrations(tmp_path: Path) -> None:
-    """Laid out as pyproject's force-include does it, away from the checkout."""
-    site = tmp_path / "site"
-    ignored = shutil.ignore_patterns("__pycache__", "_shipped")
-    shutil.copytree(Path(admission.__file__).parent, site / "admission", ignore=ignored)
-    shutil.copytree(ROOT / "migrations", site / "admission" / "_shipped" / "migrations", ignore=ignored)
-    (site / "admission" / "_shipped" / "config").mkdir()
-    (site / "migrations").mkdir()  # another project's
-    program = (
-        "import asyncio; from admission import resources; from admission.ledger import migrating;"
-        f"asyncio.run(migrating.migrate({url_of(tmp_path / 'ledger.db')!r}));"
-        "print(resources.migrations()); print(resources.config())"
-    )
-
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": str(site)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    shipped = site / "admission" / "_shipped"
-    assert done.stdout.splitlines() == [str(shipped / "migrations"), str(shipped / "config")]
 
 
 def test_a_checkout_finds_its_own() -> None:
