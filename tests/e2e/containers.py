@@ -83,7 +83,13 @@ class Containers:
         muster = container.muster
         log = self._folder / f"{role}.log"
         log.write_text(kubelets.logged(muster.log, at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"))
-        variables = {"MUSTER_CONFIG": str(muster.config), "MUSTER_ROLES": role, "MUSTER_LEDGER_URL": muster.database}
+        variables = {
+            "MUSTER_CONFIG": str(muster.config),
+            "MUSTER_ROLES": role,
+            "MUSTER_LEDGER_URL": muster.database,
+            # In the place of the account's token, which is a file in every pod.
+            "KUBECONFIG": str(muster.kubeconfig),
+        }
         for pod in set(pods) - container.lent:
             loan = Loan(log=log, environment={**variables, "HOSTNAME": pod}, ports={METRICS: container.port})
             kubelets.lend(self._client, rights.NAMESPACE, pod, loan)

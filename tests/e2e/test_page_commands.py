@@ -19,12 +19,16 @@ from tests.docs.commanding import Terminal
 from tests.docs.pages import Block
 from tests.e2e.containers import Containers
 from tests.e2e.musters import Muster
+from tests.postgres import Server, programs
+from tests.postgres.serving import ROLE
 
 FIRST = ("docs/install.md", "docs/tasks/pending.md")
 """Pages that the others take up from."""
+RUNBOOK = "docs/runbook.md"
+"""It ends the leader, and restores the books into another database: after the others, which read them."""
 BLOCKS = [block for block in commanding.blocks() if commanding.runs(block, offline=False)]
 LAST = [block for block in BLOCKS if "last" in block.attributes]
-PAGES = list(dict.fromkeys([*FIRST, *(block.page for block in BLOCKS)]))
+PAGES = [*dict.fromkeys([*FIRST, *(block.page for block in BLOCKS if block.page != RUNBOOK)]), RUNBOOK]
 HARDWARE = pages.ROOT / "config/examples/offline/hardware.yaml"
 CONTROLLER = "/apis/apps/v1/namespaces/muster-system/deployments/muster-controller"
 
@@ -34,9 +38,10 @@ pytestmark = pytest.mark.timeout(900, func_only=True)
 class Reader:
     """Somebody with a terminal and a new cluster, who does what the pages say."""
 
-    def __init__(self, control_plane: ControlPlane, folder: Path) -> None:
+    def __init__(self, control_plane: ControlPlane, folder: Path, postgres: Server) -> None:
         self._control_plane = control_plane
-        self._database = f"sqlite+aiosqlite:///{folder / 'ledger.sqlite3'}"
+        self._postgres = postgres
+        self._database = postgres.database()
         for name in ("config", "deploy", ".venv"):
             (folder / name).symlink_to(pages.ROOT / name)
         self._terminal = Terminal(folder, self._environment(folder))
@@ -48,9 +53,15 @@ class Reader:
         _tool(tools / "kubectl", *self._control_plane.kubectl_command)
         _tool(tools / "helm", str(building.helm()))
         environment = self._control_plane.kubectl_environment(self._control_plane.kubeconfig)
-        path = f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        path = f"{tools}:{Path(sys.executable).parent}:{programs.folder()}:{os.environ['PATH']}"
         own = {"PATH": path, "HOME": str(folder), "LANG": "C.UTF-8", "MUSTER_LEDGER_URL": self._database}
-        return {**environment, **own}
+        return {**environment, **own, **self._database_environment()}
+
+    def _database_environment(self) -> dict[str, str]:
+        """What docs/runbook.md names: the URLs of the books and of the restored ones; and where `createdb` asks."""
+        server = self._postgres
+        urls = {"URL": self._database, "NEW_URL": server.url("muster_restored")}
+        return {**urls, "PGHOST": "127.0.0.1", "PGPORT": str(server.port), "PGUSER": ROLE}
 
     def does(self, block: Block) -> None:
         self._terminal.run(block)
@@ -74,14 +85,14 @@ def control_plane(kubernetes: str, options: dict[str, Any]) -> Iterator[ControlP
 
 
 @pytest.fixture(scope="module")
-def reader(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+def reader(control_plane: ControlPlane, postgres: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     """A cluster with the hardware of the examples, where nobody has installed anything yet."""
     known = [one for one in yaml.safe_load_all(HARDWARE.read_text()) if one["kind"] != "Node"]
     nodes = [fleet.node(name, allocatable={"cpu": "96", "memory": "1Ti"}) for name in ("node-a", "node-b")]
     for node in nodes:
         node["status"] |= kubelets.status(control_plane.kubelet_port)
     fleet.install(control_plane.client(), [*nodes, *known])
-    someone = Reader(control_plane, tmp_path_factory.mktemp("reader"))
+    someone = Reader(control_plane, tmp_path_factory.mktemp("reader"), postgres)
     yield someone
     for muster in someone.musters:
         muster.clean()
