@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.docs import commanding, pages
+from tests.docs import commanding, pages, sentences
 from tests.docs.pages import Block
 from tests.docs.reference import commands
+from tests.docs.sentences import Said
 
 OTHERS = ("text", "yaml", "toml", "json", "python")
 """Languages of blocks with nothing to type."""
@@ -22,7 +23,7 @@ SKIPPED: Counter[str] = Counter(
         "needs books of months; tests/integration/test_ledger_closing_command.py closes them": 1,
         "needs cert-manager": 1,
         "needs containers": 1,
-        "needs the Prometheus operator": 1,
+        "needs the Prometheus operator": 2,
         "of a ledger in a file; tests/integration/test_ledger_restoring.py backs up and restores": 2,
         "plays a trace of yours; tests/unit play some": 1,
         "sets up or runs this repository": 6,
@@ -41,6 +42,13 @@ MEND = (
 BLOCKS = [block for name in pages.names() for block in pages.blocks(name)]
 TYPED = commanding.blocks()
 SKIPS = [block for block in TYPED if "skip" in block.attributes]
+SAID = list({said.text: said for said in sentences.every()}.values())
+VERBS = {
+    "kubectl": {"apply", "create", "debug", "delete", "describe", "exec", "explain", "get", "port-forward"},
+    "helm": {"install", "upgrade"},
+}
+"""What sentences have people do; what of it is complete is typed in tests/e2e/test_page_commands.py."""
+
 VALUES = yaml.safe_load((pages.ROOT / "deploy/chart/values.yaml").read_text())
 TOOLS = re.compile(r"^(\$ )?(muster|kubectl|helm|make|docker|curl|pip|uv|python3?|\S*bin/muster) ", re.MULTILINE)
 
@@ -90,6 +98,31 @@ def test_what_is_not_run_names_what_there_is(block: Block) -> None:
         typed = line.rpartition(" -- ")[2]
         if typed.startswith("muster "):
             commands.parse(typed)
+
+
+@pytest.mark.parametrize("said", SAID, ids=lambda said: said.text)
+def test_commands_in_sentences_exist(said: Said) -> None:
+    if said.tool == "muster":
+        assert commands.unknown(said.text) == [], said.page
+    else:
+        assert said.words[0] in VERBS[said.tool], said.page
+    named = re.findall(r"\b(?:config|deploy)/[\w./-]+", said.text)
+    assert [path for path in named if not (pages.ROOT / path).exists()] == [], said.page
+
+
+def test_commands_in_sentences_are_known_from_those_that_only_are_like_them() -> None:
+    assert commands.unknown("muster fence list|lift [DRIVER…] [--format text|json]") == []
+    assert commands.unknown("muster queue halt research") == ["halt"]
+    assert commands.unknown("muster fence list|drop") == ["list|drop"]
+    assert commands.unknown("muster why POD --colour=never") == ["--colour=never"]
+
+
+def test_what_changes_a_cluster_stands_in_blocks() -> None:
+    """But for what a table of the chart's values can only say in a sentence."""
+    asking = ("get", "describe", "explain")
+    others = [said for said in SAID if said.tool != "muster" and said.complete and said.words[0] not in asking]
+
+    assert [said.text for said in others] == ["kubectl apply --server-side --force-conflicts -f config/crds"]
 
 
 def _has(values: Any, names: list[str]) -> bool:

@@ -73,6 +73,11 @@ def links(name: str) -> list[str]:
     return found
 
 
+def spans(name: str) -> list[str]:
+    """Return the code spans of a page, in order."""
+    return [token.content for token in _inline(name) if token.type == "code_inline"]
+
+
 def _inline(name: str) -> Iterator[Token]:
     for token in tokens(name):
         yield from token.children or ()

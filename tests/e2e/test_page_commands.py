@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from tests.controlplane import ControlPlane, building, fleet, kubelets
-from tests.docs import commanding, pages
+from tests.docs import commanding, pages, sentences
 from tests.docs.commanding import Terminal
 from tests.docs.pages import Block
 from tests.e2e.containers import Containers
@@ -27,6 +27,7 @@ FIRST = ("docs/install.md", "docs/tasks/pending.md")
 RUNBOOK = "docs/runbook.md"
 """It ends the leader, and restores the books into another database: after the others, which read them."""
 BLOCKS = [block for block in commanding.blocks() if commanding.runs(block, offline=False)]
+SAID = {said.text: said for said in sentences.every() if said.tool == "kubectl" and said.complete}.values()
 LAST = [block for block in BLOCKS if "last" in block.attributes]
 PAGES = [*dict.fromkeys([*FIRST, *(block.page for block in BLOCKS if block.page != RUNBOOK)]), RUNBOOK]
 HARDWARE = pages.ROOT / "config/examples/offline/hardware.yaml"
@@ -105,6 +106,11 @@ def test_the_commands_of_a_page_do_what_it_shows(page: str, reader: Reader) -> N
     for block in BLOCKS:
         if block.page == page and block not in LAST:
             reader.does(block)
+
+
+def test_what_stands_in_sentences_can_be_typed(reader: Reader) -> None:
+    for said in SAID:
+        reader.does(Block(page=said.page, line=0, language="shell", text=said.text))
 
 
 def test_the_rights_of_the_chart_were_enough(reader: Reader) -> None:

@@ -1,5 +1,6 @@
 """Writes the reference of the command line from the commands themselves."""
 
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -93,6 +94,26 @@ def parse(line: str) -> None:
         words = shlex.split(part)
         if words[:1] == ["muster"]:
             _parse(words[1:])
+
+
+def unknown(line: str) -> list[str]:
+    """Return what of a command in a sentence does not exist: its words up to the first argument, and its options.
+
+    It may be written as in a synopsis, `muster fence list|lift [DRIVER…]`, and need not have its arguments.
+    """
+    first, *rest = re.sub(r"[\[\]…]", " ", line).split()
+    assert first == "muster", line
+    known = {one.name: one for one in every()}
+    names = [first]
+    while rest and all(f"{name} {word}" in known for name in names for word in rest[0].split("|")):
+        names = [f"{name} {word}" for name in names for word in rest.pop(0).split("|")]
+    grouped = [name for name in names if hasattr(known[name].command, "list_commands")]
+    missing = [word for word in rest[:1] if grouped and not word.startswith("-") and not word.isupper()]
+    for name in names:
+        params = known[name].command.get_params(known[name].context)
+        options = {option for param in params for option in (*param.opts, *param.secondary_opts)}
+        missing += [word for word in rest if word.startswith("-") and word.partition("=")[0] not in options]
+    return missing
 
 
 def _piped(line: str) -> Iterator[str]:
