@@ -22,7 +22,6 @@ SKIPPED: Counter[str] = Counter(
         "needs Kueue": 1,
         "needs books of months; tests/integration/test_ledger_closing_command.py closes them": 1,
         "needs cert-manager": 1,
-        "needs containers": 1,
         "needs the Prometheus operator": 2,
         "of a ledger in a file; tests/integration/test_ledger_restoring.py backs up and restores": 2,
         "plays a trace of yours; tests/unit play some": 1,

@@ -10,6 +10,7 @@ and behind each what it prints. Attributes behind the language, which no reader 
     eventually    again and again until it exits and prints as shown: it asks for what comes with time
     anywhere      the nodes and devices that it shows may be others: which are free first is chance
     exits="3"     its last command ends with this exit code
+    serves="URL"  its only command goes on until somebody ends it, and meanwhile this URL answers
 """
 
 import re
@@ -23,7 +24,10 @@ from tests.docs import pages
 from tests.docs.pages import Block
 
 LANGUAGES = ("shell", "console")
-ATTRIBUTES = ("skip", "parsed", "offline", "last", "eventually", "anywhere", "exits")
+ATTRIBUTES = ("skip", "parsed", "offline", "last", "eventually", "anywhere", "exits", "serves")
+LOOKS = "curl --silent --show-error --location --retry 5 --retry-connrefused --output /dev/null"
+"""Asks a URL until somebody answers, whatever it is."""
+
 SECONDS = 120
 PATIENCE = 90.0
 SECONDS_BETWEEN_LOOKS = 0.5
@@ -106,6 +110,8 @@ class Terminal:
 
 def steps(block: Block) -> list[Step]:
     """Return the commands of a block, in order."""
+    if url := block.attributes.get("serves"):
+        return [Step(block=block, command=f"{block.text} &\n{LOOKS} {url}\nkill -0 $!", shown=None)]
     found = [Step(block=block, command=block.text, shown=None)] if block.language == "shell" else list(_typed(block))
     assert found, f"{block.place}: there is no command in it; each begins with `$ `"
     last = found[-1]

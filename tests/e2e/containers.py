@@ -7,6 +7,7 @@ commands with its settings, and lead to its port. More processes would need a Se
 import base64
 import sys
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,20 +20,24 @@ from tests.e2e import musters, rights
 from tests.e2e.musters import Muster
 
 SYSTEM = f"/api/v1/namespaces/{rights.NAMESPACE}"
+HOST = "127.0.0.1"
 COMPONENT = "app.kubernetes.io/component"
-METRICS = 9090
-"""The port of the chart's containers that has /metrics and /readyz."""
+ROLES = (*musters.ROLES, "dashboard")
+METRICS, PAGES = 9090, 8080
+"""The ports of the chart's containers that have /metrics and /readyz, and the dashboard's pages."""
+
+DASHBOARD = f"{SYSTEM}/serviceaccounts/muster-dashboard"
 
 SECONDS_TO_START = 240.0
 
 
 @dataclass(slots=True, kw_only=True)
 class Container:
-    """The process of a role. pod: whom it is called after. port: where its metrics are. lent: pods that show it."""
+    """The process of a role. pod: whom it is called after. ports: where its own are. lent: pods that show it."""
 
     muster: Muster
     pod: str
-    port: int
+    ports: dict[int, int]
     lent: set[str] = field(default_factory=set)
 
 
@@ -56,7 +61,7 @@ class Containers:
         """End processes whose pods are gone, start those that shall run and wait until they do, and show their logs."""
         pods = [pod["metadata"] for pod in self._client.items(f"{SYSTEM}/pods")]
         pods = [pod for pod in pods if "deletionTimestamp" not in pod]
-        for role in musters.ROLES:
+        for role in ROLES:
             ours = (
                 pod for pod in pods if pod.get("labels", {}).get(COMPONENT) == role and "deletionTimestamp" not in pod
             )
@@ -71,12 +76,13 @@ class Containers:
                 self._lend(role, names)
 
     def _started(self, role: str, pod: str) -> Container:
-        with FreePorts() as ports:
-            port = ports.pick()
-        muster = Muster(self._control_plane, database=self._url(), granting=False, **self._settings(role, port))
+        with FreePorts() as free:
+            ports = {METRICS: free.pick(), PAGES: free.pick()}
+        settings = self._shown(ports) if role == "dashboard" else self._chosen(role, ports)
+        muster = Muster(self._control_plane, database=self._url(), granting=False, **settings)
         muster.words = (sys.executable, "-m", "tests.e2e.naming", pod)
         muster.start(within=SECONDS_TO_START)
-        return Container(muster=muster, pod=pod, port=port)
+        return Container(muster=muster, pod=pod, ports=ports)
 
     def _lend(self, role: str, pods: list[str]) -> None:
         container = self._running[role]
@@ -91,23 +97,38 @@ class Containers:
             "KUBECONFIG": str(muster.kubeconfig),
         }
         for pod in set(pods) - container.lent:
-            loan = Loan(log=log, environment={**variables, "HOSTNAME": pod}, ports={METRICS: container.port})
+            loan = Loan(log=log, environment={**variables, "HOSTNAME": pod}, ports=container.ports)
             kubelets.lend(self._client, rights.NAMESPACE, pod, loan)
             container.lent.add(pod)
 
-    def _settings(self, role: str, port: int) -> dict[str, Any]:
+    def _chosen(self, role: str, ports: Mapping[int, int]) -> dict[str, Any]:
         """The settings of the chart, but for where they cannot hold beside the API server."""
-        written: dict[str, Any] = tomllib.loads(self._client.get(f"{SYSTEM}/configmaps/muster")["data"]["muster.toml"])
-        kubeconfig = rights.kubeconfig(self._control_plane, self._folder / "muster-kubeconfig")
+        written = self._written("muster")
         here = {
-            "kubeconfig": str(kubeconfig),
-            "log_format": "text",
-            "roles": [role],
-            "metrics": {**written.get("metrics", {}), "host": "127.0.0.1", "port": port},
-            "webhook": {**written["webhook"], "host": "127.0.0.1", "service": None, "linger": 0},
+            **self._here(role, ports, account=rights.ACCOUNT),
+            "webhook": {**written["webhook"], "host": HOST, "service": None, "linger": 0},
             "lease": {**written["lease"], **musters.SETTINGS["lease"]},
         }
         return {**written, **here}
+
+    def _shown(self, ports: Mapping[int, int]) -> dict[str, Any]:
+        """The same for the dashboard."""
+        written = self._written("muster-dashboard-settings")
+        here = self._here("dashboard", ports, account=DASHBOARD)
+        return {**written, **here, "dashboard": {**written["dashboard"], "port": ports[PAGES]}}
+
+    def _here(self, role: str, ports: Mapping[int, int], *, account: str) -> dict[str, Any]:
+        path = self._folder / f"{role}-kubeconfig"
+        return {
+            "kubeconfig": str(rights.kubeconfig(self._control_plane, path, account=account)),
+            "log_format": "text",
+            "roles": [role],
+            "metrics": {"host": HOST, "port": ports[METRICS]},
+        }
+
+    def _written(self, name: str) -> dict[str, Any]:
+        """The settings in a ConfigMap of the chart."""
+        return tomllib.loads(self._client.get(f"{SYSTEM}/configmaps/{name}")["data"]["muster.toml"])
 
     def _url(self) -> str:
         """The database that the Secret names."""

@@ -54,10 +54,10 @@ def helm(*words: str) -> str:
     return done.stdout
 
 
-def kubeconfig(control_plane: ControlPlane, path: Path, *, server: str = "") -> Path:
+def kubeconfig(control_plane: ControlPlane, path: Path, *, server: str = "", account: str = ACCOUNT) -> Path:
     """Write a kubeconfig with a token of the account, and return its path. server: another way to the API server."""
     client = control_plane.client()
-    client = replace(client, token=token(control_plane, ACCOUNT), server=server or client.server)
+    client = replace(client, token=token(control_plane, account), server=server or client.server)
     text = users.kubeconfig(client=client, user="muster", authority=control_plane.authority)
     return users.write_secret(path, text)
 

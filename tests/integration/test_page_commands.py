@@ -2,10 +2,12 @@
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.controlplane.processes import FreePorts
 from tests.docs import commanding, pages
 from tests.docs.commanding import Differs, Terminal
 from tests.docs.pages import Block
@@ -52,6 +54,22 @@ def test_what_comes_may_differ_in_what_changes_from_run_to_run(terminal: Termina
 
 def test_what_runs_in_the_background_ends_with_its_block(terminal: Terminal) -> None:
     terminal.run(a_block("$ sleep 3600 & echo begun\nbegun"))
+
+
+def test_what_goes_on_until_it_is_ended_serves_meanwhile(terminal: Terminal) -> None:
+    with FreePorts() as ports:
+        port = ports.pick()
+    serving = Block(
+        page="page.md",
+        line=1,
+        language="shell",
+        attributes={"serves": f"http://127.0.0.1:{port}"},
+        text=f"python3 -m http.server --bind 127.0.0.1 {port}",
+    )
+
+    terminal.run(serving)
+    with pytest.raises(Differs):
+        terminal.run(replace(serving, text=f"{serving.text} &\nfalse"))
 
 
 @pytest.mark.parametrize(
