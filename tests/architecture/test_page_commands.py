@@ -21,8 +21,6 @@ SKIPPED: Counter[str] = Counter(
         "needs Docker and a registry": 1,
         "needs Kueue": 1,
         "needs books of months; tests/integration/test_ledger_closing_command.py closes them": 1,
-        "needs cert-manager": 1,
-        "needs the Prometheus operator": 2,
         "of a ledger in a file; tests/integration/test_ledger_restoring.py backs up and restores": 2,
         "plays a trace of yours; tests/unit play some": 1,
         "sets up or runs this repository": 6,

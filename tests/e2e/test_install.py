@@ -14,33 +14,16 @@ import pytest
 import yaml
 
 from admission.cli import examining
-from tests.controlplane import ApiError, ControlPlane, fleet, modules
+from tests.controlplane import ApiError, ControlPlane, fleet
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
-from tests.e2e import musters, rights
+from tests.e2e import musters, neighbours, rights
 from tests.e2e.musters import Muster
 from tests.e2e.teams import Team, found_team
 
 MANIFESTS = Path(__file__).parents[2] / "deploy" / "manifests"
 PODS = "/api/v1/namespaces/muster-system/pods?dryRun=All"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/muster"
-KINDS = (
-    (
-        "github.com/cert-manager/cert-manager",
-        "v1.21.2",
-        ("deploy/crds/cert-manager.io_certificates.yaml", "deploy/crds/cert-manager.io_issuers.yaml"),
-    ),
-    (
-        "github.com/prometheus-operator/prometheus-operator",
-        "v0.85.0",
-        (
-            "example/prometheus-operator-crd/monitoring.coreos.com_prometheusrules.yaml",
-            "example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml",
-        ),
-    ),
-)
-"""Modules whose sources have CRDs: which, and where."""
-
 CHOSEN = (
     "webhook.certManager.enabled",
     "serviceMonitor.enabled",
@@ -72,13 +55,8 @@ def test_the_api_server_takes_every_manifest(control_plane: ControlPlane, grante
 
 @pytest.fixture
 def others(control_plane: ControlPlane) -> Iterator[None]:
-    """The kinds of cert-manager and of the Prometheus operator, as they publish them."""
-    files = [modules.source(module, version) / path for module, version, paths in KINDS for path in paths]
-    words = [word for file in files for word in ("-f", str(file))]
-    control_plane.kubectl("apply", "--server-side", *words)
-    control_plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *words)
-    yield
-    control_plane.kubectl("delete", "--wait=false", *words)
+    with neighbours.known(control_plane):
+        yield
 
 
 def test_the_api_server_takes_what_cert_manager_and_prometheus_are_asked_for(

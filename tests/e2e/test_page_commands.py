@@ -17,6 +17,7 @@ from tests.controlplane import ControlPlane, building, fleet, kubelets
 from tests.docs import commanding, pages, sentences
 from tests.docs.commanding import Terminal
 from tests.docs.pages import Block
+from tests.e2e import neighbours
 from tests.e2e.containers import Containers
 from tests.e2e.musters import Muster
 from tests.postgres import Server, programs
@@ -94,7 +95,8 @@ def reader(control_plane: ControlPlane, postgres: Server, tmp_path_factory: pyte
         node["status"] |= kubelets.status(control_plane.kubelet_port)
     fleet.install(control_plane.client(), [*nodes, *known])
     someone = Reader(control_plane, tmp_path_factory.mktemp("reader"), postgres)
-    yield someone
+    with neighbours.known(control_plane):
+        yield someone
     for muster in someone.musters:
         muster.clean()
 
