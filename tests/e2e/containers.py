@@ -62,27 +62,24 @@ class Containers:
         pods = [pod["metadata"] for pod in self._client.items(f"{SYSTEM}/pods")]
         pods = [pod for pod in pods if "deletionTimestamp" not in pod]
         for role in ROLES:
-            ours = (
-                pod for pod in pods if pod.get("labels", {}).get(COMPONENT) == role and "deletionTimestamp" not in pod
-            )
-            names = sorted(pod["name"] for pod in ours)
+            names = sorted(pod["name"] for pod in pods if pod.get("labels", {}).get(COMPONENT) == role)
             if role in self._running and self._running[role].pod not in names:
                 container = self._running.pop(role)
                 container.muster.end()
                 self._ended.append(container.muster)
             if names and role not in self._running:
-                self._running[role] = self._started(role, names[0])
+                self._start(role, names[0])
             if names:
                 self._lend(role, names)
 
-    def _started(self, role: str, pod: str) -> Container:
+    def _start(self, role: str, pod: str) -> None:
         with FreePorts() as free:
             ports = {METRICS: free.pick(), PAGES: free.pick()}
         settings = self._shown(ports) if role == "dashboard" else self._chosen(role, ports)
         muster = Muster(self._control_plane, database=self._url(), granting=False, **settings)
         muster.words = (sys.executable, "-m", "tests.e2e.naming", pod)
+        self._running[role] = Container(muster=muster, pod=pod, ports=ports)
         muster.start(within=SECONDS_TO_START)
-        return Container(muster=muster, pod=pod, ports=ports)
 
     def _lend(self, role: str, pods: list[str]) -> None:
         container = self._running[role]

@@ -1,7 +1,8 @@
 """What pages tell people to type on a cluster does what they show, installed as docs/install.md says.
 
 Nobody runs containers here. Where the Deployments have pods, which KWOK plays, Muster is started beside the API server,
-with the settings of the chart's ConfigMap and under the chart's account: module `containers`.
+with the settings of the chart's ConfigMap and under the chart's account: module `containers`. Pages forward the ports
+8080 and 9090 of this machine, so these have to be free.
 """
 
 import os
