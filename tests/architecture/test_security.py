@@ -1,6 +1,5 @@
 """What docs/security.md and the threat model say is shown by tests that exist, and all tests of it are named."""
 
-import ast
 import re
 from pathlib import Path
 
@@ -12,9 +11,7 @@ def named_in(pattern: str) -> frozenset[str]:
     """Return the names of all test functions in files of tests/ that a pattern matches."""
     found = set()
     for path in (ROOT / "tests").glob(pattern):
-        tree = ast.parse(path.read_text())
-        functions = (node for node in tree.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-        found |= {node.name for node in functions if node.name.startswith("test_")}
+        found |= {*re.findall(r"^(?:async )?def (test_\w+)", path.read_text(), re.MULTILINE)}
     return frozenset(found)
 
 
