@@ -8,7 +8,7 @@ was open at its start is found by the gangs that have anything later, and not by
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Row, select, union
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -70,6 +70,14 @@ class Tenure:
         return {"": len(held.devices)} if held.devices else {}
 
 
+class Move(NamedTuple):
+    """Tenures that ended and began at a whole second."""
+
+    at: datetime
+    ended: Sequence[Tenure]
+    begun: Sequence[Tenure]
+
+
 async def between(connection: AsyncConnection, cluster: str, window: Window, watch: Watch) -> AsyncIterator[Tenure]:
     """Yield the tenures that reach into a time: those that end in it, in the order of the chain, and then the others.
 
@@ -113,12 +121,29 @@ async def by_period(
         ended, period = [], Window(period.end, min(after(period.end), window.end))
 
 
+async def moves(connection: AsyncConnection, cluster: str, window: Window, watch: Watch) -> AsyncIterator[Move]:
+    """Yield who got devices and who gave them back in a time, in the order of the chain: first who had some before it.
+
+    Raises as `between`.
+    """
+    span = await bases.span(connection, cluster, window)
+    sweep = Sweep(cluster)
+    await sweep.begin(connection, span)
+    yield Move(window.start, [], list(sweep.holding()))
+    async for row in _rows(connection, cluster, span):
+        ended = list(sweep.take(row))
+        yield Move(accruals.whole(row.at), ended, sweep.begun)
+        watch(row.sequence - span.first, span.size)
+
+
 class Sweep:
     """The tenures open at one point of a chain, on their way along it."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = cluster
         self._open: dict[Uid, Tenure] = {}
+        self.begun: list[Tenure] = []
+        """What the transaction that was followed last has begun."""
 
     async def begin(self, connection: AsyncConnection, span: Span) -> None:
         """Find what was open before the span."""
@@ -146,12 +171,11 @@ class Sweep:
                 " run `muster ledger verify`"
             ) from error
         at = accruals.whole(row.at)
-        for uid in closes:
+        self.begun = [self._tenure(row, holding, at) for holding in holdings if holding.settled]
+        for uid in dict.fromkeys((*closes, *(tenure.holding.claim_uid for tenure in self.begun))):
             if (ended := self._open.pop(uid, None)) is not None:
                 yield replace(ended, end=at)
-        for holding in holdings:
-            if holding.settled:
-                self._open[holding.claim_uid] = self._tenure(row, holding, at)
+        self._open.update((tenure.holding.claim_uid, tenure) for tenure in self.begun)
 
     def holding(self) -> Iterator[Tenure]:
         """Yield the tenures that are open, in the order in which they began."""

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from itertools import pairwise
+from random import Random
 
 import pytest
 
@@ -11,8 +13,10 @@ from admission.api.names import QueueName
 from admission.console import Ledger
 from admission.dashboard.accounts import Extent, Grouping, Search, Step, Window
 from admission.errors import LedgerAwayError, LedgerCorruptError, MendError
+from admission.ledger import bases, migrating, reports
 from admission.ledger.ledger import SqlLedger
 from admission.quota.books import Account, Book
+from tests.bench import years
 from tests.integration import ledgers
 from tests.integration.conftest import Fresh
 from tests.integration.ledgers import AT, CLUSTER, GPU, ON_POSTGRESQL, QUEUE, minutes
@@ -32,8 +36,8 @@ async def books(url: str, ledger: SqlLedger) -> AsyncIterator[Ledger]:
 class opened:  # noqa: N801 - used as the function that it stands for
     """A ledger that is kept open meanwhile."""
 
-    def __init__(self, url: str) -> None:
-        self.ledger = Ledger(url, CLUSTER)
+    def __init__(self, url: str, cluster: str = CLUSTER) -> None:
+        self.ledger = Ledger(url, cluster)
 
     async def __aenter__(self) -> Ledger:
         self._keeping = asyncio.create_task(self.ledger.keep())
@@ -131,6 +135,32 @@ async def test_use_is_counted_by_period_and_group(books: Ledger) -> None:
     assert [period.start for period in found.periods] == [minutes(0), minutes(60)]
     # Two claims with a device each from minute 3 on, one of them until minute 4.
     assert found.amounts == {QUEUE: [57 * 60 + 60, 3600]}
+
+
+@pytest.mark.parametrize("grouping", [Grouping.QUEUE, Grouping.CLASS, Grouping.NAMESPACE, Grouping.USER])
+@pytest.mark.parametrize("step", [Step.DAY, Step.HOUR])
+async def test_use_of_each_period_is_what_a_report_of_it_says(
+    new_database: Fresh, grouping: Grouping, step: Step
+) -> None:
+    url = new_database()
+    await migrating.migrate(url)
+    await years.fill(url, 4_000)
+    drawn = Random(f"{grouping} {step}")  # noqa: S311 - chooses a time
+    start = years.START + timedelta(seconds=drawn.randrange(200 * 86_400))
+    window = Window(start, start + timedelta(seconds=drawn.randrange(2, 9) * (86_400 if step is Step.DAY else 3_600)))
+
+    async with opened(url, years.CLUSTER) as books:
+        found = await books.use(grouping, window, step, "")
+
+    assert (found.periods[0].start, found.periods[-1].end) == window
+    assert all(one.end == after.start for one, after in pairwise(found.periods))
+    key = reports.Key(grouping.value)
+    async with SqlLedger.open(url, years.CLUSTER) as ledger, ledger.snapshot() as connection:
+        for at, period in enumerate(found.periods):
+            within = bases.Window(*period)
+            report = await reports.report(connection, [years.CLUSTER], [key], within, lambda *_: None)
+            used = {group: of[at] for group, of in found.amounts.items() if of[at]}
+            assert used == {name: use.devices for (name,), use in report.rows.items() if use.devices}
 
 
 async def test_use_of_another_queue_is_none(books: Ledger) -> None:
