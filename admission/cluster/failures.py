@@ -79,6 +79,8 @@ class Target:
     @property
     def permission(self) -> str:
         """Return the rule that allows the call."""
+        if self.resource.startswith("/"):
+            return f"verb {self.verb} on nonResourceURL {self.resource}"
         place = f"namespace {self.namespace}" if self.namespace else "the whole cluster"
         return f"verb {self.verb} on resource {self.resource} of API group {self.group or 'core'} in {place}"
 
@@ -176,6 +178,6 @@ def _status(body: bytes | str) -> Mapping[str, Any]:
 
 def _forbidden(call: Target, text: str, said: str) -> str:
     # RBAC says who cannot do what; quotas, pod security and admission webhooks answer 403 as well, and no role helps.
-    if "cannot" in said and "resource" in said:
+    if "cannot" in said and ("resource" in said or "path" in said):
         return f"{text}; grant {call.permission}"
     return f"{text}; refused by a policy of the cluster, not for want of a role"

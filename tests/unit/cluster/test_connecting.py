@@ -69,6 +69,13 @@ async def test_a_refusal_is_translated_and_not_tried_again(
     assert api.count("PATCH", POD) == 1
 
 
+async def test_a_path_that_no_role_allows_is_named(api: FakeApi, connection: Connection) -> None:
+    api.answer("GET", "/metrics", 403, status(403, "Forbidden", 'forbidden: User "muster" cannot get path "/metrics"'))
+
+    with pytest.raises(ForbiddenError, match="grant verb get on nonResourceURL /metrics"):
+        await connection.get("/metrics")
+
+
 async def test_a_server_that_fails_for_a_moment_is_asked_again(api: FakeApi, connection: Connection) -> None:
     api.answer("GET", "/version", 503, "try later")
     api.answer("GET", "/version", 429, status(429, "TooManyRequests", "slow down"), Retry_After="0")
