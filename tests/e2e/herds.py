@@ -4,7 +4,6 @@ Jobs, StatefulSets and Deployments are run by their real controllers; what other
 `standins` says. The garbage collector knows a new kind only after half a minute, so the test also deletes.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from tests.controlplane.fleet import Manifest
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
 from tests.e2e.labs import Lab, plain
-from tests.e2e.musters import Muster
+from tests.e2e.musters import OWN_TRACEBACK, Muster
 from tests.e2e.teams import GROUP
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -25,9 +24,6 @@ NATIVE = {"Pod": "/api/v1", "Job": "/apis/batch/v1", "StatefulSet": "/apis/apps/
 
 MAKERS = (("batch/v1", "Job"), ("apps/v1", "StatefulSet"), ("apps/v1", "Deployment"))
 """What controllers of Kubernetes make pods of."""
-
-OWN_TRACEBACK = re.compile(r'Traceback [^\n]*\n(?:  [^\n]*\n)*?  File "[^"]*/admission/')
-"""Of Muster's own code. Where the machine is starved, libraries tell of connections that were cut off."""
 
 
 def plural(kind: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -38,6 +39,9 @@ SIGNS = {"controller": "this process leads", "webhook": "webhooks are registered
 
 ROLES = ("controller", "webhook")
 """What a process does unless it is told otherwise."""
+
+OWN_TRACEBACK = re.compile(r'Traceback [^\n]*\n(?:  [^\n]*\n)*?  File "[^"]*/admission/')
+"""Of Muster's own code. Where the machine is starved, libraries tell of connections that were cut off."""
 
 SECONDS_FROZEN = 15.0
 SECONDS_DEPOSED = 2.0

@@ -26,7 +26,7 @@ from tests.controlplane.observing import eventually
 from tests.e2e import herds
 from tests.e2e.churns import GATED, KINDS, QUOTAS, TREE, URGENT, WHOLE, Churn
 from tests.e2e.herds import Herd, an_object
-from tests.e2e.musters import Muster
+from tests.e2e.musters import OWN_TRACEBACK, Muster
 from tests.e2e.teams import GROUP
 from tests.e2e.witnesses import Hardware, Witness
 
@@ -121,7 +121,7 @@ def test_after_an_hour_of_everything_nothing_is_left_and_the_books_are_right(her
     assert most_charged(muster) <= sum(QUOTAS.values())
     judge_trials(began_with, tried(muster))
     assert not [line for line in muster.logs.splitlines() if "a status was not written" in line and "(422)" in line]
-    found = herds.OWN_TRACEBACK.search(muster.logs)
+    found = OWN_TRACEBACK.search(muster.logs)
     assert found is None, muster.logs[found.start() :][:4000]
 
 

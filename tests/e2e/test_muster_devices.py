@@ -17,7 +17,7 @@ from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually, holds_for
 from tests.e2e import barriers
 from tests.e2e.labs import Lab, of_profile, partitioned, plain, share, shared
-from tests.e2e.musters import Muster
+from tests.e2e.musters import OWN_TRACEBACK, Muster
 from tests.e2e.teams import GROUP
 
 GI = 2**30
@@ -32,7 +32,7 @@ def running(control_plane: ControlPlane) -> Iterator[Muster]:
     yield muster
     log = muster.log
     muster.clean()
-    assert "Traceback" not in log
+    assert not OWN_TRACEBACK.search(log)
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 from tests.controlplane import ControlPlane, building, workloads
 from tests.controlplane.fleet import Manifest
 from tests.e2e import herds
-from tests.e2e.herds import OWN_TRACEBACK, Herd
-from tests.e2e.musters import Muster
+from tests.e2e.herds import Herd
+from tests.e2e.musters import OWN_TRACEBACK, Muster
 
 VERSIONS = {"1.36": "v1alpha2", "1.37": "v1beta1"}
 GATES: dict[str, dict[str, bool]] = {
@@ -21,7 +21,7 @@ GATES: dict[str, dict[str, bool]] = {
     "1.37": {"GenericWorkload": True, "DRAWorkloadResourceClaims": True},
 }
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(300, func_only=True)
 
 
 @pytest.fixture(scope="module", params=[os.environ["K8S"]] if os.environ.get("K8S") else building.VERSIONS)

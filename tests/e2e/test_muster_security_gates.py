@@ -12,7 +12,7 @@ from tests.controlplane import ControlPlane, workloads
 from tests.controlplane.clients import Client
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
-from tests.e2e import intruders
+from tests.e2e import intruders, rights
 from tests.e2e.intruders import refused
 from tests.e2e.labs import Lab
 from tests.e2e.musters import Muster
@@ -198,15 +198,16 @@ def test_nobody_poses_as_the_controller(lab: Lab) -> None:
 
 
 def test_an_account_of_the_controllers_name_elsewhere_is_somebody_else(lab: Lab) -> None:
-    accounts = f"/api/v1/namespaces/{lab.namespace.name}/serviceaccounts"
+    place = f"/api/v1/namespaces/{lab.namespace.name}/serviceaccounts"
     alice = as_alice(lab)
-    alice.create(accounts, {"metadata": {"name": "muster"}})
+    alice.create(place, {"metadata": {"name": "muster"}})
     subject = {"kind": "ServiceAccount", "name": "muster", "namespace": lab.namespace.name}
     intruders.let_in(lab.control_plane, lab.namespace, [subject])
-    token = alice.create(f"{accounts}/muster/token", {"spec": {}})["status"]["token"]
+    token = alice.create(f"{place}/muster/token", {"spec": {}})["status"]["token"]
     account = replace(alice, token=token)
     eventually(lambda: intruders.may(account, lab.namespace, "patch", "pods"), what="the account is let in")
 
     said = refused(account.merge_patch, path(lab), {"spec": {"schedulingGates": []}})
 
-    assert f"is removed by system:serviceaccount:{lab.namespace.name}:muster; only muster opens it" in said
+    accounts = [f"system:serviceaccount:{name}:muster" for name in (lab.namespace.name, rights.NAMESPACE)]
+    assert f"is removed by {accounts[0]}; only {accounts[1]} opens it" in said

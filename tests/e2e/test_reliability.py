@@ -19,10 +19,10 @@ from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
 from tests.e2e import disks, matrices, replicas, versions
 from tests.e2e.faults import FAULTS, Fault, Reviews, Since, Site
-from tests.e2e.herds import OWN_TRACEBACK
 from tests.e2e.labs import Lab, plain
 from tests.e2e.loads import REVIEWERS, TEMPLATE, Load
 from tests.e2e.matrices import Row
+from tests.e2e.musters import OWN_TRACEBACK
 from tests.e2e.replicas import Replicas
 from tests.e2e.wires import Network
 from tests.e2e.witnesses import Hardware, Witness
