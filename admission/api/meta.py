@@ -106,11 +106,9 @@ def name_in(obj: Any) -> str:
 
 
 def controller_in(obj: Any) -> str:
-    """Return the UID of what controls a JSON object, whatever shape it has; empty where nobody does.
-
-    Of a pod it is that by which its gang is known at the door: for a Job's pods it is the gang's own.
-    """
+    """Return the UID of what controls a JSON object, whatever shape it has; empty where nobody does."""
     meta = obj.get("metadata") if isinstance(obj, Mapping) else None
     owners = meta.get("ownerReferences") if isinstance(meta, Mapping) else None
-    found = (one for one in owners or () if isinstance(one, Mapping) and one.get("controller"))
+    listed = owners if isinstance(owners, list) else ()
+    found = (one for one in listed if isinstance(one, Mapping) and one.get("controller"))
     return str(next(found, {}).get("uid") or "")

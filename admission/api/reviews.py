@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from admission.api.meta import controller_in
 from admission.api.patches import Patch
 from admission.api.reading import Json, Reader
 from admission.api.reasons import Denial, DenyReason
@@ -41,6 +42,14 @@ class Review:
     sent: bytes = field(default=b"", repr=False, compare=False)
     trace: str = ""
     """The trace that a pod which enters a queue is to carry on, as W3C's `traceparent`; empty where nobody traces."""
+
+    @property
+    def maker(self) -> str:
+        """Return the UID of what controls a pod, by which its gang is known at the door; empty for other objects.
+
+        For a Job's pods it is the gang's own.
+        """
+        return controller_in(self.obj) if self.resource == "pods" else ""
 
     def whole(self) -> Json:
         """Return the whole object, which is read anew where obj is a part of it."""

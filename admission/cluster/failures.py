@@ -6,6 +6,7 @@ package only; callers outside see what they derive from.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -21,6 +22,9 @@ from admission.errors import (
     MusterError,
     RetryError,
 )
+
+_OF_RBAC = re.compile(r'cannot \S+ (resource|path) "')
+"""What the API server says where no role allows a call (`apiserver/pkg/endpoints/handlers/responsewriters`)."""
 
 LONGEST_BODY = 500
 """Characters of a foreign body that are shown."""
@@ -178,6 +182,6 @@ def _status(body: bytes | str) -> Mapping[str, Any]:
 
 def _forbidden(call: Target, text: str, said: str) -> str:
     # RBAC says who cannot do what; quotas, pod security and admission webhooks answer 403 as well, and no role helps.
-    if "cannot" in said and ("resource" in said or "path" in said):
+    if _OF_RBAC.search(said):
         return f"{text}; grant {call.permission}"
     return f"{text}; refused by a policy of the cluster, not for want of a role"

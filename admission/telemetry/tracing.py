@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import admission
 from admission.api import names
-from admission.api.meta import controller_in
 from admission.api.reviews import Review, Verdict
 from admission.errors import MendError
 from admission.policy.recognition import Group
@@ -222,12 +221,12 @@ class Traces:
 
 
 def _said(review: Review) -> dict[str, str | bool]:
-    """Return what tells one review from another. Nothing of the object's content."""
+    """Return what tells one review from another. Of the object's content nothing but who controls it."""
     return {
         "muster.review_uid": review.uid,
         "muster.resource": review.resource,
         "muster.operation": review.operation,
         "muster.namespace": review.namespace,
-        "muster.gang_uid": controller_in(review.obj),
+        "muster.gang_uid": review.maker,
         "muster.dry_run": review.dry_run,
     }

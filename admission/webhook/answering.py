@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from admission.api import reviews
-from admission.api.meta import controller_in, name_in
+from admission.api.meta import name_in
 from admission.api.reasons import Denial
 from admission.api.reviews import Review, Verdict
 from admission.errors import MalformedObjectError, RetryError
@@ -118,7 +118,7 @@ def _tell(review: Review, denial: Denial) -> None:
         resource=review.resource,
         namespace=review.namespace,
         name=review.name or name_in(review.obj).rpartition("/")[2],
-        gang_uid=controller_in(review.obj),
+        gang_uid=review.maker,
         user=review.username,
         review_uid=review.uid,
         dry_run=review.dry_run,

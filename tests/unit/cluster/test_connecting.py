@@ -47,6 +47,12 @@ REFUSALS: dict[str, tuple[int, dict[str, object], type[MusterError], str]] = {
         ForbiddenError,
         "refused by a policy of the cluster",
     ),
+    "nor does one of a webhook that speaks of a path": (
+        403,
+        status(403, "Forbidden", "admission webhook denied the request: [host-paths] path /etc cannot be mounted"),
+        ForbiddenError,
+        "refused by a policy of the cluster",
+    ),
     "a missing object is gone": (404, status(404, "NotFound", 'pods "a" not found', name="a"), GoneError, "not found"),
     "a missing resource is told apart": (404, {}, failures.AbsentEndpointError, "404"),
     "a change in between is a conflict": (409, status(409, "Conflict", "modified"), ConflictError, "modified"),
