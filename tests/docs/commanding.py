@@ -25,8 +25,8 @@ from tests.docs.pages import Block
 
 LANGUAGES = ("shell", "console")
 ATTRIBUTES = ("skip", "parsed", "offline", "last", "eventually", "anywhere", "exits", "serves")
-LOOKS = "curl --silent --show-error --location --retry 5 --retry-connrefused --output /dev/null"
-"""Asks a URL until somebody answers, whatever it is."""
+LOOKS = "curl -sS --fail --location --retry 5 --retry-connrefused --output /dev/null -H Accept:text/html"
+"""Asks for a page, as a browser does, until somebody answers; anything but a page is a failure."""
 
 SECONDS = 120
 PATIENCE = 90.0

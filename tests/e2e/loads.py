@@ -12,6 +12,7 @@ from http.client import HTTPException
 from threading import Event, Lock, Thread
 
 from tests.controlplane import ApiError, workloads
+from tests.controlplane.clients import Client
 from tests.controlplane.namespaces import Namespace
 from tests.e2e import teams
 from tests.e2e.labs import Lab
@@ -62,6 +63,11 @@ class Load:
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
     _errors: list[BaseException] = field(default_factory=list)
 
+    @property
+    def _client(self) -> Client:
+        """One that is told of every refusal."""
+        return replace(self.lab.client, patient=False)
+
     @contextmanager
     def running(self) -> Iterator[None]:
         """Have all streams run until the block ends. Raises what went wrong in them, refusals aside."""
@@ -102,7 +108,7 @@ class Load:
         with self._submitting:
             if self._submits:
                 self.gangs[name] = time.monotonic()
-                self.lab.client.create(self.lab.team.jobs, job)
+                self._client.create(self.lab.team.jobs, job)
 
     def _pass_by(self, number: int) -> None:
         pod = workloads.pod(f"bystander-{number}")
@@ -113,7 +119,7 @@ class Load:
         path, pod = f"{self.lab.namespace.pods}?dryRun=All", workloads.pod(f"review-{number}")
 
         def judged() -> None:
-            answer = replace(self.lab.client, patient=False).create(path, pod)
+            answer = self._client.create(path, pod)
             if not answer["spec"].get("schedulingGates"):
                 self.slipped.append(pod["metadata"]["name"])
 

@@ -153,6 +153,11 @@ class Muster:
         found = sorted((self._family.folder / "logs").glob("muster-*.log"), key=lambda log: log.stat().st_mtime)
         return "".join(log.read_text(errors="replace") for log in found)
 
+    @property
+    def refusals(self) -> list[str]:
+        """What it has logged of calls that no role allowed it."""
+        return [line for line in self.logs.splitlines() if "; grant " in line]
+
     def end(self, *, hard: bool = False) -> None:
         if self._program is not None:
             self._program.end(hard=hard)
@@ -160,6 +165,7 @@ class Muster:
     def clean(self) -> None:
         """End the process, and remove its webhooks, its authorities, what governed it, and all files."""
         self.end()
+        lacking = self.refusals
         client = self._control_plane.client()
         for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
             client.delete(f"/apis/admissionregistration.k8s.io/v1/{kind}/muster")
@@ -171,14 +177,16 @@ class Muster:
                 if client.find(path):  # nobody is there to let a queue go
                     client.merge_patch(path, {"metadata": {"finalizers": None}})
         self._family.end()
-        lacking = [line for line in self.logs.splitlines() if "; grant " in line]
         shutil.rmtree(self._folder, ignore_errors=True)
         assert self._is_refused or not lacking, f"rights are missing: {lacking[:3]}"
 
     @property
     def _is_refused(self) -> bool:
-        """Whether it was refused what it is granted otherwise; an API server that starts refuses everybody a moment."""
-        return self._deprived or self._control_plane.pid("kube-apiserver") != self._apiserver
+        """Whether it was refused what it is granted otherwise; an API server that starts refuses everybody a moment.
+
+        Or somebody else has granted it, and takes it away again.
+        """
+        return self._deprived or not self._granting or self._control_plane.pid("kube-apiserver") != self._apiserver
 
     @contextmanager
     def deprived(self, *resources: str) -> Iterator[None]:

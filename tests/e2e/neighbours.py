@@ -32,6 +32,8 @@ def known(control_plane: ControlPlane) -> Iterator[None]:
     files = [modules.source(module, version) / path for module, version, paths in KINDS for path in paths]
     words = [word for file in files for word in ("-f", str(file))]
     control_plane.kubectl("apply", "--server-side", *words)
-    control_plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *words)
-    yield
-    control_plane.kubectl("delete", "--wait=false", *words)
+    try:
+        control_plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *words)
+        yield
+    finally:
+        control_plane.kubectl("delete", "--wait=false", *words)

@@ -416,6 +416,7 @@ def test_who_belongs_to_a_kind_that_muster_may_not_read_waits_for_the_right_and_
         herd.wait_running(*herd.pods_of(plain, 2))
         left = left_to_its_gates(herd)
         assert all(herd.pods[name]["spec"].get("schedulingGates") for name in (*distributed, *served))
+        assert any("mpijobs" in line for line in muster.refusals), "clean() would not see it where it should not be"
 
     herd.wait_running(*distributed)
     herd.wait_running(*served)

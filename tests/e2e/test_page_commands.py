@@ -8,6 +8,7 @@ with the settings of the chart's ConfigMap and under the chart's account: module
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -96,10 +97,11 @@ def reader(control_plane: ControlPlane, postgres: Server, tmp_path_factory: pyte
         node["status"] |= kubelets.status(control_plane.kubelet_port)
     fleet.install(control_plane.client(), [*nodes, *known])
     someone = Reader(control_plane, tmp_path_factory.mktemp("reader"), postgres)
-    with neighbours.known(control_plane):
+    with ExitStack() as stack:
+        stack.enter_context(neighbours.known(control_plane))
         yield someone
-    for muster in someone.musters:
-        muster.clean()
+        for muster in someone.musters:
+            stack.callback(muster.clean)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -96,7 +96,7 @@ def lab(control_plane: ControlPlane, installed: Replicas) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def load(lab: Lab) -> Iterator[Load]:
-    others = Namespace(name="bystanders", client=lab.client)
+    others = Namespace(name="bystanders", client=replace(lab.client, patient=False))
     lab.client.create("/api/v1/namespaces", {"metadata": {"name": others.name}})
     made = Load(lab=lab, others=others)
     with made.running():
