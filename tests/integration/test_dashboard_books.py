@@ -1,6 +1,7 @@
 """The books as the dashboard reads them, in each kind of database."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from itertools import pairwise
@@ -151,16 +152,24 @@ async def test_use_of_each_period_is_what_a_report_of_it_says(
 
     async with opened(url, years.CLUSTER) as books:
         found = await books.use(grouping, window, step, "")
+        queues = sorted((await books.use(Grouping.QUEUE, window, step, "")).amounts)
+        chosen = drawn.choice(queues)
+        of_one = await books.use(grouping, window, step, chosen)
 
     assert (found.periods[0].start, found.periods[-1].end) == window
     assert all(one.end == after.start for one, after in pairwise(found.periods))
-    key = reports.Key(grouping.value)
+    assert of_one.periods == found.periods
+    keys = [reports.Key.QUEUE, reports.Key(grouping.value)]
     async with SqlLedger.open(url, years.CLUSTER) as ledger, ledger.snapshot() as connection:
         for at, period in enumerate(found.periods):
             within = bases.Window(*period)
-            report = await reports.report(connection, [years.CLUSTER], [key], within, lambda *_: None)
-            used = {group: of[at] for group, of in found.amounts.items() if of[at]}
-            assert used == {name: use.devices for (name,), use in report.rows.items() if use.devices}
+            report = await reports.report(connection, [years.CLUSTER], keys, within, lambda *_: None)
+            for series, only in ((found, queues), (of_one, [chosen])):
+                used = {group: of[at] for group, of in series.amounts.items() if of[at]}
+                expected = Counter[str]()
+                for (queue, name), use in report.rows.items():
+                    expected[name] += use.devices if queue in only else 0
+                assert used == +expected
 
 
 async def test_use_of_another_queue_is_none(books: Ledger) -> None:
