@@ -1,5 +1,6 @@
 """`muster queue`: what the queues use, from the status that the controller keeps."""
 
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -12,7 +13,7 @@ from admission.api.queues import Queue, StopPolicy
 from admission.api.reports import QueueReport
 from admission.cli import applications, clusters, gangs, refreshing, rendering, stopping
 from admission.cli.clusters import Cluster, ContextOption, KubeconfigOption
-from admission.cli.refreshing import WatchOption
+from admission.cli.refreshing import FollowOption, WatchOption
 from admission.cli.rendering import Format, Number
 from admission.cli.stopping import QueueArgument
 from admission.cluster import kinds
@@ -70,21 +71,39 @@ def one(
     context: ContextOption = None,
 ) -> None:
     """Show one queue: its place in the tree, use and budgets, what is wrong with it, and its gangs in their order."""
-
-    async def question(cluster: Cluster) -> Sight:
-        return await _sight(cluster, name)
-
-    def write(seen: Sight) -> None:
-        if output is Format.JSON:
-            rendering.as_json(_sight_json(seen))
-        else:
-            _show_sight(seen)
-
-    refreshing.shown(lambda: clusters.ask(question, kubeconfig=kubeconfig, context=context), write, again=again)
+    _look(name, again=again, output=output, kubeconfig=kubeconfig, context=context)
 
 
-app.command("stop", epilog=stopping.STOPPING)(stopping.stop)
-app.command("resume", epilog=stopping.RESUMING)(stopping.resume)
+@app.command(epilog=stopping.STOPPING)
+def stop(
+    name: QueueArgument,
+    *,
+    drain: Annotated[bool, typer.Option("--drain", help="Evict what runs, too (HoldAndDrain).")] = False,
+    again: FollowOption = False,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+) -> None:
+    """Stop a queue: no gang of it, or of a queue below it, starts any more."""
+    wanted = StopPolicy.HOLD_AND_DRAIN if drain else StopPolicy.HOLD
+    clusters.ask(lambda cluster: stopping.change(cluster, name, wanted), kubeconfig=kubeconfig, context=context)
+    if again:
+        _look(name, again=True, kubeconfig=kubeconfig, context=context)
+
+
+@app.command(epilog=stopping.RESUMING)
+def resume(
+    name: QueueArgument,
+    *,
+    again: FollowOption = False,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+) -> None:
+    """Let a stopped queue let gangs in again."""
+    clusters.ask(
+        lambda cluster: stopping.change(cluster, name, StopPolicy.NONE), kubeconfig=kubeconfig, context=context
+    )
+    if again:
+        _look(name, again=True, kubeconfig=kubeconfig, context=context)
 
 
 class Sight(NamedTuple):
@@ -94,6 +113,22 @@ class Sight(NamedTuple):
     report: QueueReport
     gangs: list[GangReport]
     below: list[str]
+
+
+def _look(
+    name: str, *, again: bool, output: Format = Format.TEXT, kubeconfig: Path | None, context: str | None
+) -> None:
+    def write(seen: Sight) -> None:
+        if output is Format.JSON:
+            rendering.as_json(_sight_json(seen))
+        else:
+            _show_sight(seen)
+
+    refreshing.shown(
+        lambda: clusters.ask(lambda cluster: _sight(cluster, name), kubeconfig=kubeconfig, context=context),
+        write,
+        again=again,
+    )
 
 
 async def _sight(cluster: Cluster, name: str) -> Sight:

@@ -19,6 +19,10 @@ WatchOption = Annotated[
     bool, typer.Option("--watch", "-w", help="Show it again whenever it has changed, until interrupted.")
 ]
 
+FollowOption = Annotated[
+    bool, typer.Option("--watch", "-w", help="Then show the queue whenever it has changed, until interrupted.")
+]
+
 
 def shown(look: Callable[[], T], show: Callable[[T], None], *, again: bool) -> None:
     """Show what is seen; again: and go on, until the process is interrupted. A terminal is cleared each time."""

@@ -8,8 +8,8 @@ import typer
 from admission.api import queues
 from admission.api.names import QueueName
 from admission.api.queues import Queue, StopPolicy
-from admission.cli import applications, clusters, completing, rendering
-from admission.cli.clusters import Cluster, ContextOption, KubeconfigOption
+from admission.cli import applications, completing, rendering
+from admission.cli.clusters import Cluster
 from admission.cluster import kinds, paths
 from admission.cluster.connecting import PatchKind
 from admission.errors import GoneError, MendError
@@ -21,7 +21,7 @@ QueueArgument = Annotated[
 EXITS = "Exit codes: 0 it is as was asked for, 1 the cluster does not answer, 2 there is no such queue, or it refuses."
 
 STOPPING = applications.epilog(
-    ("muster queue stop research", "muster queue stop research --drain"),
+    ("muster queue stop research", "muster queue stop research --drain --watch"),
     "Neither the queue nor any below it lets a gang in until `muster queue resume`. What runs goes on, unless it is "
     "drained: then gangs are evicted whole and wait in the queue. It takes the right to patch queues.",
     EXITS,
@@ -36,24 +36,7 @@ _SAID = {
 }
 
 
-def stop(
-    name: QueueArgument,
-    *,
-    drain: Annotated[bool, typer.Option("--drain", help="Evict what runs, too (HoldAndDrain).")] = False,
-    kubeconfig: KubeconfigOption = None,
-    context: ContextOption = None,
-) -> None:
-    """Stop a queue: no gang of it, or of a queue below it, starts any more."""
-    wanted = StopPolicy.HOLD_AND_DRAIN if drain else StopPolicy.HOLD
-    clusters.ask(lambda cluster: _change(cluster, name, wanted), kubeconfig=kubeconfig, context=context)
-
-
-def resume(name: QueueArgument, *, kubeconfig: KubeconfigOption = None, context: ContextOption = None) -> None:
-    """Let a stopped queue let gangs in again."""
-    clusters.ask(lambda cluster: _change(cluster, name, StopPolicy.NONE), kubeconfig=kubeconfig, context=context)
-
-
-async def _change(cluster: Cluster, name: str, wanted: StopPolicy) -> None:
+async def change(cluster: Cluster, name: str, wanted: StopPolicy) -> None:
     """Set the policy of a queue, and say what holds then. Raises MendError where there is no such queue."""
     known = {queue.name: queue for queue in map(queues.decode, await cluster.every(kinds.QUEUES))}
     queue = known.get(QueueName(name))

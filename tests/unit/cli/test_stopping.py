@@ -139,11 +139,47 @@ def test_what_is_watched_is_shown_again_when_it_has_changed(
     done = muster("queue", "show", "vision", "--watch")
 
     assert done.returncode == 130
-    headings = [line for line in done.stdout.splitlines() if line.startswith("Queue vision")]
-    assert headings == [
+    assert headings(done.stdout, "vision") == [
         "Queue vision (below lab); BestEffortFIFO",
         "Queue vision (below lab); BestEffortFIFO; stopped: Hold",
     ]
+
+
+def headings(printed: str, name: str) -> list[str]:
+    return [line for line in printed.splitlines() if line.startswith(f"Queue {name} ")]
+
+
+@pytest.mark.parametrize(
+    ("words", "phase", "wanted", "told"),
+    [
+        (("stop", "speech", "--drain", "--watch"), "Running", "HoldAndDrain", "; stopped: HoldAndDrain"),
+        (("resume", "speech", "-w"), "Admitted", "None", ""),
+    ],
+)
+def test_a_queue_is_watched_as_it_drains_or_fills(  # noqa: PLR0917 - what is asked and what comes of it
+    muster: Muster,
+    api: FakeApi,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    phase: str,
+    wanted: str,
+    told: str,
+) -> None:
+    gang = {"metadata": {"name": "train", "namespace": "ml"}, "spec": {"queue": "speech", "size": 1}}
+    happens: list[Callable[[], Any]] = [lambda: api.put(f"{GROUP}/gangs", {**gang, "status": {"phase": phase}})]
+
+    def sleep(_seconds: float) -> None:
+        if not happens:
+            raise KeyboardInterrupt
+        happens.pop()()
+
+    monkeypatch.setattr("time.sleep", sleep)
+
+    done = muster("queue", *words)
+
+    assert (done.returncode, policy(api, "speech")) == (130, wanted)
+    assert headings(done.stdout, "speech") == [f"Queue speech (below lab); BestEffortFIFO{told}"] * 2
+    assert phase in done.stdout
 
 
 def test_what_is_watched_is_waited_for_while_the_cluster_is_away(
