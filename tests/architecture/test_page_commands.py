@@ -17,7 +17,6 @@ OTHERS = ("text", "yaml", "toml", "json", "python")
 
 SKIPPED: Counter[str] = Counter(
     {
-        "a second way to do the same; the API server takes them as a dry run in tests/e2e/test_install.py": 1,
         "needs Docker and a registry": 1,
         "needs Kueue": 1,
         "needs books of months; tests/integration/test_ledger_closing_command.py closes them": 1,

@@ -7,6 +7,7 @@ and behind each what it prints. Attributes behind the language, which no reader 
     parsed        nowhere: an example of the help, which is given to the parser of the command line
     offline       without a cluster
     last          on a cluster, when all other pages are done
+    apart         on a cluster of its own: another way to do what a page has done already
     eventually    again and again until it exits and prints as shown: it asks for what comes with time
     anywhere      the nodes and devices that it shows may be others: which are free first is chance
     exits="3"     its last command ends with this exit code
@@ -24,7 +25,7 @@ from tests.docs import pages
 from tests.docs.pages import Block
 
 LANGUAGES = ("shell", "console")
-ATTRIBUTES = ("skip", "parsed", "offline", "last", "eventually", "anywhere", "exits", "serves")
+ATTRIBUTES = ("skip", "parsed", "offline", "last", "apart", "eventually", "anywhere", "exits", "serves")
 LOOKS = "curl -sS --fail --location --retry 5 --retry-connrefused --output /dev/null -H Accept:text/html"
 """Asks for a page, as a browser does, until somebody answers; anything but a page is a failure."""
 
@@ -147,5 +148,5 @@ def blocks() -> list[Block]:
 
 
 def runs(block: Block, *, offline: bool) -> bool:
-    """Whether a block is run, there where there is no cluster or there where there is one."""
-    return not {"skip", "parsed"} & block.attributes.keys() and ("offline" in block.attributes) == offline
+    """Whether a block is run, there where there is no cluster or there where there is one that pages share."""
+    return not {"skip", "parsed", "apart"} & block.attributes.keys() and ("offline" in block.attributes) == offline
