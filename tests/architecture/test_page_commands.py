@@ -74,6 +74,15 @@ def test_what_is_not_run_is_counted_by_its_reason() -> None:
     assert Counter(block.attributes["skip"] for block in SKIPS) == SKIPPED, MEND
 
 
+def test_what_is_the_same_elsewhere_is_run_there() -> None:
+    there = [block for block in TYPED if block.page == "docs/install.md" and commanding.runs(block, offline=False)]
+    run = {line for block in there for line in block.text.splitlines()}
+
+    for block in SKIPS:
+        if block.attributes["skip"].startswith("the same as in docs/install.md"):
+            assert set(block.text.splitlines()) <= run, f"{block.place} is not the same"
+
+
 def test_most_blocks_are_run() -> None:
     run = [block for block in TYPED if commanding.runs(block, offline=True) or commanding.runs(block, offline=False)]
 
