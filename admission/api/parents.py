@@ -21,11 +21,12 @@ class Wave:
     """Pods that a controller makes without waiting for any other of them. They are one gang.
 
     pods: how many run at a time. needed: how many must be there before one of them starts; fewer where the rest may
-    come later.
+    come later. later: how many are made in the stead of those that have succeeded, one after the other.
     """
 
     pods: int
     needed: int
+    later: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

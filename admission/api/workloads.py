@@ -3,6 +3,7 @@
 Sizes of gangs come from here and from `parents`, never from a pod's label alone.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -51,6 +52,7 @@ class Suspendable:
 class Job:
     """A batch/v1 Job.
 
+    failed: how many of its indexes have failed for good (`backoffLimitPerIndex`): no pod is made for these any more.
     deadline: how long after its start Kubernetes ends all of its pods, whether these have begun or not; None: never.
     template: the pod template as JSON, to expand it into its pods offline, or while it is held as a whole; else empty.
     """
@@ -62,6 +64,7 @@ class Job:
     indexed: bool = False
     finished: bool = False
     succeeded: int = 0
+    failed: int = 0
     deadline: timedelta | None = None
     template: Json
 
@@ -69,6 +72,13 @@ class Job:
     def together(self) -> int:
         """Return how many pods run at the same time while nothing has succeeded."""
         return self.parallelism if self.completions is None else min(self.parallelism, self.completions)
+
+    @property
+    def left(self) -> int:
+        """Return how many pods it still runs at a time: fewer than its parallelism towards its end."""
+        if self.completions is None:
+            return self.parallelism
+        return min(self.parallelism, self.completions - self.succeeded - self.failed)
 
 
 def decode_live(obj: Json) -> Job:
@@ -93,8 +103,18 @@ def decode(obj: Json) -> Job:
         indexed=spec.text("completionMode") == "Indexed",
         finished=any(c.text("type") in ended and c.text("status") == "True" for c in status.children("conditions")),
         succeeded=status.integer("succeeded"),
+        failed=_indexes(status.text("failedIndexes")),
         deadline=deadlines.read(spec),
         template=spec.object("template"),
     )
     reader.finish("Job", result.meta.key)
     return result
+
+
+_INTERVAL = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
+
+
+def _indexes(text: str) -> int:
+    """Return how many indexes a Job's status lists, as `1,3-5`; what is no interval counts for none."""
+    found = filter(None, map(_INTERVAL.fullmatch, text.split(",")))
+    return sum(max(int(one[2] or one[1]) - int(one[1]) + 1, 0) for one in found)

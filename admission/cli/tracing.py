@@ -25,7 +25,7 @@ def read(path: str) -> tuple[Arrival, ...]:
     except (OSError, UnicodeDecodeError) as error:
         raise MendError(f"--arrivals {path}: cannot be read: {error}") from error
     broken: list[tuple[int, Flaw]] = []
-    rows = _csv(text) if path.endswith(".csv") else _lines(text, broken)
+    rows = _csv(text, broken) if path.endswith(".csv") else _lines(text, broken)
     trace = traces.decode(rows)
     _refuse(path, sorted([*broken, *trace.flaws], key=lambda one: one[0]))
     if not trace.arrivals:
@@ -53,13 +53,17 @@ def _lines(text: str, broken: list[tuple[int, Flaw]]) -> Iterator[Row]:
         if line.strip():
             try:
                 yield Row(number, decoder.decode(line))
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, RecursionError) as error:
                 broken.append((number, Flaw(".", f"is no JSON: {error}")))
 
 
-def _csv(text: str) -> Iterator[Row]:
+def _csv(text: str, broken: list[tuple[int, Flaw]]) -> Iterator[Row]:
+    """Yield the lines of a table up to the first that is none."""
     reader = csv.DictReader(io.StringIO(text), restkey="(cells without a heading)", restval="")
-    for columns in reader:
-        given = {str(name): cell if isinstance(cell, str) else ",".join(cell) for name, cell in columns.items()}
-        if any(given.values()):
-            yield Row(reader.line_num, traces.from_columns(given))
+    try:
+        for columns in reader:
+            given = {str(name): cell if isinstance(cell, str) else ",".join(cell) for name, cell in columns.items()}
+            if any(given.values()):
+                yield Row(reader.line_num, traces.from_columns(given))
+    except csv.Error as error:
+        broken.append((reader.line_num, Flaw(".", f"is no line of a table: {error}")))

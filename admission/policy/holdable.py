@@ -95,14 +95,15 @@ class Workload:
 
 def of_job(job: Job) -> tuple[PodTemplate, ...]:
     """Return the template of a Job, with the labels that `pkg/controller/job` (v1.37.1) adds."""
-    left = job.parallelism if job.completions is None else min(job.parallelism, job.completions - job.succeeded)
     labels = {
         "batch.kubernetes.io/job-name": job.meta.name,
         "batch.kubernetes.io/controller-uid": job.meta.uid,
         "job-name": job.meta.name,
         "controller-uid": job.meta.uid,
     }
-    return (PodTemplate(path=("spec", "template"), body=job.template, pods=left, name=job.meta.name, labels=labels),)
+    return (
+        PodTemplate(path=("spec", "template"), body=job.template, pods=job.left, name=job.meta.name, labels=labels),
+    )
 
 
 def _of_family(family: Family) -> Callable[[Json], tuple[PodTemplate, ...]]:

@@ -45,14 +45,15 @@ LONGEST_UID = 200
 class Identity:
     """Who a gang is: its UID, the name that people see, and what makes its pods.
 
-    size: how many pods it has; 0 while that is not known. needed: how many must be there before any starts, which is
-    fewer towards a Job's end, and where it is elastic: somebody says that it starts with fewer than it has. said:
-    which field of which object says so. unknown: why nobody knows. counts_ended: whether pods that have succeeded
-    count among those that are needed. grouping: of what other system it is a group. grounds: the keys of all objects
-    that this depends on, beside the pod. line: what it has in common with the gangs that its controller made before in
-    the same place, and will make after it; empty where no two gangs are of one line. named_by: the key under which
-    its pods name it, where names alone make it and its size is that of all of it. deadline: how long what the pod
-    belongs to lets it run at most; None where nobody limits it.
+    size: how many pods it has; 0 while that is not known. needed: how many must be there before any starts, which
+    is fewer towards a Job's end, and where it is elastic: somebody says that it starts with fewer than it has.
+    said: which field of which object says so. unknown: why nobody knows. counts_ended: whether pods that have
+    succeeded count among those that are needed. later: how many of its pods are made in the stead of those that
+    have succeeded. grouping: of what other system it is a group. grounds: the keys of all objects that this depends
+    on, beside the pod. line: what it has in common with the gangs that its controller made before in the same
+    place, and will make after it; empty where no two gangs are of one line. named_by: the key under which its pods
+    name it, where names alone make it and its size is that of all of it. deadline: how long what the pod belongs to
+    lets it run at most; None where nobody limits it.
     """
 
     uid: GangUid
@@ -64,6 +65,7 @@ class Identity:
     said: str = ""
     unknown: str = ""
     counts_ended: bool = False
+    later: int = 0
     grouping: Grouping | None = None
     elastic: bool = False
     grounds: tuple[str, ...] = ()
@@ -293,6 +295,7 @@ def _of_parent(pod: Pod, parent: Parent, family: Family, lineage: Lineage) -> Id
         said=f"{names.GANG_SIZE} of its pods" if declared else f"{family.fields} of {where}",
         unknown="" if wave is not None else f"{where} says nothing of pods as {pod.meta.name}",
         counts_ended=True,
+        later=wave.later if wave is not None else 0,
         elastic=needed < size,
         grounds=lineage.grounds,
         line=gang_uid(parent.meta.uid, member.name, wave_name),
@@ -379,9 +382,8 @@ def _alone(pod: Pod, grounds: tuple[str, ...]) -> Identity:
 
 
 def left_of(job: Job) -> int:
-    """Return how many pods the Job still runs at a time: fewer than its parallelism towards its end."""
-    left = job.together if job.completions is None else min(job.parallelism, job.completions - job.succeeded)
-    return max(left, 1)
+    """Return how many pods the Job still runs at a time, at least one."""
+    return max(job.left, 1)
 
 
 # Why nobody knows.

@@ -64,8 +64,14 @@ class Group:
     @property
     def still_needed(self) -> int:
         """Return how many pods it needs that have not ended; at least one."""
-        over = sum(pod.phase == "Succeeded" for pod in self.ended) if self.identity.counts_ended else 0
-        return max(self.identity.needed - over, 1)
+        return max(self.identity.needed - self.over, 1)
+
+    @property
+    def over(self) -> int:
+        """Return how many of the pods that it needs have succeeded, and have no others made in their stead."""
+        if not self.identity.counts_ended:
+            return 0
+        return max(sum(pod.phase == "Succeeded" for pod in self.ended) - self.identity.later, 0)
 
     def without(self, pods: Collection[Pod]) -> "Group":
         """Return the gang as if some pods were not there."""

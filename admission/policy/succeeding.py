@@ -23,6 +23,9 @@ from admission.policy.families import table
 from admission.policy.recognition import Group
 from admission.quota import inheriting
 
+FEWER = "how many pods it still makes, since some of a Job have succeeded,"
+"""What differs where a part of a Job is done: its template does not say that."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
@@ -52,8 +55,11 @@ def succession(group: Group, snapshot: Snapshot, *, at: datetime, actor: str) ->
     """Return the entry by which pods take over what was promised; None while some of them, or of their claims, lack."""
     placement, before = group.placement, expected(group)
     came = [pod for pod in group.waiting if not names.is_expected(pod.meta.uid)]
-    if placement is None or not before or len(came) < len(before) or not _have_claims(came, snapshot):
+    if placement is None or not before or not came or not _have_claims(came, snapshot):
         return None
+    if len(came) < len(before):
+        all_came = group.over > 0 and len(came) >= group.identity.size - group.over
+        return Mismatch(pod=came[0].meta.name, differs=FEWER) if all_came else None
     came.sort(key=lambda pod: demands.natural(pod.meta.name))
     pairs: list[tuple[Pod, Pod]] = []
     left, parts = [(pod, subgroups.of(pod)) for pod in came], _Parts()

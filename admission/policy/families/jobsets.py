@@ -7,6 +7,7 @@ is a wave. A restart of the whole JobSet makes all Jobs anew, under the next `re
 """
 
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
 
 from admission.api import deadlines, names
 from admission.api.meta import Meta
@@ -25,11 +26,13 @@ def read(reader: Reader, _meta: Meta) -> Shape:
     """Return the waves of a JobSet, each named after its first ReplicatedJob, but for the first wave."""
     spec = reader.child("spec")
     in_order = spec.child("startupPolicy").text("startupPolicyOrder") == "InOrder"
-    pods, roles = waves(
-        (job.required("name"), number if in_order else _waits_for(job), _pods(job))
+    jobs = [
+        (job.required("name"), number if in_order else _waits_for(job), job)
         for number, job in enumerate(spec.children("replicatedJobs"))
-    )
-    return {name: wave(count) for name, count in pods.items()}, roles
+    ]
+    pods, roles = waves((name, waits_for, _pods(job)) for name, waits_for, job in jobs)
+    later, _ = waves((name, waits_for, _later(job)) for name, waits_for, job in jobs)
+    return {name: replace(wave(count), later=later[name]) for name, count in pods.items()}, roles
 
 
 def _waits_for(job: Reader) -> Hashable:
@@ -40,17 +43,33 @@ def _pods(job: Reader) -> int:
     return job.integer("replicas", 1) * at_a_time(job.child("template").child("spec"))
 
 
+def _later(job: Reader) -> int:
+    spec = job.child("template").child("spec")
+    return job.integer("replicas", 1) * max(spec.integer("completions", 0) - spec.integer("parallelism", 1), 0)
+
+
 def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
-    """Yield the templates of the first wave of a JobSet, as of its next try."""
-    spec, restarts = reader.child("spec"), reader.child("status").integer("restarts")
+    """Yield the templates of the first wave of a JobSet that is not done, as of its next try.
+
+    Jobs that have succeeded are not made anew when a JobSet goes on that was suspended, so they are left out.
+    """
+    spec, status = reader.child("spec"), reader.child("status")
+    restarts = status.integer("restarts")
+    done = {one.text("name"): one.integer("succeeded") for one in status.children("replicatedJobsStatus")}
     _, roles = read(reader, meta)
-    for number, job in enumerate(spec.children("replicatedJobs")):
+    left = [
+        (number, job, jobs)
+        for number, job in enumerate(spec.children("replicatedJobs"))
+        if (jobs := job.integer("replicas", 1) - done.get(job.text("name"), 0)) > 0
+    ]
+    first = next((roles.get(job.text("name")) for _, job, _ in left), None)
+    for number, job, jobs in left:
         name = job.text("name")
-        if not roles.get(name):
+        if roles.get(name) == first:
             yield PodTemplate(
                 path=("spec", "replicatedJobs", number, "template", "spec", "template"),
                 body=job.child("template").child("spec").object("template"),
-                pods=_pods(job),
+                pods=jobs * at_a_time(job.child("template").child("spec")),
                 name=f"{meta.name}-{name}",
                 labels={REPLICATED_JOB: name, RESTARTS: str(restarts)},
                 counted={JOB_INDEX: max(at_a_time(job.child("template").child("spec")), 1)},

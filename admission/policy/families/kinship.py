@@ -41,6 +41,9 @@ class Member:
 Shape = tuple[dict[str, Wave], dict[str, str]]
 """Waves by name, and the wave of each role that is not of the first."""
 
+MOST_PODS = 2**53 - 1
+"""What is told of a wave that is larger: every reader of JSON knows the number. No gang may be as large by far."""
+
 Join = Callable[[Pod, Sequence[Link], Parent], Member]
 """Says who a pod is to an object. The links lead to the object, and are without it."""
 
@@ -172,7 +175,8 @@ def one_wave(pods: int, needed: int | None = None) -> Shape:
 
 def wave(pods: int, needed: int | None = None) -> Wave:
     """Return a wave; needed: at least one, and by default all of it."""
-    return Wave(pods=max(pods, 0), needed=max(pods if needed is None else needed, 1))
+    least = pods if needed is None else needed
+    return Wave(pods=min(max(pods, 0), MOST_PODS), needed=min(max(least, 1), MOST_PODS))
 
 
 def waves(parts: Iterable[tuple[str, Hashable, int]]) -> tuple[dict[str, int], dict[str, str]]:

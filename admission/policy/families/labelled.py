@@ -53,7 +53,9 @@ def task_groups(text: str) -> int:
         counts = [group["minMember"] for group in groups]
     except (ValueError, TypeError, KeyError, RecursionError):
         return 0
-    whole = all(isinstance(count, int) and not isinstance(count, bool) and count >= 0 for count in counts)
+    whole = all(
+        isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= sayings.MOST_PODS for count in counts
+    )
     return sum(counts) if whole else 0
 
 

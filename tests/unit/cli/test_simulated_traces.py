@@ -98,6 +98,25 @@ def test_what_is_wrong_with_a_trace_is_told_with_file_line_and_field(
     assert f"{path}:4: .: is no JSON" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("trace.jsonl", "[" * 100_000, ":1: .: is no JSON"),
+        ("trace.csv", f"name,queue\n{'a' * 200_000},q\n", ":1: .: is no line of a table"),
+    ],
+)
+def test_a_line_that_no_reader_bears_is_told_with_its_number(  # noqa: PLR0917 - a file and what is told of it
+    muster: Muster, place: str, tmp_path: Path, name: str, text: str, told: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+
+    done = muster("simulate", place, "--arrivals", str(path))
+
+    assert done.returncode == 2
+    assert f"{path}{told}" in done.stderr
+
+
 def test_of_much_that_is_wrong_some_is_told(muster: Muster, place: str, tmp_path: Path) -> None:
     done = muster("simulate", place, "--arrivals", lines(tmp_path, *({"queue": "team"} for _ in range(30))))
 

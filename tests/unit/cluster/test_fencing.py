@@ -216,7 +216,8 @@ async def test_an_earlier_version_of_rules_does_as_well(api: FakeApi, fencer: Fe
 
 async def test_what_is_forbidden_is_a_trouble_with_its_mend_until_it_is_allowed(api: FakeApi, fencer: Fencer) -> None:
     for _ in range(3):
-        api.answer("POST", POLICIES, 403, {"message": 'User "muster" cannot create resource', "reason": "Forbidden"})
+        refusal = 'User "muster" cannot create resource "validatingadmissionpolicies" in API group'
+        api.answer("POST", POLICIES, 403, {"message": refusal, "reason": "Forbidden"})
     async with running(fencer):
         await until(lambda: "grant verb create on resource validatingadmissionpolicies" in fencer.seen().trouble)
         assert fencer.seen().troubled == NOON

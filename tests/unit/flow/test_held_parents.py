@@ -240,3 +240,78 @@ async def test_every_job_of_a_jobset_is_a_part_before_it_exists() -> None:
 
     parts = sorted(subgroups.of(pod) for pod in snapshot.pods.values())
     assert parts == ["driver-0", "workers-0", "workers-0", "workers-1", "workers-1"]
+
+
+DONE = {
+    "the first of two that follow each other": (True, ["workers-0", "workers-1"], {"workers": 2}, 1),
+    "one of two that are made together": (False, ["driver-0"], {"driver": 1}, 4),
+    "one of several Jobs of a kind": (False, ["workers-0"], {"workers": 1}, 3),
+}
+
+
+@pytest.mark.parametrize(("in_turn", "done", "succeeded", "left"), DONE.values(), ids=DONE)
+async def test_what_is_left_of_a_jobset_is_planned_when_it_was_taken_back(
+    *, in_turn: bool, done: list[str], succeeded: dict[str, int], left: int
+) -> None:
+    cluster, play = a_jobset_that_goes_on(in_turn=in_turn)
+    await play.go_on(6)
+    for job in done:
+        cluster.finish_job(f"set-{job}")
+    cluster.obj["status"] = {"replicatedJobsStatus": [{"name": name, "succeeded": n} for name, n in succeeded.items()]}
+    cluster.put(cluster.obj)
+    if in_turn:
+        cluster.create(cluster.make(cluster.obj))
+    await play.go_on(4)
+    assert running(cluster) == left
+
+    await oust(cluster, play)
+
+    assert cluster.writes == ["start set", "hold set", "start set"]
+    assert running(cluster) == left
+    assert [len(one.seats) for one in play.ledger.book.placements.values()] == [left]
+
+
+async def test_a_jobset_goes_on_of_which_a_part_of_a_job_is_done() -> None:
+    """Nothing but the Job says that, so the plan is for too many, and made anew with those that come."""
+    cluster, play = a_jobset_that_goes_on()
+    await play.go_on(6)
+    cluster.finish([pod for pod in cluster._pods.values() if pod.meta.name == "set-workers-1-0"])
+    await play.go_on(2)
+    assert running(cluster) == 4
+
+    await oust(cluster, play)
+
+    assert cluster.writes == ["start set", "hold set", "start set"]
+    assert running(cluster) == 4
+    assert [len(one.seats) for one in play.ledger.book.placements.values()] == [4]
+
+
+def a_jobset_that_goes_on(*, in_turn: bool = False) -> tuple[HeldParents, Play]:
+    """One whose controller makes no pods in the stead of those that are done. in_turn: the driver when workers are."""
+    obj = a_jobset()
+    if in_turn:
+        obj["spec"]["replicatedJobs"][1]["dependsOn"] = [{"name": "workers", "status": "Complete"}]
+    cluster, play = a_play(obj, gpus=5, preemption={"withinQueue": "LowerPriority"}, startTimeout="5s")
+    make = cluster.make
+
+    def left(jobset: Manifest) -> list[Manifest]:
+        over = {pod.meta.name for pod in cluster._pods.values() if pod.finished}
+        made = [pod for pod in make(jobset) if pod["metadata"]["name"] not in over]
+        workers = [pod for pod in made if "workers" in pod["metadata"]["name"]]
+        return workers if in_turn and workers else made
+
+    cluster.make = left
+    return cluster, play
+
+
+def running(cluster: HeldParents) -> int:
+    return sum(pod.phase == "Running" for pod in cluster._pods.values())
+
+
+async def oust(cluster: HeldParents, play: Play) -> None:
+    """Have a gang of higher priority take all there is, until it is deleted, and some time pass."""
+    cluster.submit("high", queue="q", pods=5, priority=5)
+    await play.go_on(3)
+    assert cluster.writes[-1] == "hold set"
+    cluster.delete_job("high")
+    await play.go_on(20)

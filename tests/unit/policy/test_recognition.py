@@ -3,10 +3,12 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from admission.api import names
+import pytest
+
+from admission.api import names, workloads
 from admission.api.entries import Placement, Seat
 from admission.api.names import GangUid, NodeName, QueueName, Uid
-from admission.policy import identities, recognition
+from admission.policy import holdable, identities, recognition
 from admission.policy.recognition import Group
 from tests.builders import NOON, a_cluster, let_in, pod_of, with_pods
 
@@ -28,6 +30,31 @@ def test_a_job_towards_its_end_needs_only_the_pods_that_are_left() -> None:
     (group,) = recognition.groups(replace(snapshot, jobs={job.meta.uid: job}), {})
 
     assert (group.identity.size, group.identity.needed) == (4, 1)
+
+
+FAILED = {
+    "one": ("1", 3),
+    "several": ("0,2-3", 1),
+    "none": ("", 4),
+    "all": ("0-3", 1),
+    "what is no list of indexes": ("x,3-,-,2-1", 4),
+}
+
+
+@pytest.mark.parametrize(("indexes", "needed"), FAILED.values(), ids=FAILED)
+def test_an_index_that_has_failed_for_good_is_not_waited_for(indexes: str, needed: int) -> None:
+    """As `backoffLimitPerIndex` says: the Job's controller makes no pod for it any more."""
+    snapshot = a_cluster().job("train", queue="q", pods=4, made=1).snapshot()
+    uid = Uid("job-train")
+    meta = {"name": "train", "namespace": "team", "uid": uid}
+    spec = {"parallelism": 4, "completions": 4, "completionMode": "Indexed", "backoffLimitPerIndex": 1}
+    job = workloads.decode({"metadata": meta, "spec": spec, "status": {"failedIndexes": indexes}})
+
+    (group,) = recognition.groups(replace(snapshot, jobs={uid: job}), {})
+    (template,) = holdable.of_job(job)
+
+    assert (group.identity.size, group.identity.needed) == (4, needed)
+    assert max(template.pods, 1) == needed
 
 
 def test_while_a_job_is_not_seen_its_gang_cannot_be_complete() -> None:

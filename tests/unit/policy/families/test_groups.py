@@ -1,5 +1,6 @@
 """PodGroups, and the labels and annotations of other systems."""
 
+import json
 from typing import Any
 
 import pytest
@@ -152,7 +153,22 @@ def test_where_a_pod_group_of_others_is_not_served_its_name_says_nothing(
     assert [len(found.pods) for found in herd.gangs if found.identity.needed == 2] == [2]
 
 
-@pytest.mark.parametrize("text", ["[", "{}", "[1]", '[{"minMember": "x"}]', '[{"minMember": true}]', "[" * 9999])
+HUGE = json.dumps([{"minMember": 10**6}])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HUGE,
+        HUGE.replace("1", "9" * 4300),
+        "[",
+        "{}",
+        "[1]",
+        '[{"minMember": "x"}]',
+        '[{"minMember": true}]',
+        "[" * 9999,
+    ],
+)
 def test_task_groups_that_cannot_be_read_are_no_size(text: str) -> None:
     herd = Herd()
     groups = TASK_GROUPS | {"yunikorn.apache.org/task-groups": text}

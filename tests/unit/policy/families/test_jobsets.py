@@ -103,6 +103,25 @@ def test_pods_that_have_succeeded_need_not_come_again() -> None:
     assert (len(group.waiting), len(group.ended), group.identity.needed, group.identity.counts_ended) == (1, 1, 2, True)
 
 
+def test_a_job_that_makes_pods_one_after_the_other_needs_as_many_at_a_time_until_its_end() -> None:
+    herd = Herd()
+    several = entry("a", 1, 4)
+    several["template"]["spec"]["completions"] = 10
+    jobset = herd.put(an_object(GROUP, "JobSet", "train", replicatedJobs=[several]))
+    needed = []
+    for number in range(9):
+        (job,) = herd.all(standins.jobset_jobs(jobset))
+        done, *others = standins.job_pods(job)
+        for at, pod in enumerate(others):
+            pod["metadata"] |= {"name": f"left-{at}", "uid": f"left-{at}"}
+            herd.put(pod)
+        needed.append(herd.gang.still_needed)
+        done["metadata"] |= {"name": f"done-{number}", "uid": f"done-{number}"}
+        herd.put(done, phase="Succeeded")
+
+    assert needed == [4, 4, 4, 4, 4, 4, 4, 3, 2]
+
+
 def test_while_the_jobset_is_not_seen_its_pods_wait_and_are_told_so() -> None:
     herd = Herd()
     jobset = herd.put(an_object(GROUP, "JobSet", "train", replicatedJobs=[entry("a", 1, 2)]))
