@@ -58,8 +58,7 @@ def succession(group: Group, snapshot: Snapshot, *, at: datetime, actor: str) ->
     if placement is None or not before or not came or not _have_claims(came, snapshot):
         return None
     if len(came) < len(before):
-        all_came = group.over > 0 and len(came) >= group.identity.size - group.over
-        return Mismatch(pod=came[0].meta.name, differs=FEWER) if all_came else None
+        return Mismatch(pod=came[0].meta.name, differs=FEWER) if _are_what_is_left(came, group) else None
     came.sort(key=lambda pod: demands.natural(pod.meta.name))
     pairs: list[tuple[Pod, Pod]] = []
     left, parts = [(pod, subgroups.of(pod)) for pod in came], _Parts()
@@ -74,6 +73,12 @@ def succession(group: Group, snapshot: Snapshot, *, at: datetime, actor: str) ->
         parts.join(part, own)
         pairs.append((pod, one))
     return _entry(placement, pairs, snapshot, at=at, actor=actor)
+
+
+def _are_what_is_left(came: Sequence[Pod], group: Group) -> bool:
+    """Whether no more pods come: all others have succeeded, and stay. Those that are on their way out tell nothing."""
+    stay = all(pod.meta.deleted is None for pod in group.ended)
+    return stay and group.over > 0 and len(came) >= group.identity.size - group.over
 
 
 class _Parts:

@@ -286,6 +286,24 @@ async def test_a_jobset_goes_on_of_which_a_part_of_a_job_is_done() -> None:
     assert [len(one.seats) for one in play.ledger.book.placements.values()] == [4]
 
 
+async def test_pods_that_succeed_on_their_way_out_are_not_taken_for_a_part_that_is_done() -> None:
+    """Some of Ray end well when they are deleted, and a new cluster makes all of them anew, in no certain order."""
+    cluster, play = a_play(a_ray_job(), gpus=5, startTimeout="9s")
+    make = cluster.make
+    cluster.make = lambda obj: make(obj)[:4]
+    await play.go_on(1)
+    one = next(iter(cluster._pods.values()))
+    gone = replace(one, phase="Succeeded", meta=replace(one.meta, name="old", uid=Uid("old"), deleted=cluster.now))
+    cluster._pods[gone.meta.uid] = gone
+    assert report(await play.go_on(3), "ray").phase is Phase.RESERVED
+
+    cluster.create(make(cluster.obj)[4:])
+    ran = report(await play.go_on(4), "ray")
+
+    assert (ran.phase, cluster.writes) == (Phase.RUNNING, ["start ray"])
+    assert Kind.RELEASE not in kinds(play.ledger)
+
+
 def a_jobset_that_goes_on(*, in_turn: bool = False) -> tuple[HeldParents, Play]:
     """One whose controller makes no pods in the stead of those that are done. in_turn: the driver when workers are."""
     obj = a_jobset()
