@@ -198,6 +198,17 @@ class ControlPlane:
                 self.stop_program("kwok")
                 self.start_program("kwok")
 
+    def revive(self) -> list[str]:
+        """Start again what has ended by itself, as a kubelet does with the pods of a control plane; return the names.
+
+        After the API server has died a kube-scheduler of 1.37 may end some time later: "Scheduler cache is corrupted".
+        """
+        ended = [name for name, program in self._programs.items() if program.ended]
+        for name in ended:
+            self.stop_program(name)
+            self.start_program(name)
+        return ended
+
     def pid(self, name: str) -> int:
         return self._programs[name].pid
 

@@ -123,6 +123,7 @@ class Churn(Deaths):
         fates = itertools.cycle(self.chance.sample(MISFORTUNES, len(MISFORTUNES)))
         while time.monotonic() < end:
             self.keep_muster_up()
+            self.counts.update(f"{name} ended by itself" for name in self.lab.control_plane.revive())
             self.chance.choices([act for act, _ in acts], [odds for _, odds in acts])[0]()
             self.operators.reconcile()
             if time.monotonic() > next_one:

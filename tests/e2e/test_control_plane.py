@@ -95,6 +95,18 @@ def test_an_api_server_that_restarts_keeps_its_data_and_its_address(kubernetes: 
         assert client.get("/api/v1/namespaces/kept")["status"]["phase"] == "Active"
 
 
+def test_a_scheduler_that_has_ended_by_itself_is_started_again(
+    control_plane: ControlPlane, namespace_with_a_node: Namespace
+) -> None:
+    assert control_plane.revive() == []
+    os.kill(control_plane.pid("kube-scheduler"), signal.SIGKILL)
+
+    eventually(lambda: control_plane.revive() == ["kube-scheduler"], what="it has ended")
+
+    namespace_with_a_node.create(here("late"))
+    eventually(lambda: phase(namespace_with_a_node, "late") == "Running", what="a pod is bound")
+
+
 def test_users_have_their_groups_and_no_rights(control_plane: ControlPlane) -> None:
     said = control_plane.kubectl("auth", "whoami", "--output=jsonpath={.status.userInfo.groups}", user="muster")
 
