@@ -78,6 +78,8 @@ def reading(control_plane: ControlPlane, folder: Path, postgres: Server) -> Iter
     someone = Reader(control_plane, folder, postgres)
     with ExitStack() as stack:
         stack.enter_context(neighbours.known(control_plane))
-        yield someone
-        for muster in someone.musters:
-            stack.callback(muster.clean)
+        try:
+            yield someone
+        finally:
+            for muster in someone.musters:
+                stack.callback(muster.clean)

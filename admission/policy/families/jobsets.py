@@ -40,11 +40,15 @@ def _waits_for(job: Reader) -> Hashable:
 
 
 def _pods(job: Reader) -> int:
-    return job.integer("replicas", 1) * at_a_time(job.child("template").child("spec"))
+    return job.integer("replicas", 1) * at_a_time(_spec(job))
+
+
+def _spec(job: Reader) -> Reader:
+    return job.child("template").child("spec")
 
 
 def _later(job: Reader) -> int:
-    spec = job.child("template").child("spec")
+    spec = _spec(job)
     return job.integer("replicas", 1) * max(spec.integer("completions", 0) - spec.integer("parallelism", 1), 0)
 
 
@@ -64,15 +68,15 @@ def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
     ]
     first = next((roles.get(job.text("name")) for _, job, _ in left), None)
     for number, job, jobs in left:
-        name = job.text("name")
+        name, at_once = job.text("name"), at_a_time(_spec(job))
         if roles.get(name) == first:
             yield PodTemplate(
                 path=("spec", "replicatedJobs", number, "template", "spec", "template"),
-                body=job.child("template").child("spec").object("template"),
-                pods=jobs * at_a_time(job.child("template").child("spec")),
+                body=_spec(job).object("template"),
+                pods=jobs * at_once,
                 name=f"{meta.name}-{name}",
                 labels={REPLICATED_JOB: name, RESTARTS: str(restarts)},
-                counted={JOB_INDEX: max(at_a_time(job.child("template").child("spec")), 1)},
+                counted={JOB_INDEX: max(at_once, 1)},
             )
 
 

@@ -54,7 +54,8 @@ def task_groups(text: str) -> int:
     except (ValueError, TypeError, KeyError, RecursionError):
         return 0
     whole = all(
-        isinstance(count, int) and not isinstance(count, bool) and 0 <= count <= sayings.MOST_PODS for count in counts
+        isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 10**sayings.MOST_DIGITS
+        for count in counts
     )
     return sum(counts) if whole else 0
 

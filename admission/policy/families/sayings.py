@@ -5,7 +5,6 @@ from collections.abc import Callable
 from admission.api.pods import Pod
 
 MOST_DIGITS = 6
-MOST_PODS = 10**MOST_DIGITS - 1
 LONGEST_SHOWN = 63
 """Characters of a text that are shown to people."""
 
