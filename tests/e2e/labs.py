@@ -79,6 +79,14 @@ class Lab:
         self.meters.append(name)
         return name
 
+    def extended(self) -> str:
+        """Offer the driver's devices as an extended resource, metered by `gpus` and `claims`, and return its name."""
+        resource = f"{self.driver}/gpu"
+        self.device_class(extendedResourceName=resource)
+        self.meter("gpus", count={})
+        self.meter("claims", claims={})
+        return resource
+
     def found(self, quotas: Mapping[str, str] | None = None, **spec: Any) -> Team:
         """Found the team: it may have plenty of all that is metered but for these quotas."""
         nominal = dict.fromkeys(self.meters, PLENTY) | dict(quotas or {})
@@ -100,6 +108,11 @@ class Lab:
             spec["resourceClaims"] = []
         spec.update(more)
         self.client.create(self.team.jobs, manifest)
+
+    def let_in(self, name: str, **more: Any) -> None:
+        """Submit a gang and wait until it is granted and its gates are open; somebody else binds its pods."""
+        self.submit(name, **more)
+        eventually(lambda: self.team.pods(name) and not self.team.gated(name), what=f"the gates of {name} are open")
 
     def stop_queue(self, policy: str) -> None:
         self.client.merge_patch(f"{GROUP}/queues/{self.team.queue}", {"spec": {"stopPolicy": policy}})
