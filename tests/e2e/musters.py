@@ -40,8 +40,11 @@ SIGNS = {"controller": "this process leads", "webhook": "webhooks are registered
 ROLES = ("controller", "webhook")
 """What a process does unless it is told otherwise."""
 
-OWN_TRACEBACK = re.compile(r'Traceback [^\n]*\n(?:  [^\n]*\n)*?  File "[^"]*/admission/')
-"""Of Muster's own code. Where the machine is starved, libraries tell of connections that were cut off."""
+_OWN_TRACEBACK = re.compile(rf'Traceback [^\n]*\n(?:  [^\n]*\n)*?  File "{re.escape(str(ROOT))}/admission/')
+"""Of this Muster's code. Where the machine is starved, libraries tell of connections that were cut off."""
+
+LONGEST_DEFECT = 4_000
+"""Characters of a log that are shown."""
 
 SECONDS_FROZEN = 15.0
 SECONDS_DEPOSED = 2.0
@@ -158,14 +161,23 @@ class Muster:
         """What it has logged of calls that no role allowed it."""
         return [line for line in self.logs.splitlines() if "; grant " in line]
 
+    @property
+    def defect(self) -> str:
+        """Where its log first tells of an exception that nobody expected; empty where it never does."""
+        found = _OWN_TRACEBACK.search(logs := self.logs)
+        return logs[found.start() :][:LONGEST_DEFECT] if found else ""
+
     def end(self, *, hard: bool = False) -> None:
         if self._program is not None:
             self._program.end(hard=hard)
 
     def clean(self) -> None:
-        """End the process, and remove its webhooks, its authorities, what governed it, and all files."""
+        """End the process, and remove its webhooks, its authorities, what governed it, and all files.
+
+        Fails, when all is removed, where it has logged a defect or a right that it lacks.
+        """
         self.end()
-        lacking = self.refusals
+        lacking, defect = self.refusals, self.defect
         client = self._control_plane.client()
         for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
             client.delete(f"/apis/admissionregistration.k8s.io/v1/{kind}/muster")
@@ -178,6 +190,7 @@ class Muster:
                     client.merge_patch(path, {"metadata": {"finalizers": None}})
         self._family.end()
         shutil.rmtree(self._folder, ignore_errors=True)
+        assert not defect, defect
         assert self._is_refused or not lacking, f"rights are missing: {lacking[:3]}"
 
     @property

@@ -17,12 +17,11 @@ from tests import conftest
 from tests.controlplane import ControlPlane, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually
-from tests.e2e import disks, matrices, replicas, versions
+from tests.e2e import disks, matrices, replicas
 from tests.e2e.faults import FAULTS, Fault, Reviews, Since, Site
 from tests.e2e.labs import Lab, plain
 from tests.e2e.loads import REVIEWERS, TEMPLATE, Load
 from tests.e2e.matrices import Row
-from tests.e2e.musters import OWN_TRACEBACK
 from tests.e2e.replicas import Replicas
 from tests.e2e.wires import Network
 from tests.e2e.witnesses import Hardware, Witness
@@ -202,7 +201,7 @@ class Trial:
         assert "are right" in verified.result()
         assert "say what the cluster shows" in reconciled.result()
         assert not self._granted_otherwise(), "gangs that were not granted once"
-        assert not OWN_TRACEBACK.search(versions.without(self.site.replicas.logs))
+        assert not [one.muster.defect for one in self.site.replicas.all if one.muster.defect]
         load.forget()
 
     def _judge_reviews(self, row: Row) -> None:

@@ -1,6 +1,5 @@
 """Earlier Musters out of the repository's history, run with the libraries of this one."""
 
-import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -42,11 +41,6 @@ def unpacked(folder: Path, commit: str) -> Path | None:
         return None
     subprocess.run(["tar", "-x", "-f", str(archive), "-C", str(tree)], check=True)
     return tree
-
-
-def without(logs: str) -> str:
-    """Return logs in which no traceback of these versions passes for one of this Muster's."""
-    return re.sub(rf"/{FOLDER}-(\w+)/admission/", rf"/{FOLDER}-\1/", logs)
 
 
 def words(tree: Path) -> Sequence[str]:
