@@ -201,7 +201,7 @@ class ControlPlane:
     def revive(self) -> list[str]:
         """Start again what has ended by itself, as a kubelet does with the pods of a control plane; return the names.
 
-        After the API server has died a kube-scheduler of 1.37 may end some time later: "Scheduler cache is corrupted".
+        A kube-scheduler may end once the API server has died and come back: "Scheduler cache is corrupted".
         """
         ended = [name for name, program in self._programs.items() if program.ended]
         for name in ended:

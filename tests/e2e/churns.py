@@ -41,6 +41,9 @@ MOST_ALIVE = 16
 
 SECONDS_TO_BEGIN = 120.0
 
+SECONDS_TO_COLLECT = 60.0
+"""The garbage collector deletes within a second what it knows of; it knows of a new kind after half a minute."""
+
 MISFORTUNES = ("kill", "kill_writing", "freeze", "kill_api_server")
 
 TREE = "churn-all"
@@ -74,6 +77,8 @@ class Churn(Deaths):
     alive: list[Workload] = field(default_factory=list)
     operators: Operators = field(init=False)
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
+    _abandoned: dict[str, float] = field(default_factory=dict)
+    """What the garbage collector has to delete, and since when that is seen (monotonic)."""
 
     def __post_init__(self) -> None:
         self.operators = Operators(self.herd, self)
@@ -123,14 +128,29 @@ class Churn(Deaths):
         fates = itertools.cycle(self.chance.sample(MISFORTUNES, len(MISFORTUNES)))
         while time.monotonic() < end:
             self.keep_muster_up()
-            self.counts.update(f"{name} ended by itself" for name in self.lab.control_plane.revive())
             self.chance.choices([act for act, _ in acts], [odds for _, odds in acts])[0]()
-            self.operators.reconcile()
+            self.tend()
             if time.monotonic() > next_one:
                 self._suffer(next(fates))
                 next_one = time.monotonic() + self.misfortune
             time.sleep(self.chance.random())
         self.settle()
+
+    def tend(self) -> None:
+        """Do what others do in a cluster: controllers of other projects, kubelets, and who looks after Kubernetes.
+
+        An API server that dies leaves Kubernetes itself with faults at times (test_kubernetes_relists): kube-scheduler
+        ends, and pods whose owner is gone stay for ever, until kube-controller-manager starts anew. Both are counted.
+        """
+        control_plane = self.lab.control_plane
+        self.counts.update(f"{name} ended by itself" for name in control_plane.revive())
+        now, abandoned = time.monotonic(), self.operators.reconcile().abandoned
+        self._abandoned = {uid: self._abandoned.get(uid, now) for uid in abandoned}
+        if any(now - since > SECONDS_TO_COLLECT for since in self._abandoned.values()):
+            self.counts["garbage forgotten"] += 1
+            self._abandoned.clear()
+            control_plane.stop_program("kube-controller-manager")
+            control_plane.start_program("kube-controller-manager")
 
     def end(self) -> None:
         """Remove all workloads; what makes pods of them goes on until nothing is left to make."""

@@ -33,6 +33,16 @@ class Sight:
     def of(self, api_version: str, kind: str) -> Iterator[Manifest]:
         return (obj for (version, name, _), obj in self.objects.items() if (version, name) == (api_version, kind))
 
+    @property
+    def abandoned(self) -> set[str]:
+        """The UIDs of what has a controller of a kind that is seen, and who is not there: garbage, to Kubernetes."""
+        owners = {obj["metadata"]["uid"]: _owner(obj) for obj in self.objects.values()}
+        return {
+            uid
+            for uid, owner in owners.items()
+            if (owner.get("apiVersion"), owner.get("kind")) in SEEN and owner["uid"] not in owners
+        }
+
 
 def suspension(obj: Manifest) -> Mapping[str, Any]:
     """Return the part of an object where it says whether it is suspended."""
@@ -85,6 +95,9 @@ CONTROLLERS: Mapping[tuple[str, str], Callable[[Manifest, Sight], list[Manifest]
 }
 """What each kind's controller wants to be there of an object."""
 
+SEEN = tuple(dict.fromkeys((("resource.k8s.io/v1", "ResourceClaim"), *MADE, *CONTROLLERS)))
+"""The kinds that are looked at, in this order."""
+
 
 @dataclass(frozen=True, slots=True)
 class Operators:
@@ -93,8 +106,8 @@ class Operators:
     herd: Herd
     deaths: Deaths
 
-    def reconcile(self) -> None:
-        """Look once, and mend what differs."""
+    def reconcile(self) -> Sight:
+        """Look once, mend what differs, and return what was there."""
         sight = self._look()
         for kind, wanted in CONTROLLERS.items():
             for parent in sight.of(*kind):
@@ -105,11 +118,12 @@ class Operators:
             owner = _owner(child)
             if (owner.get("apiVersion"), owner.get("kind")) in CONTROLLERS and owner["uid"] not in known:
                 self._delete(child)
+        return sight
 
     def _look(self) -> Sight:
         """Read all kinds, what is made before what makes it: whose parent is not seen has none any more."""
         sight = Sight()
-        for api_version, kind in dict.fromkeys((*MADE, *CONTROLLERS)):
+        for api_version, kind in SEEN:
             path = self.herd.path({"apiVersion": api_version, "kind": kind})
             for found in self.deaths.insist(lambda: self.herd.lab.client.items(path)):  # noqa: B023 - called at once
                 obj = {"apiVersion": api_version, "kind": kind, **found}

@@ -161,8 +161,8 @@ def charged(herd: Herd) -> list[Manifest]:
 
 
 def emptied(churn: Churn) -> bool:
-    """Have the controllers do their part; whether nothing is left."""
-    churn.operators.reconcile()
+    """Have the others do their part; whether nothing is left."""
+    churn.tend()
     return not left(churn.herd)
 
 
