@@ -17,16 +17,25 @@ UNSERVED = "the API server does not serve it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Batch Jobs that are alike. jobs: how many; pods: how many each runs at a time; done: how many have succeeded."""
+
+    jobs: int
+    pods: int
+    done: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wave:
     """Pods that a controller makes without waiting for any other of them. They are one gang.
 
     pods: how many run at a time. needed: how many must be there before one of them starts; fewer where the rest may
-    come later. later: how many are made in the stead of those that have succeeded, one after the other.
+    come later. parts: what it consists of, by role, where its pods are made by Jobs.
     """
 
     pods: int
     needed: int
-    later: int = 0
+    parts: Mapping[str, Part] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,7 +52,8 @@ class Suspendable:
 class Job:
     """A batch/v1 Job.
 
-    failed: how many of its indexes have failed for good (`backoffLimitPerIndex`): no pod is made for these any more.
+    active: how many of its pods have not ended. failed: how many of its indexes have failed for good
+    (`backoffLimitPerIndex`): no pod is made for these any more.
     deadline: how long after its start Kubernetes ends all of its pods, whether these have begun or not; None: never.
     template: the pod template as JSON, to expand it into its pods offline, or while it is held as a whole; else empty.
     """
@@ -63,6 +64,7 @@ class Job:
     suspended: bool = False
     indexed: bool = False
     finished: bool = False
+    active: int = 0
     succeeded: int = 0
     failed: int = 0
     deadline: timedelta | None = None
@@ -75,9 +77,12 @@ class Job:
 
     @property
     def left(self) -> int:
-        """Return how many pods it still runs at a time: fewer than its parallelism towards its end."""
+        """Return how many pods it still runs at a time: fewer than its parallelism towards its end.
+
+        Without a number of completions none is made any more after the first success (`pkg/controller/job`, v1.37.1).
+        """
         if self.completions is None:
-            return self.parallelism
+            return min(self.parallelism, self.active) if self.succeeded else self.parallelism
         return min(self.parallelism, self.completions - self.succeeded - self.failed)
 
 
@@ -102,6 +107,7 @@ def decode(obj: Json) -> Job:
         suspended=spec.flag("suspend"),
         indexed=spec.text("completionMode") == "Indexed",
         finished=any(c.text("type") in ended and c.text("status") == "True" for c in status.children("conditions")),
+        active=status.integer("active"),
         succeeded=status.integer("succeeded"),
         failed=_indexes(status.text("failedIndexes")),
         deadline=deadlines.read(spec),

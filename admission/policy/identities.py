@@ -9,14 +9,14 @@ one namespace.
 
 import hashlib
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from admission.api import names
 from admission.api.meta import Owner
 from admission.api.names import GangUid, Uid
-from admission.api.parents import UNSERVED, Parent, Wave
+from admission.api.parents import UNSERVED, Parent, Part, Wave
 from admission.api.pods import Pod
 from admission.api.snapshot import Snapshot
 from admission.api.workloads import Job
@@ -48,9 +48,9 @@ class Identity:
     size: how many pods it has; 0 while that is not known. needed: how many must be there before any starts, which
     is fewer towards a Job's end, and where it is elastic: somebody says that it starts with fewer than it has.
     said: which field of which object says so. unknown: why nobody knows. counts_ended: whether pods that have
-    succeeded count among those that are needed. later: how many of its pods are made in the stead of those that
-    have succeeded. grouping: of what other system it is a group. grounds: the keys of all objects that this depends
-    on, beside the pod. line: what it has in common with the gangs that its controller made before in the same
+    succeeded count among those that are needed. parts: of which Jobs it consists, where an object says how many of
+    these have succeeded. grouping: of what other system it is a group. grounds: the keys of all objects that this
+    depends on, beside the pod. line: what it has in common with the gangs that its controller made before in the same
     place, and will make after it; empty where no two gangs are of one line. named_by: the key under which its pods
     name it, where names alone make it and its size is that of all of it. deadline: how long what the pod belongs to
     lets it run at most; None where nobody limits it.
@@ -65,7 +65,7 @@ class Identity:
     said: str = ""
     unknown: str = ""
     counts_ended: bool = False
-    later: int = 0
+    parts: Mapping[str, Part] = field(default_factory=dict)
     grouping: Grouping | None = None
     elastic: bool = False
     grounds: tuple[str, ...] = ()
@@ -295,7 +295,7 @@ def _of_parent(pod: Pod, parent: Parent, family: Family, lineage: Lineage) -> Id
         said=f"{names.GANG_SIZE} of its pods" if declared else f"{family.fields} of {where}",
         unknown="" if wave is not None else f"{where} says nothing of pods as {pod.meta.name}",
         counts_ended=True,
-        later=wave.later if wave is not None else 0,
+        parts=wave.parts if wave is not None else {},
         elastic=needed < size,
         grounds=lineage.grounds,
         line=gang_uid(parent.meta.uid, member.name, wave_name),
@@ -356,7 +356,9 @@ def _of_job(pod: Pod, job: Job | None, lineage: Lineage) -> Identity:
     owner, uid = lineage.links[0].owner, gang_uid(lineage.links[0].owner.uid)
     declared = declared_size(pod)
     size = declared or (0 if job is None else job.together)
-    needed = declared or (UNKNOWN_SIZE if job is None else left_of(job))
+    needed = declared or UNKNOWN_SIZE
+    if job is not None and not (declared and job.left >= job.together):
+        needed = min(needed, left_of(job))
     return Identity(
         uid=uid,
         namespace=pod.meta.namespace,

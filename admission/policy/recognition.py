@@ -13,7 +13,7 @@ from admission.api.gangs import Gang
 from admission.api.names import GangUid, QueueName, Uid
 from admission.api.pods import Pod
 from admission.api.snapshot import Snapshot
-from admission.policy import identities
+from admission.policy import identities, remainders
 from admission.policy.families import kinship
 from admission.policy.identities import UNKNOWN_SIZE, Identity
 
@@ -24,8 +24,9 @@ class Group:
 
     pods: those that have not ended and are not being deleted. ended: those that have succeeded or failed. waiting:
     those that are held and have no seat yet. first_queued: its place in the order, which it gets back when it is taken
-    back. queued_since: its place now: of a gang that runs, that of the oldest pod that waits to join it. in_full:
-    whether all of its places, and no others, are taken by pods that run: nothing is to be done for it then.
+    back. queued_since: its place now: of a gang that runs, that of the oldest pod that waits to join it. over: how many
+    of the pods that it needs are done, and have no others made in their stead. in_full: whether all of its places, and
+    no others, are taken by pods that run: nothing is to be done for it then.
     """
 
     identity: Identity
@@ -38,6 +39,7 @@ class Group:
     placement: Placement | None = None
     record: Gang | None = None
     deadline: timedelta | None = None
+    over: int = 0
     waiting: tuple[Pod, ...] = field(init=False, compare=False, repr=False)
     in_full: bool = field(init=False, compare=False, repr=False)
 
@@ -64,14 +66,8 @@ class Group:
     @property
     def still_needed(self) -> int:
         """Return how many pods it needs that have not ended; at least one."""
-        return max(self.identity.needed - self.over, 1)
-
-    @property
-    def over(self) -> int:
-        """Return how many of the pods that it needs have succeeded, and have no others made in their stead."""
-        if not self.identity.counts_ended:
-            return 0
-        return max(sum(pod.phase == "Succeeded" for pod in self.ended) - self.identity.later, 0)
+        most = self.identity.size if self.identity.elastic else self.identity.needed
+        return max(min(self.identity.needed, most - self.over), 1)
 
     def without(self, pods: Collection[Pod]) -> "Group":
         """Return the gang as if some pods were not there."""
@@ -151,7 +147,7 @@ def groups_of(
             found.alive.append(pod)
             found.deadlines.append(min(filter(None, (pod.deadline, identity.deadline)), default=None))
     return [
-        _group(found, placements.get(uid), snapshot.gangs.get(found.identity.key))
+        _group(found, placements.get(uid), snapshot)
         for uid, found in members.items()
         if found.alive or (found.ended and found.identity.needed != UNKNOWN_SIZE)
     ]
@@ -174,7 +170,8 @@ def _granted(identity: Identity, placement: Placement, snapshot: Snapshot) -> Id
     )
 
 
-def _group(found: _Members, placement: Placement | None, record: Gang | None) -> Group:
+def _group(found: _Members, placement: Placement | None, snapshot: Snapshot) -> Group:
+    record = snapshot.gangs.get(found.identity.key)
     alive = tuple(found.alive)
     everyone = alive or tuple(found.ended)
     since = record.queued_since if record is not None and record.queued_since else min(p.meta.created for p in everyone)
@@ -189,6 +186,7 @@ def _group(found: _Members, placement: Placement | None, record: Gang | None) ->
         placement=placement,
         record=record,
         deadline=kinship.latest(found.deadlines),
+        over=remainders.over(found.identity, found.alive, found.ended, snapshot.jobs),
     )
     if not group.runs or not group.waiting:
         return group

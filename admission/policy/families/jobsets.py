@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from admission.api import deadlines, names
 from admission.api.meta import Meta
-from admission.api.parents import Parent
+from admission.api.parents import Parent, Part
 from admission.api.pods import Pod
 from admission.api.reading import Reader
 from admission.api.workloads import Job, PodTemplate
@@ -31,8 +31,18 @@ def read(reader: Reader, _meta: Meta) -> Shape:
         for number, job in enumerate(spec.children("replicatedJobs"))
     ]
     pods, roles = waves((name, waits_for, _pods(job)) for name, waits_for, job in jobs)
-    later, _ = waves((name, waits_for, _later(job)) for name, waits_for, job in jobs)
-    return {name: replace(wave(count), later=later[name]) for name, count in pods.items()}, roles
+    done = _done(reader)
+    parts: dict[str, dict[str, Part]] = {name: {} for name in pods}
+    for name, _, job in jobs:
+        at_once = at_a_time(_spec(job))
+        parts[roles[name]][name] = Part(jobs=job.integer("replicas", 1), pods=at_once, done=done.get(name, 0))
+    return {name: replace(wave(count), parts=parts[name]) for name, count in pods.items()}, roles
+
+
+def _done(reader: Reader) -> dict[str, int]:
+    """Return how many Jobs have succeeded of each ReplicatedJob, in the try that goes on."""
+    known = reader.child("status").children("replicatedJobsStatus")
+    return {one.text("name"): one.integer("succeeded") for one in known}
 
 
 def _waits_for(job: Reader) -> Hashable:
@@ -47,19 +57,13 @@ def _spec(job: Reader) -> Reader:
     return job.child("template").child("spec")
 
 
-def _later(job: Reader) -> int:
-    spec = _spec(job)
-    return job.integer("replicas", 1) * max(spec.integer("completions", 0) - spec.integer("parallelism", 1), 0)
-
-
 def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
     """Yield the templates of the first wave of a JobSet that is not done, as of its next try.
 
     Jobs that have succeeded are not made anew when a JobSet goes on that was suspended, so they are left out.
     """
-    spec, status = reader.child("spec"), reader.child("status")
-    restarts = status.integer("restarts")
-    done = {one.text("name"): one.integer("succeeded") for one in status.children("replicatedJobsStatus")}
+    spec, done = reader.child("spec"), _done(reader)
+    restarts = reader.child("status").integer("restarts")
     _, roles = read(reader, meta)
     left = [
         (number, job, jobs)
@@ -96,6 +100,11 @@ def join(pod: Pod, links: Sequence[Link], parent: Parent) -> Member:
         role=labels.get(REPLICATED_JOB, ""),
         attempt="" if attempt == "0" else attempt,
     )
+
+
+def role(job: Job) -> str:
+    """Return which ReplicatedJob of a JobSet a Job is of."""
+    return job.meta.labels.get(REPLICATED_JOB, "")
 
 
 def job(pod: Pod) -> str:

@@ -110,8 +110,9 @@ def test_a_job_that_makes_pods_one_after_the_other_needs_as_many_at_a_time_until
     jobset = herd.put(an_object(GROUP, "JobSet", "train", replicatedJobs=[several]))
     needed = []
     for number in range(9):
-        (job,) = herd.all(standins.jobset_jobs(jobset))
-        done, *others = standins.job_pods(job)
+        (job,) = standins.jobset_jobs(jobset)
+        job["metadata"]["uid"] = "job"
+        done, *others = standins.job_pods(herd.put(job))
         for at, pod in enumerate(others):
             pod["metadata"] |= {"name": f"left-{at}", "uid": f"left-{at}"}
             herd.put(pod)
