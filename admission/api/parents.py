@@ -45,8 +45,9 @@ class Parent:
     waves: what its controller makes at a time, by name; the first has the name "". roles: the wave of a pod, by what
     the pod is to the object; a role that is not named here is of the wave "". attempt: which try of it this is, where
     the object says so and not what it makes; empty for the first. deadline: how long after its start its controller
-    ends all of its pods; None: never. suspended and templates: whether it makes no pods, and what they would be; of
-    objects that Muster holds as a whole, or has held.
+    ends all of its pods; None: never. finished: whether it has ended, of kinds that may be held as a whole.
+    suspended and templates: whether it makes no pods, and what they would be; of objects that Muster holds as a whole,
+    or has held.
     """
 
     meta: Meta
@@ -54,6 +55,7 @@ class Parent:
     roles: Mapping[str, str] = field(default_factory=dict)
     attempt: str = ""
     deadline: timedelta | None = None
+    finished: bool = False
     suspended: bool = False
     templates: tuple[PodTemplate, ...] = ()
 

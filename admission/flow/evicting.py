@@ -208,11 +208,12 @@ async def _delete(desk: Desk, facts: Facts, eviction: Eviction) -> bool:
     """Have the gang's pods deleted. Return whether all are gone or going; if not, the next cycle tries again.
 
     Those that run go first: as long as one of the others is there, every leader sees that the gang has not started.
+    What has ended leaves its pods as they are when it is suspended.
     """
     workload, job = holdable.named(eviction.group.identity.workload, facts.snapshot), _job_of(eviction.group, facts)
-    if workload is not None:
+    if workload is not None and not workload.found.finished:
         return await _suspended(desk, eviction, desk.ports.workloads.hold(workload.kind.suspendable(workload.meta)))
-    if job is not None:
+    if job is not None and not job.finished:
         return await _suspended(desk, eviction, desk.ports.workloads.suspend(job))
     running = [pod for pod in eviction.pods if pod.phase == "Running"]
     late = [pod for pod in eviction.pods if pod.phase != "Running"]

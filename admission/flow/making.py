@@ -23,9 +23,6 @@ from admission.policy.families import kinship, table
 from admission.policy.holdable import Holdable
 from admission.policy.identities import LARGEST_SIZE
 
-OVER = frozenset({"Complete", "Completed", "Succeeded", "Failed"})
-"""Conditions of kinds other than Jobs that make no more pods."""
-
 
 def made(store: Store, snapshot: Snapshot) -> Iterator[Candidate]:
     """Yield the pods that would be made. What cannot be is noted in the store, as a flaw of the object."""
@@ -59,7 +56,7 @@ def _of_job(job: Job, store: Store) -> Iterator[Candidate]:
 def _of_parent(kind: Holdable, parent: Parent, store: Store) -> Iterator[Candidate]:
     body = store.bodies[kind.key, parent.meta.key]
     suspended = kinship.is_suspended(Reader(body), kind.suspend)
-    if _is_over(body) or _is_stopped(kind.kind, parent.meta, store, suspended=suspended):
+    if parent.finished or _is_stopped(kind.kind, parent.meta, store, suspended=suspended):
         return
     if len(parent.waves) > 1:
         store.notes.append(
@@ -81,11 +78,6 @@ def _is_stopped(kind: str, meta: Meta, store: Store, *, suspended: bool) -> bool
         return False
     store.notes.append(f"{kind} {meta.key} is suspended and makes no pods")
     return True
-
-
-def _is_over(body: Json) -> bool:
-    conditions = Reader(body).child("status").children("conditions")
-    return any(one.text("type") in OVER and one.text("status") == "True" for one in conditions)
 
 
 def _owners(body: Json) -> Iterator[str]:

@@ -86,7 +86,7 @@ class Workload:
     @property
     def over(self) -> bool:
         """Whether it makes no more pods."""
-        return self.meta.deleted is not None or (isinstance(self.found, Job) and self.found.finished)
+        return self.meta.deleted is not None or self.found.finished
 
     @property
     def templates(self) -> tuple[PodTemplate, ...]:

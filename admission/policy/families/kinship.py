@@ -63,6 +63,16 @@ def first_try(_reader: Reader) -> str:
     return ""
 
 
+OVER = frozenset({"Complete", "Completed", "Succeeded", "Failed"})
+"""Conditions of objects that make no more pods."""
+
+
+def has_ended(reader: Reader) -> bool:
+    """Return whether the conditions of an object say that it makes no more pods."""
+    conditions = reader.child("status").children("conditions")
+    return any(one.text("type") in OVER and one.text("status") == "True" for one in conditions)
+
+
 def belongs(_pod: Pod, _links: Sequence[Link], parent: Parent) -> Member:
     """Return a member like all others of an object."""
     return Member(uid=parent.meta.uid, name=parent.meta.name)
@@ -79,6 +89,7 @@ class Family:
     may_suspend: whether its controller bears with an object that is suspended. templates: what would come of it, those
     first that nothing has to run before. by_way_of: the kind that its pods belong to, by its key, where the object only
     makes one of that kind: it speaks for the pods as long as it is held as a whole. attempt: which try of it this is.
+    has_ended: whether it makes no more pods, of those that may be suspended: its controller heeds no `suspend` then.
     deadline: the field by which its controller ends all of its pods some time after the start of the object; through
     lists, those of the parts that have one each. Empty where it has none.
     """
@@ -97,6 +108,7 @@ class Family:
     templates: Callable[[Reader, Meta], Iterable[PodTemplate]] = no_templates
     by_way_of: str = ""
     attempt: Callable[[Reader], str] = first_try
+    has_ended: Callable[[Reader], bool] = has_ended
     deadline: tuple[str, ...] = ()
 
     @property
@@ -117,6 +129,7 @@ class Family:
         is_held = bool(self.suspend) and names.HELD in known.annotations
         templates = tuple(self.templates(reader, known)) if is_held else ()
         suspended = is_held and is_suspended(reader, self.suspend)
+        finished = bool(self.suspend) and self.has_ended(reader)
         attempt, ends = self.attempt(reader), deadlines_at(reader, self.deadline)
         reader.finish(self.kind, known.key)
         return Parent(
@@ -125,6 +138,7 @@ class Family:
             roles=roles,
             attempt=attempt,
             deadline=latest(ends),
+            finished=finished,
             suspended=suspended,
             templates=templates,
         )

@@ -137,6 +137,14 @@ def retry(reader: Reader) -> str:
     return str(failed) if failed else ""
 
 
+ENDED = frozenset({"Complete", "Failed", "ValidationFailed"})
+
+
+def has_ended(reader: Reader) -> bool:
+    """Return whether a RayJob is over. Its cluster may go on for `ttlSecondsAfterFinished`, suspended or not."""
+    return reader.child("status").text("jobDeploymentStatus") in ENDED
+
+
 def join_job(_pod: Pod, _links: Sequence[Link], parent: Parent) -> Member:
     """Return a member of what a RayJob tries now."""
     return Member(uid=parent.meta.uid, name=parent.meta.name, attempt=parent.attempt)
@@ -167,5 +175,6 @@ FAMILIES = (
         templates=templates,
         by_way_of=CLUSTERS.key,
         attempt=retry,
+        has_ended=has_ended,
     ),
 )

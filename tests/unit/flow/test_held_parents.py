@@ -304,6 +304,69 @@ async def test_pods_that_succeed_on_their_way_out_are_not_taken_for_a_part_that_
     assert Kind.RELEASE not in kinds(play.ledger)
 
 
+async def test_pods_of_a_ray_job_that_has_ended_are_evicted_one_by_one() -> None:
+    """Its cluster goes on for `ttlSecondsAfterFinished`, and its operator does not suspend it any more."""
+    cluster, play = a_play(a_ray_job(), gpus=5, preemption={"withinQueue": "LowerPriority"})
+    assert report(await play.go_on(5), "ray").phase is Phase.RUNNING
+    cluster.obj["status"] = {"jobDeploymentStatus": "Complete"}
+    cluster.put(cluster.obj)
+
+    cluster.submit("high", queue="q", pods=5, priority=5)
+    await play.go_on(5)
+    assert cluster.running() == {"high"}
+
+    cluster.delete_job("high")
+    await play.go_on(5)
+    assert cluster.writes == ["start ray"]
+    assert play.ledger.book.placements == {}
+
+
+@pytest.mark.parametrize(
+    ("obj", "status"),
+    [
+        (a_ray_job, {"jobDeploymentStatus": "Failed"}),
+        (a_jobset, {"conditions": [{"type": "Failed", "status": "True"}]}),
+    ],
+)
+async def test_a_workload_that_ends_before_its_pods_come_gives_its_places_back_and_is_not_planned_again(
+    obj: Callable[[], Manifest], status: Manifest
+) -> None:
+    cluster, play = a_play(obj(), startTimeout="3s", requeue={"base": "1s", "max": "1s"})
+    cluster.make = lambda _: []
+    await play.go_on(2)
+    assert len(play.ledger.book.placements) == 1
+
+    cluster.obj["status"] = status
+    cluster.put(cluster.obj)
+    await play.go_on(12)
+
+    assert len(cluster.writes) == 1
+    assert play.ledger.book.placements == {}
+
+
+async def test_a_jobset_goes_on_of_which_an_index_has_failed_for_good() -> None:
+    """Its Job makes no pod for that any more, as `backoffLimitPerIndex` has it."""
+    cluster, play = a_jobset_that_goes_on()
+    await play.go_on(6)
+    (lost,) = (pod for pod in cluster._pods.values() if pod.meta.name == "set-workers-1-0")
+    cluster._leave_claims([lost])
+    cluster._pods[lost.meta.uid] = replace(lost, phase="Failed", ready=False)
+    put = cluster.put
+
+    def failing(one: Manifest) -> Manifest:
+        if one["metadata"]["name"] == "set-workers-1":
+            one = {**one, "spec": {**one["spec"], "completions": 2}, "status": {"failedIndexes": "0"}}
+        return put(one)
+
+    vars(cluster)["put"] = failing
+    await play.go_on(2)
+
+    await oust(cluster, play)
+
+    assert cluster.writes == ["start set", "hold set", "start set"]
+    assert running(cluster) == 4
+
+
 def a_jobset_that_goes_on(*, in_turn: bool = False) -> tuple[HeldParents, Play]:
     """One whose controller makes no pods in the stead of those that are done. in_turn: the driver when workers are."""
     obj = a_jobset()
