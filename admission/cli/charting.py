@@ -1,6 +1,7 @@
 """Charts of a trace that was played, as SVG: what is in use, and how many jobs wait, over the time."""
 
 import itertools
+import re
 import sys
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -13,7 +14,12 @@ from admission.flow.playing import Moment, Play
 POINTS = 500
 """Of each line. Every point is the mean of the time that it stands for."""
 
+MANY = 10
+"""From here on, an axis is labelled in whole numbers."""
+
 HOUR = timedelta(hours=1)
+
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
 
 def write(path: Path, plays: Sequence[Play]) -> None:
@@ -28,6 +34,8 @@ def write(path: Path, plays: Sequence[Play]) -> None:
 def svg(plays: Sequence[Play]) -> str:
     """Return the chart, always the same for the same plays."""
     pygal = _library()
+    waiting = [points(play, lambda moment: moment.waiting) for play in plays]
+    most = max((value for line in waiting for _, value in line), default=0.0)
     chart = pygal.XY(
         title="Devices in use (%) and jobs that wait (right)",
         x_title="hours",
@@ -35,14 +43,23 @@ def svg(plays: Sequence[Play]) -> str:
         show_dots=False,
         js=[],
         no_prefix=True,
+        width=1000,
+        legend_at_bottom=True,
+        legend_at_bottom_columns=2,
+        truncate_legend=-1,
+        # Both from nothing: what is cut off below makes small differences look large.
+        range=(0, 100),
+        secondary_range=(0, max(most, 1.0)),
+        value_formatter=lambda value: f"{value:.0f}" if value >= MANY else f"{value:.2g}",
     )
     chart.uuid = "muster"
     for play in plays:
         total = sum(play.devices.values()) or 1
         chart.add(f"in use, {play.policy}", points(play, lambda moment: 100 * moment.used.total() / total))  # noqa: B023
-    for play in plays:
-        chart.add(f"waiting, {play.policy}", points(play, lambda moment: moment.waiting), secondary=True)
-    return str(chart.render(is_unicode=True))
+    for play, line in zip(plays, waiting, strict=True):
+        chart.add(f"waiting, {play.policy}", line, secondary=True)
+    # The library writes its version and the day into a comment.
+    return _COMMENT.sub("", str(chart.render(is_unicode=True)))
 
 
 def points(play: Play, value: Callable[[Moment], float]) -> list[tuple[float, float]]:
