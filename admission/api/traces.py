@@ -169,7 +169,7 @@ class _Reading:
         if key not in self._asks:
             ask = Ask(
                 claims=tuple(_claims(reader)),
-                requests={"pods": 1} | nodes.decode_resources(reader, "requests"),
+                requests={"pods": 1, **_requests(reader)},
                 topology=_topology(reader),
             )
             if reader.flaws:
@@ -225,6 +225,13 @@ def _pods(reader: Reader) -> int:
     found = reader.integer("pods", 1)
     if not 1 <= found <= MOST_PODS:
         reader.flaw("pods", f"is {found}, it must be from 1 to {MOST_PODS}")
+    return found
+
+
+def _requests(reader: Reader) -> Resources:
+    found = nodes.decode_resources(reader, "requests")
+    for name in (name for name, amount in found.items() if amount < 0):
+        reader.flaw(f"requests.{name}", "is less than nothing")
     return found
 
 

@@ -91,6 +91,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a claim of nothing": ({"claims": [{"class": "gpu", "count": 0}]}, "1: claims[0].count: is 0"),
     "a class that cannot be": ({"claims": [{"class": "GPU!"}]}, "1: claims[0].class: "),
     "an amount that is none": ({"requests": {"cpu": "many"}}, "1: requests.cpu: 'many' is not"),
+    "an amount below nothing": ({"requests": {"cpu": "-100"}}, "1: requests.cpu: is less than nothing"),
     "a label that cannot be": ({"topology": "one rack"}, "1: topology: 'one rack' is not a label's key"),
 }
 
