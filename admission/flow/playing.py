@@ -97,7 +97,8 @@ class _Run:
         self._watch = watch
         self._stage = Stage(town)
         self._decider = decider(policy, self._stage)
-        self._used = Counter(device.driver for device in (*town.world.taken, *town.world.shares))
+        self._users = Counter((*town.world.taken, *town.world.shares))
+        self._used = Counter(device.driver for device in self._users)
         self._arrived = self._done = 0
         self._waiting = 0
         self._found: dict[str, Played] = {}
@@ -169,9 +170,12 @@ class _Run:
         self._found[arrival.name] = Played(arrival=arrival, devices=arriving.asked_devices(arrival), why=why)
 
     def _use(self, running: Running, times: int) -> None:
+        """Count the devices of a job that starts (1) or goes (-1). One that several share is in use once."""
         for _, takings in running.tenancy.takings:
             for taking in takings:
-                self._used[taking.device.driver] += times
+                before, after = self._users[taking.device], self._users[taking.device] + times
+                self._users[taking.device] = after
+                self._used[taking.device.driver] += bool(after) - bool(before)
 
     def _note(self, ended: int) -> None:
         self._moments.append(Moment(self._stage.now, self._used.copy(), self._waiting))

@@ -33,7 +33,7 @@ class Tally:
     """What the jobs of a queue, or all jobs, came to. slowdown: the mean of the bounded ones; hours: of devices.
 
     served: of the device time that the jobs would have had by the last arrival if nobody ever waited, the part that
-    they had by then.
+    they had by then. None where they would have had none.
     """
 
     jobs: int
@@ -41,7 +41,7 @@ class Tally:
     wait: Waits
     slowdown: float
     hours: float
-    served: float
+    served: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class Figures:
     """What a play comes to. utilisation: by driver, from the first arrival to the last one.
 
     overall: the same to the end of the last job. makespan: from the first arrival to the end of the last job.
-    fairness: Jain's index of what part the queues had of the device time that they asked for.
+    fairness: Jain's index of what part the queues had of the device time that they asked for, of those that asked.
     """
 
     whole: Tally
@@ -91,7 +91,7 @@ def figures(play: Play) -> Figures:
         utilisation=_utilisation(play, first, last),
         overall=_utilisation(play, first, end),
         makespan=end - first,
-        fairness=jain([tally.served for tally in queues.values()]),
+        fairness=jain([tally.served for tally in queues.values() if tally.served is not None]),
         promises=_promises(play.jobs),
     )
 
@@ -154,7 +154,7 @@ def _tally(jobs: Sequence[Played], last: timedelta) -> Tally:
         ),
         slowdown=sum(slowdowns) / len(slowdowns) if slowdowns else 0.0,
         hours=sum(job.devices * job.arrival.runtime.total_seconds() for job in jobs if job.start is not None) / 3600,
-        served=had / asked if asked else 1.0,
+        served=had / asked if asked else None,
     )
 
 

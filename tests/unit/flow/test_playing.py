@@ -277,6 +277,46 @@ def test_fairness_is_by_what_queues_had_of_what_they_asked_for() -> None:
     assert figures.fairness == pytest.approx(1.5**2 / (2 * 1.25))
 
 
+def test_a_queue_that_asks_for_no_devices_says_nothing_of_fairness() -> None:
+    place = town(teams(0), queue("x", 1), queue("y", 1), queue("z", 1), node("one", 2))
+    rows = [row(f"{name}{at}", 0, 10, queue=name) for name in "xy" for at in range(2)]
+
+    figures = tallying.figures(play(place, *rows, row("z", 0, 10, queue="z", claims=[]), row("last", 10, 1)))
+
+    assert {str(name): tally.served for name, tally in figures.queues.items()} == {
+        "team": None,
+        "x": 0.5,
+        "y": 0.5,
+        "z": None,
+    }
+    assert figures.fairness == 1.0
+
+
+def test_a_device_that_several_share_is_in_use_once() -> None:
+    slices = objects("""
+    apiVersion: resource.k8s.io/v1
+    kind: ResourceSlice
+    metadata: {name: one}
+    spec:
+      driver: gpu.example.com
+      nodeName: one
+      pool: {name: one, generation: 1, resourceSliceCount: 1}
+      devices:
+      - {name: gpu-0, allowMultipleAllocations: true, capacity: {memory: {value: 80Gi}}}
+      - {name: gpu-1}
+    """)
+    selectors = [{"cel": {"expression": "device.allowMultipleAllocations == true"}}]
+    exactly = {"deviceClassName": "gpu", "selectors": selectors, "capacity": {"requests": {"memory": "10Gi"}}}
+    share = [{"devices": {"requests": [{"name": "part", "exactly": exactly}]}}]
+    place = town(teams(), node("one", 0)[:1], slices)
+
+    found = play(place, row("a", 0, 10, claims=share), row("b", 5, 10, claims=share), row("c", 20, 1, claims=share))
+
+    assert starts(found) == {"a": 0, "b": 5, "c": 20}
+    assert [moment.used["gpu.example.com"] for moment in found.moments] == [1, 1, 1, 0, 1, 0]
+    assert tallying.figures(found).utilisation == {"gpu.example.com": pytest.approx(15 / 40)}
+
+
 def test_percentiles_are_values_of_some_job() -> None:
     values = [float(at) for at in range(1, 201)]
 
