@@ -8,11 +8,13 @@ from typing import Any
 
 from admission.api import durations
 from admission.api.reasons import Denial
+from admission.api.traces import Arrival
 from admission.cli import charting, progress, rendering, tracing
 from admission.cli.rendering import Number
+from admission.errors import MendError
 from admission.flow import playing, staging, tallying
 from admission.flow.expanding import Expanded
-from admission.flow.playing import Play, Played, Policy
+from admission.flow.playing import Play, Played, Policy, Watch
 from admission.flow.staging import Town
 from admission.flow.tallying import Figures, Tally
 
@@ -33,9 +35,18 @@ def play(world: Expanded, path: str, policies: Sequence[Policy], *, steps: int) 
     gc.freeze()
     for policy in policies:
         with progress.shown(f"playing {policy}") as watch:
-            plays.append(playing.play(town, arrivals, policy, watch))
+            plays.append(_played(town, arrivals, policy, watch))
     gc.unfreeze()
     return plays
+
+
+def _played(town: Town, arrivals: Sequence[Arrival], policy: Policy, watch: Watch) -> Play:
+    try:
+        return playing.play(town, arrivals, policy, watch)
+    except OverflowError as error:
+        raise MendError(
+            "--arrivals: the trace goes on beyond the year 9999, where time ends; make it shorter"
+        ) from error
 
 
 def notes(town: Town) -> list[str]:

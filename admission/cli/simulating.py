@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import MAXYEAR, MINYEAR, datetime
 from typing import Annotated, Any
 
 import typer
@@ -189,6 +189,10 @@ def _time(text: str | None) -> datetime | None:
         raise MendError(f"--now: {text!r} is not a time such as 2026-01-31T12:00:00Z") from error
     if time.tzinfo is None:
         raise MendError(f"--now: {text!r} has no time zone; add Z or an offset such as +02:00")
+    if not MINYEAR < time.year < MAXYEAR:
+        raise MendError(
+            f"--now: {text!r} leaves no time before or after it; name a year from {MINYEAR + 1} to {MAXYEAR - 1}"
+        )
     return time
 
 

@@ -49,7 +49,8 @@ def _refuse(path: str, flaws: list[tuple[int, Flaw]]) -> None:
 def _lines(text: str, broken: list[tuple[int, Flaw]]) -> Iterator[Row]:
     """Yield the objects of a file of JSON lines; lines that are empty are left out."""
     decoder = msgspec.json.Decoder()
-    for number, line in enumerate(text.splitlines(), 1):
+    # Not splitlines(): strings of JSON may hold what else Unicode ends lines with.
+    for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
                 yield Row(number, decoder.decode(line))
@@ -61,6 +62,9 @@ def _csv(text: str, broken: list[tuple[int, Flaw]]) -> Iterator[Row]:
     """Yield the lines of a table up to the first that is none."""
     reader = csv.DictReader(io.StringIO(text), restkey="(cells without a heading)", restval="")
     try:
+        headings = reader.fieldnames or ()
+        twice = dict.fromkeys(name for name in headings if name and headings.count(name) > 1)
+        broken += ((1, Flaw(name, "is the heading of more than one column")) for name in twice)
         for columns in reader:
             given = {str(name): cell if isinstance(cell, str) else ",".join(cell) for name, cell in columns.items()}
             if any(given.values()):

@@ -4,6 +4,7 @@ import csv
 import json
 import sys
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -142,6 +143,8 @@ def test_what_the_cluster_does_not_have_is_told(muster: Muster, place: str, tmp_
     ("words", "message"),
     [
         (["--compare", "fifo-count"], "--compare is about a trace; add --arrivals FILE"),
+        (["--now", "9999-12-31T00:00:00Z"], "leaves no time before or after it"),
+        (["--now", "0001-01-01T00:00:00Z"], "leaves no time before or after it"),
         (["--chart", "x.svg"], "--chart is about a trace; add --arrivals FILE"),
         (["--arrivals", "nowhere.jsonl", "--until-empty"], "--until-empty is without times"),
         (["--arrivals", "nowhere.jsonl"], "--arrivals nowhere.jsonl: cannot be read"),
@@ -152,6 +155,45 @@ def test_options_that_make_no_sense_are_refused(muster: Muster, place: str, word
 
     assert done.returncode == 2
     assert message in done.stderr
+
+
+def test_a_string_of_json_may_hold_what_unicode_ends_lines_with(muster: Muster, place: str, tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text(json.dumps({**ROWS[0], "name": "a\u2028b\u0085c"}, ensure_ascii=False) + "\r\n", encoding="utf-8")
+
+    done = muster("simulate", place, "--arrivals", str(path))
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_two_columns_of_one_heading_are_told(muster: Muster, place: str, tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("queue,arrival,runtime,class,class\nteam,0,10,gpu,nic\n")
+
+    done = muster("simulate", place, "--arrivals", str(path))
+
+    assert done.returncode == 2
+    assert f"{path}:1: class: is the heading of more than one column" in done.stderr
+
+
+def test_a_trace_that_goes_on_for_too_long_is_refused(muster: Muster, place: str, tmp_path: Path) -> None:
+    path = lines(tmp_path, {**ROWS[0], "runtime": "87600h"})
+
+    done = muster("simulate", place, "--arrivals", path, "--now", "9998-12-31T00:00:00Z")
+
+    assert done.returncode == 2
+    assert "goes on beyond the year 9999" in done.stderr
+
+
+def test_who_is_never_served_is_not_told_to_be(muster: Muster, place: str, tmp_path: Path) -> None:
+    """All come at once and none starts: no time passes that anything could be measured in."""
+    path = lines(tmp_path, {**ROWS[0], "claims": [{"class": "gpu", "count": 3}]})
+
+    done = muster("simulate", place, "--arrivals", path)
+    told = json.loads(muster("simulate", place, "--arrivals", path, "-o", "json").stdout)
+
+    assert done.stdout.splitlines()[2].split()[-1] == "-"
+    assert told["results"][0]["all"]["served"] is None
 
 
 def test_an_empty_trace_is_refused(muster: Muster, place: str, tmp_path: Path) -> None:
@@ -178,12 +220,23 @@ def test_what_takes_no_part_is_noted(muster: Muster, tmp_path: Path) -> None:
     assert "budgets are not played" in done.stderr
 
 
-def test_the_chart_is_svg_and_always_the_same(muster: Muster, place: str, tmp_path: Path) -> None:
+class Tomorrow(date):
+    """Another day than the one on which a chart was drawn first."""
+
+    @classmethod
+    def today(cls) -> "Tomorrow":
+        return cls(2126, 1, 31)
+
+
+def test_the_chart_is_svg_and_always_the_same(
+    muster: Muster, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trace, chart = lines(tmp_path, *ROWS), tmp_path / "chart.svg"
     words = ("simulate", place, "--arrivals", trace, "--compare", "fifo-count", "--chart", str(chart))
 
     assert muster(*words).returncode == 0
     drawn = chart.read_text()
+    monkeypatch.setattr("pygal.svg.date", Tomorrow)
     assert muster(*words).returncode == 0
 
     assert chart.read_text() == drawn
