@@ -23,14 +23,16 @@ class _End(NamedTuple):
 class Presence:
     """The gangs that have devices, by name. changes: grows whenever one comes or goes.
 
-    is_early: whether one has gone, since the cycle began, or is about to, of whom that was not expected yet. is_vague:
-    whether one has come or gone of whom nobody knows how long it runs.
+    is_early: whether one has gone, since the cycle began, or is about to, of whom that was not expected yet. overdue:
+    when the first of those should have gone that have gone later; who reckoned after that expected it later still.
+    is_vague: whether one has come or gone of whom nobody knows how long it runs.
     """
 
     now: datetime
     tenures: dict[str, Tenure] = field(default_factory=dict)
     changes: int = 0
     is_early: bool = False
+    overdue: datetime | None = None
     is_vague: bool = False
     _told: Mapping[str, Tenure] = field(default_factory=dict)
     _ends: list[_End] = field(default_factory=list)
@@ -57,10 +59,17 @@ class Presence:
             _is_sooner(one, before[gang]) for gang, one in self.tenures.items() if gang in before
         )
         self.is_vague |= any(one.end is None for one in (*gone, *came))
+        for one in gone:
+            self._note_overdue(one, now)
 
     def begin(self) -> None:
         """Begin to look at what changes."""
         self.is_early = self.is_vague = False
+        self.overdue = None
+
+    def is_sooner(self, made: datetime) -> bool:
+        """Return whether one has gone sooner than was expected when something was reckoned."""
+        return self.is_early or (self.overdue is not None and self.overdue <= made)
 
     def come(self, tenure: Tenure) -> None:
         """Let a gang, or more of one, come."""
@@ -83,7 +92,9 @@ class Presence:
         self._told = {}
         self.changes += 1
         known = self._taken_out(gang)
-        self.is_early |= known is not None and _is_early(known, self.now)
+        if known is not None:
+            self.is_early |= _is_early(known, self.now)
+            self._note_overdue(known, self.now)
         return known
 
     def late(self) -> dict[str, datetime]:
@@ -107,6 +118,10 @@ class Presence:
         if self._endless[0] != self.changes:
             self._endless = self.changes, sorted(gang for gang, one in self.tenures.items() if one.end is None)
         return self._endless[1]
+
+    def _note_overdue(self, tenure: Tenure, now: datetime) -> None:
+        if tenure.end is not None and tenure.end < now:
+            self.overdue = tenure.end if self.overdue is None else min(self.overdue, tenure.end)
 
     def _taken_out(self, gang: str) -> Tenure | None:
         known = self.tenures.pop(gang, None)

@@ -22,7 +22,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from admission.api.names import GangUid, QueueName
-from admission.api.queues import Queue
+from admission.api.queues import Queue, QueueingStrategy
 from admission.api.reasons import Hold, HoldReason
 from admission.dra.outlooks import Outlook, Stay, Visit
 from admission.dra.plans import Plan
@@ -55,17 +55,33 @@ NEVER = -1
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Head:
-    """The first gang of a queue that waits for others to end. tried: as of which change nothing could be reserved."""
+    """The first gang of a queue that waits for others to end.
+
+    is_old: whether something has ended sooner than was expected when its reservation was made. tried: as of which
+    change nothing could be reserved.
+    """
 
     group: Group
     queue: Queue
     reservation: Reservation | None = None
     made: datetime | None = None
+    is_old: bool = False
     tried: int = NEVER
 
     @property
     def rank(self) -> Rank:
         return ordering.rank(self.group)
+
+    def is_to_come_forward(self, present: Presence) -> bool:
+        """Return whether its reservation is to be reckoned anew, since it may be sooner; remember what has gone."""
+        if self.reservation is None or self.made is None:
+            return False
+        self.is_old |= present.is_sooner(self.made)
+        return self.is_old and present.now - self.made >= SOONER
+
+    def is_behind(self, group: Group) -> bool:
+        """Return whether it has to wait until another gang of its queue has started, whatever is free."""
+        return self.queue.strategy is QueueingStrategy.STRICT_FIFO and ordering.rank(group) < self.rank
 
 
 @dataclass(slots=True)
@@ -111,8 +127,7 @@ class Reserve:
         if grounds != self._grounds:
             self._grounds = grounds
             self._begin_anew(rules.snapshot.queues)
-        is_early, is_vague, is_same = present.is_early, present.is_vague, world is self._seen
-        present.begin()
+        is_vague, is_same = present.is_vague, world is self._seen
         self._seen = world
         if is_vague:
             self._hopes.clear()
@@ -121,8 +136,9 @@ class Reserve:
                 self._drop(queue)
             elif head.reservation is not None:
                 head.reservation.is_proved &= is_same
-                if is_early and head.made is not None and now - head.made >= SOONER:
+                if head.is_to_come_forward(present):
                     self._cancel(head)
+        present.begin()
         self._unsure = {queue: one for queue, one in self._unsure.items() if one[0] in waiting}
         if not self._heads and not self._hopes:
             self._recall = Recall()
@@ -143,14 +159,15 @@ class Reserve:
         """Let time go on where there are no cycles; return whether something that was reserved may not be any more."""
         present = self.present
         present.now = now
-        late, is_early, present.is_early, before = present.late(), present.is_early, False, self.revision
+        late, before = present.late(), self.revision
         for head in self._heads.values():
             one = head.reservation
             if one is None:
                 continue
-            is_old = is_early and head.made is not None and now - head.made >= SOONER
+            is_old = head.is_to_come_forward(present)
             if is_old or one.at <= now or any(end > one.at and one.counts_on(gang) for gang, end in late.items()):
                 self._cancel(head)
+        present.is_early, present.overdue = False, None
         return self.revision != before
 
     @property
@@ -236,7 +253,8 @@ class Reserve:
         is_head = head is not None and head.group.uid == group.uid
         # Of a gang that has what it needs, the others join as they fit, and keep nobody waiting.
         if inputs is None or not waits(finding) or group.runs:
-            if is_head:
+            holds_up = inputs is not None and not group.runs and isinstance(finding.outcome, Hold)
+            if head is not None and (is_head or (holds_up and head.is_behind(group))):
                 self._drop(group.queue)
             return
         if head is not None and not is_head and head.rank < ordering.rank(group):
@@ -245,7 +263,7 @@ class Reserve:
             head.group = group
             return
         is_hopeless = self._hopes.look(group, inputs, finding.needed)
-        if head is not None and (is_head or not is_hopeless):
+        if head is not None and (is_head or not is_hopeless or head.is_behind(group)):
             self._drop(group.queue)
         if not is_hopeless:
             self._heads[group.queue] = _Head(group=group, queue=inputs.queue)
@@ -381,7 +399,7 @@ class Reserve:
             return known
         self._cancel(head)
         if head.tried != self.present.changes:
-            head.reservation, head.made = self._made(head, inputs), self.present.now
+            head.reservation, head.made, head.is_old = self._made(head, inputs), self.present.now, False
             head.tried = self.present.changes if head.reservation is None else NEVER
         return head.reservation
 

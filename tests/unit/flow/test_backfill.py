@@ -210,6 +210,49 @@ def test_who_ends_sooner_brings_the_head_forward() -> None:
     assert told.at(40, ended="b") == ["large"]
 
 
+def test_who_ends_soon_after_a_reservation_was_made_brings_the_head_forward_as_well() -> None:
+    """Ten seconds after it was made, and not only if somebody else ends then."""
+    told = Told(row("a", 0, 100, gpus=2), row("b", 0, 50), row("large", 1, 10, gpus=4), row("long", 20, 60))
+    told.at(0, created="a")
+    told.at(0.5, created="b")
+    told.at(1, created="large")
+    told.at(5, ended="a")
+    assert told.estimate("large") == 100
+
+    assert told.at(20, created="long") == []
+
+    assert told.estimate("large") == 50
+    assert told.at(50, ended="b") == ["large"]
+
+
+def test_who_ends_while_it_is_late_brings_the_head_forward() -> None:
+    """It was expected to go on for another minute."""
+    told = Told(row("a", 0, 50, gpus=2), row("b", 0, 90), row("large", 1, 10, gpus=4), row("long", 76, 30))
+    told.at(0, created="a")
+    told.at(0.5, created="b")
+    told.at(1, created="large")
+    told.at(60)
+    assert told.estimate("large") == 120
+
+    told.at(75, ended="a")
+
+    assert told.estimate("large") == 90
+    assert told.at(76, created="long") == []
+    assert told.at(90, ended="b") == ["large"]
+
+
+def test_who_waits_behind_one_that_can_never_start_in_a_strict_queue_is_promised_nothing() -> None:
+    rows = row("a", 0, 50, gpus=3), row("large", 1, 10, gpus=4), row("never", 2, 10, gpus=9, priority=5)
+    told = Told(*rows, queueingStrategy="StrictFIFO")
+    told.at(0, created="a")
+    told.at(1, created="large")
+    assert told.estimate("large") == 50
+
+    told.at(2, created="never")
+
+    assert told.estimate("large") is None
+
+
 def test_who_runs_too_long_is_expected_to_go_on_for_as_long_again() -> None:
     told = Told(A, LARGE, row("short", 2, 40), row("long", 2, 300))
     told.at(0, created="a")

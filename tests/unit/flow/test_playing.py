@@ -199,6 +199,37 @@ def test_who_runs_shorter_than_it_said_brings_the_first_one_forward() -> None:
     assert tallying.figures(found).promises.late == 0
 
 
+SOONER = {
+    "soon after": ((5, 1000), 50, 2, (20, 100)),
+    "while it is late": ((75, 50), 90, 55, (76, 30)),
+}
+"""When `a` ends and says that it does, when `b` does, and when `long` and `short` come, and for how long that runs."""
+
+
+@pytest.mark.parametrize(("a", "b", "long", "short"), SOONER.values(), ids=SOONER)
+def test_who_ends_sooner_than_was_reckoned_with_brings_the_first_one_forward(
+    a: tuple[int, int], b: int, long: int, short: tuple[int, int]
+) -> None:
+    """`long` has something reserved for `large` at once; nobody ends again before `short` asks for what is free."""
+    rows = row("a", 0, a[0], declared=a[1]), row("b", 0, b), row("large", 1, 10, gpus=3), row("long", long, 5000)
+
+    found = starts(play(town(teams(), node("one", 3)), *rows, row("short", *short)))
+
+    assert (found["large"], found["short"]) == (b, b + 10)
+
+
+def test_nothing_is_reserved_behind_one_that_can_never_start_in_a_strict_queue() -> None:
+    strictly = {"queueingStrategy": "StrictFIFO", "preemption": {"withinQueue": "LowerPriority"}}
+    place = town(teams(0), queue("x", 1, **strictly), queue("y", 4), node("one", 1))
+    never = row("never", 2, 10, gpus=5, queue="x", priority=5)
+
+    found = play(
+        place, row("a", 0, 50, queue="y", declared=1), row("b", 1, 100, queue="x"), never, row("c", 3, 100, queue="y")
+    )
+
+    assert starts(found) == {"a": 0, "b": None, "never": None, "c": 50}
+
+
 def test_who_passes_the_first_one_and_then_runs_too_long_has_its_time_reckoned_anew() -> None:
     """`late` has what was reserved for `large`, so `endless` must leave it what has become free instead."""
     place = town(teams(), node("one", 2), node("three", 2), node("two", 1))
