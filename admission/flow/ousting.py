@@ -5,15 +5,17 @@ starts in the same moment. A victim waits again with the place that it had, and 
 began is not evicted.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from admission.api.names import GangUid
+from admission.api.queues import QueueingStrategy
 from admission.dra.vacating import Belongings
 from admission.flow import arriving
+from admission.flow.arriving import Waiting
 from admission.flow.lining import Line, Muster
 from admission.flow.staging import Running, Town
-from admission.policy import preempting
+from admission.policy import preempting, runtimes
 from admission.policy.preempting import Sacrifice, Scene, Tenant
 from admission.policy.resting import PROOF, QUOTA
 from admission.quota import ordering
@@ -41,30 +43,41 @@ class Preempting(Muster):
         tenants = [self._tenant(running) for running in present.values()]
         self._stage.reserve.look(self._stage.rules, self._stage.ward.world, self._stage.standing)
         for line in sorted(self._lines.values(), key=lambda one: ordering.rank(one.head)):
-            found = self._found(line, tenants)
-            if found is not None and found.victims:
-                for victim in found.victims:
-                    self._evict(present[victim.uid])
-                return self._start(line, found)
+            for waiting in self._asking(line):
+                found = self._found(line, waiting, tenants)
+                if found is not None and found.victims:
+                    for victim in found.victims:
+                        self._evict(present[victim.uid])
+                    return self._start(line, waiting, found)
         return None
 
-    def _found(self, line: Line, tenants: list[Tenant]) -> Sacrifice | None:
-        stage, head, held = self._stage, line.head, line.held
-        queue = stage.town.queue(head)
-        if held is None or held.by not in {PROOF, QUOTA} or not preempting.may_preempt(queue):
-            return None
-        stage.inputs(head, stage.standing)  # its claims are there
+    def _asking(self, line: Line) -> Iterator[Waiting]:
+        """Yield the first job of a line, and those behind it that end before a head ahead of it is to start."""
+        if line.held is None or line.held.by not in {PROOF, QUOTA} or not preempting.may_preempt(line.queue):
+            return
+        head, stage = line.head, self._stage
+        yield head
+        if line.queue.strategy is QueueingStrategy.STRICT_FIFO:
+            return
+        ahead = {one.head.key for one in self._lines.values() if ordering.rank(one.head) < ordering.rank(head)}
+        times = {one.at for key, one in stage.reserve.estimates.items() if one.at is not None and key in ahead}
+        ends = (runtimes.whole(at) + runtimes.SECOND - stage.time for at in sorted(times, reverse=True))
+        yield from dict.fromkeys(job for end in ends if (job := line.after(head, end)) is not None)
+
+    def _found(self, line: Line, waiting: Waiting, tenants: list[Tenant]) -> Sacrifice | None:
+        stage, needed = self._stage, line.held.needed if line.held is not None else {}
+        stage.inputs(waiting, stage.standing)  # its claims are there
         rules = replace(stage.rules, reserve=stage.reserve)
         scene = Scene(rules=rules, world=stage.ward.world, standing=stage.standing)
-        return preempting.choose(arriving.made(head), queue, held.needed, tenants, scene)
+        return preempting.choose(arriving.made(waiting), line.queue, needed, tenants, scene)
 
     def _evict(self, running: Running) -> None:
         self._stage.evict(running)
         self.evicted.append(running)
         self.arrive(running.waiting)
 
-    def _start(self, line: Line, found: Sacrifice) -> Running:
-        stage, waiting, plan = self._stage, line.head, found.grant.plan
+    def _start(self, line: Line, waiting: Waiting, found: Sacrifice) -> Running:
+        stage, plan = self._stage, found.grant.plan
         self._take_out(line, waiting)
         stage.reserve.start(arriving.made(waiting), stage.town.queue(waiting), plan)
         stage.charge(waiting, plan.charge)

@@ -75,9 +75,9 @@ class Watched(ousting.Preempting):
         self.came[waiting.key] = waiting
         super().arrive(waiting)
 
-    def _start(self, line: Line, found: Sacrifice) -> Running:
-        before, starter = dict(self._promised()), line.head
-        started = super()._start(line, found)
+    def _start(self, line: Line, starter: Waiting, found: Sacrifice) -> Running:
+        before = dict(self._promised())
+        started = super()._start(line, starter, found)
         stage = self._stage
         stage.reserve.advance(stage.time)
         stage.reserve.look(stage.rules, stage.ward.world, stage.standing)

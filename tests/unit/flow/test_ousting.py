@@ -54,6 +54,22 @@ def test_a_queue_takes_back_what_another_has_borrowed() -> None:
     assert starts(play(place, *rows)) == {"own": 0, "loan": 60, "mine": 10}
 
 
+def test_others_are_evicted_for_a_shorter_one_behind_one_that_would_delay_a_head() -> None:
+    """As the controller does: what `long` asks for is not the same, as it would end after `head` is to start."""
+    place = town(queue("x", 8), *[preempting(queue("y", 8), withinQueue="LowerPriority")], teams(), node("one", 8))
+    running = [row(f"low-{at}", 0, 100, gpus=4, queue="y") for at in range(2)]
+    head = row("head", 1, 1000, gpus=8, queue="x", priority=10)
+    behind = [
+        row("long", 2, 500, gpus=4, queue="y", priority=5),
+        row("short", 3, 50, gpus=4, queue="y", priority=5),
+        row("shorter", 4, 5, gpus=4, queue="y", priority=5),
+    ]
+
+    found = starts(play(place, *running, head, *behind))
+
+    assert (found["short"], found["shorter"], found["head"], found["long"]) == (3, 4, 53, 1053)
+
+
 def test_the_same_trace_has_the_same_outcome() -> None:
     place = town(preempting(teams(), withinQueue="LowerPriority"), node("one", 4))
     rows = [row(f"j{n}", n * 3, 20 + n % 7, gpus=1 + n % 3, priority=n % 4) for n in range(60)]
