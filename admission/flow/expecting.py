@@ -147,7 +147,7 @@ class Expecting:
             if workload.over or not (waits or (kept and (workload.is_waiting or workload.is_started))):
                 continue
             found = self._yielded(workload, snapshot, grounds)
-            if found is not None and found.pods:
+            if found is not None and found.pods and (waits or _is_of_now(found, kept or (), snapshot, book)):
                 yield found, None if waits else kept
 
     def _yielded(self, workload: Workload, snapshot: Snapshot, grounds: tuple[object, ...]) -> _Yield | None:
@@ -239,6 +239,12 @@ def _seated(book: Book) -> dict[Uid, frozenset[Uid]]:
             if names.is_expected(uid):
                 found.setdefault(names.workload_of(uid), set()).add(uid)
     return {workload: frozenset(uids) for workload, uids in found.items()}
+
+
+def _is_of_now(found: _Yield, kept: Collection[Uid], snapshot: Snapshot, book: Book) -> bool:
+    """Whether the pods with places would be of the gang that has these: those of the next try are of another one."""
+    there = (found.pods[uid] for uid in kept if uid in found.pods)
+    return any(book.owners[pod.meta.uid] == identities.identify(pod, snapshot).uid for pod in there)
 
 
 def _busy(snapshot: Snapshot, book: Book) -> set[Uid]:

@@ -1,7 +1,8 @@
 """How many pods of a gang are done, and have no others made in their stead: these are not waited for.
 
 A batch Job says that of itself: its pods that have ended may be gone, with their nodes for one, and an index that has
-failed for good has no pod any more. Of what others make, pods that have succeeded are looked for.
+failed for good has no pod any more. Of what others make, pods that have succeeded are looked for. Those that are being
+deleted as well only ended well on their way out: another one is made, as after a suspension.
 """
 
 from collections import Counter
@@ -30,7 +31,8 @@ def over(identity: Identity, alive: Sequence[Pod], ended: Sequence[Pod], jobs: M
     done = sum(_done(job, succeeded[uid]) for uid, job in known.items())
     if not identity.counts_ended:
         return done
-    return done + sum(succeeded[uid] for uid in makers if uid not in known) + _unseen(identity, known.values())
+    lonely = sum(pod.phase == "Succeeded" and not pod.meta.deleted for pod in ended if _maker(pod) not in known)
+    return done + lonely + _unseen(identity, known.values())
 
 
 def _maker(pod: Pod) -> Uid:

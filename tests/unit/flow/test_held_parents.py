@@ -367,6 +367,26 @@ async def test_a_jobset_goes_on_of_which_an_index_has_failed_for_good() -> None:
     assert running(cluster) == 4
 
 
+async def test_a_retry_does_not_wait_for_what_was_promised_to_the_try_before_it() -> None:
+    """A RayJob fails of which one pod never comes; what was promised is not taken back from the next try."""
+    cluster, play = a_play(a_ray_job(), gpus=10, nodes={"a": 8, "b": 8}, startTimeout="9s")
+    make = cluster.make
+    cluster.make = lambda obj: make(obj)[:4]
+    await play.go_on(3)
+    assert report(await play.go_on(), "ray").phase is Phase.RESERVED
+
+    cluster._end(list(cluster._pods.values()))
+    cluster.obj["status"] = {"failed": 1}
+    cluster.life = "-again"
+    cluster.put(cluster.obj)
+    cluster.create(make(cluster.obj))
+    await play.go_on(3)
+    assert [len(one.seats) for one in play.ledger.book.placements.values()] == [5]
+
+    await play.go_on(12)
+    assert (cluster.writes, running(cluster)) == (["start ray"], 5)
+
+
 def a_jobset_that_goes_on(*, in_turn: bool = False) -> tuple[HeldParents, Play]:
     """One whose controller makes no pods in the stead of those that are done. in_turn: the driver when workers are."""
     obj = a_jobset()

@@ -106,6 +106,16 @@ def a_jobset_of_which_an_index_has_failed_for_good(herd: Herd) -> None:
     left(herd, two, alive=3, failedIndexes="1")
 
 
+def a_training_job_of_which_a_pod_ends_well_as_it_is_deleted(herd: Herd) -> None:
+    """Its operator makes another one, as when it was suspended and goes on."""
+    of_role = {"Worker": {"replicas": 4, "template": TEMPLATE}}
+    job = herd.put(an_object("kubeflow.org/v1", "PyTorchJob", "train", pytorchReplicaSpecs=of_role))
+    gone, done, *others = standins.replica_pods(job, "pytorchReplicaSpecs")
+    gone["metadata"]["deletionTimestamp"] = "2026-11-21T12:30:00Z"
+    herd.all([gone, done], phase="Succeeded")
+    herd.all(others)
+
+
 NEEDED: dict[Callable[[Herd], None], int] = {
     the_end_of_a_job_that_says_its_size: 2,
     a_job_that_says_its_size: 4,
@@ -120,6 +130,7 @@ NEEDED: dict[Callable[[Herd], None], int] = {
     a_jobset_that_has_counted_a_job_before_it_is_seen: 5,
     a_jobset_whose_jobs_make_pods_one_after_the_other: 4,
     a_jobset_of_which_an_index_has_failed_for_good: 7,
+    a_training_job_of_which_a_pod_ends_well_as_it_is_deleted: 3,
 }
 
 
