@@ -8,10 +8,12 @@ from admission.api.entries import BudgetShare, Entry
 from admission.api.gangs import Evicted, GangReport
 from admission.api.meta import EPOCH
 from admission.api.names import GangUid, QueueName, Uid
+from admission.api.parents import Parent
 from admission.api.queues import Queue
 from admission.api.reasons import Hold
 from admission.api.reports import ConditionReport, QueueReport
 from admission.api.snapshot import Snapshot
+from admission.api.workloads import Job
 from admission.dra import appraising
 from admission.dra.appraising import Appraisal
 from admission.dra.metering import Meters
@@ -211,7 +213,7 @@ class Desk:
     """How often gangs that have not run since could not be placed as planned."""
     assumed: Assumed = field(default_factory=Assumed)
     """Claims that this leader has written, as long as the view does not show it."""
-    started: dict[Uid, object] = field(default_factory=dict)
+    started: dict[Uid, Job | Parent] = field(default_factory=dict)
     """Workloads that this leader has resumed, as they were seen then: the view may not show it yet."""
     opened: set[Uid] = field(default_factory=set)
     """Pods whose gate this leader has opened, though the view may not show it yet."""

@@ -7,7 +7,7 @@ What is remembered of an eviction is written before anything is deleted, so that
 """
 
 import contextlib
-from collections.abc import Awaitable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -15,11 +15,10 @@ from functools import partial
 from admission.api import names
 from admission.api.entries import Placement
 from admission.api.gangs import Evicted, Gang
-from admission.api.meta import EPOCH
-from admission.api.names import GangUid, QueueName
+from admission.api.meta import EPOCH, Owner
+from admission.api.names import GangUid, QueueName, Uid
 from admission.api.pods import Pod
 from admission.api.reasons import EvictionReason
-from admission.api.workloads import Job
 from admission.errors import GoneError, MendError, RetryError
 from admission.flow import bookkeeping, epochs, notices, withdrawing, writing
 from admission.flow.desks import Desk, Facts
@@ -210,18 +209,52 @@ async def _delete(desk: Desk, facts: Facts, eviction: Eviction) -> bool:
     Those that run go first: as long as one of the others is there, every leader sees that the gang has not started.
     What has ended leaves its pods as they are when it is suspended.
     """
-    workload, job = holdable.named(eviction.group.identity.workload, facts.snapshot), _job_of(eviction.group, facts)
-    if workload is not None and not workload.found.finished:
-        return await _suspended(desk, eviction, desk.ports.workloads.hold(workload.kind.suspendable(workload.meta)))
-    if job is not None and not job.finished:
-        return await _suspended(desk, eviction, desk.ports.workloads.suspend(job))
-    running = [pod for pod in eviction.pods if pod.phase == "Running"]
-    late = [pod for pod in eviction.pods if pod.phase != "Running"]
+    group = eviction.group
+    suspend = _suspending(desk, facts, group.identity.workload)
+    if suspend is not None:
+        return await _suspended(desk, eviction, suspend, group.pods)
+    left, made = _by_maker(desk, facts, group)
+    for suspend, pods in made:
+        if not await _suspended(desk, eviction, suspend, pods):
+            return False
+    going = [pod for pod in eviction.pods if pod.meta.uid in left]
+    running = [pod for pod in going if pod.phase == "Running"]
+    late = [pod for pod in going if pod.phase != "Running"]
     if not (await _evict(desk, eviction, running) and await _evict(desk, eviction, late)):
         return False
-    desk.halfway.pop(eviction.group.uid, None)
-    going = {pod.meta.uid for pod in eviction.pods}
-    return await _shut(desk, [pod for pod in eviction.group.half_open if pod.meta.uid not in going])
+    desk.halfway.pop(group.uid, None)
+    gone = {pod.meta.uid for pod in going}
+    return await _shut(desk, [pod for pod in group.half_open if pod.meta.uid in left and pod.meta.uid not in gone])
+
+
+Suspend = Callable[[], Awaitable[None]]
+
+
+def _suspending(desk: Desk, facts: Facts, owner: Owner | None) -> Suspend | None:
+    """Return what suspends an object so that it takes its pods back; None where it is not suspended, but they go."""
+    workload = holdable.named(owner, facts.snapshot)
+    if workload is not None and not workload.found.finished:
+        return partial(desk.ports.workloads.hold, workload.kind.suspendable(workload.meta))
+    job = facts.snapshot.jobs.get(owner.uid) if owner is not None else None
+    return partial(desk.ports.workloads.suspend, job) if job is not None and not job.finished else None
+
+
+def _by_maker(desk: Desk, facts: Facts, group: Group) -> tuple[set[Uid], list[tuple[Suspend, list[Pod]]]]:
+    """Return the pods of a gang, which nothing makes as a whole, that go one by one, and what suspends the others.
+
+    A Job that another object controls is for that one to suspend.
+    """
+    left, made = set[Uid](), dict[Uid, tuple[Suspend, list[Pod]]]()
+    for pod in group.pods:
+        owner = pod.meta.controller
+        job = facts.snapshot.jobs.get(owner.uid) if owner is not None else None
+        is_free = job is None or (job.meta.namespace == pod.meta.namespace and holdable.is_free(job.meta.controller))
+        suspend = _suspending(desk, facts, owner) if is_free else None
+        if owner is None or suspend is None:
+            left.add(pod.meta.uid)
+        else:
+            made.setdefault(owner.uid, (suspend, []))[1].append(pod)
+    return left, [*made.values()]
 
 
 async def _evict(desk: Desk, eviction: Eviction, pods: Sequence[Pod]) -> bool:
@@ -235,24 +268,19 @@ async def _evict(desk: Desk, eviction: Eviction, pods: Sequence[Pod]) -> bool:
     return not await writing.in_lanes(desk, [[(pod, evict)] for pod in pods])
 
 
-async def _suspended(desk: Desk, eviction: Eviction, write: Awaitable[None]) -> bool:
-    """Suspend what makes the pods. Return whether that is done."""
+async def _suspended(desk: Desk, eviction: Eviction, suspend: Suspend, pods: Sequence[Pod]) -> bool:
+    """Suspend what makes some pods. Return whether that is done."""
     try:
-        await write
+        await suspend()
     except (RetryError, MendError) as error:
         for pod in eviction.pods[:1]:
             await notices.failed(desk.ports.reports, pod, error)
         return False
     except GoneError:
         return True
-    uids = (pod.meta.uid for pod in eviction.group.pods)
+    uids = (pod.meta.uid for pod in pods)
     desk.leaving.update(uid for uid in uids if not names.is_expected(uid))
     return True
-
-
-def _job_of(group: Group, facts: Facts) -> Job | None:
-    workload = group.identity.workload
-    return None if workload is None else facts.snapshot.jobs.get(workload.uid)
 
 
 async def resume_jobs(desk: Desk, facts: Facts) -> None:

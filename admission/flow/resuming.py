@@ -12,6 +12,7 @@ from admission.api import names
 from admission.api.entries import Entry
 from admission.api.names import GangUid
 from admission.api.reasons import Hold, HoldReason
+from admission.api.snapshot import Snapshot
 from admission.errors import GoneError, MendError, MusterError, RetryError
 from admission.flow import bookkeeping, notices
 from admission.flow.desks import Desk, Facts
@@ -32,12 +33,12 @@ def is_expected(group: Group) -> bool:
 async def resume(desk: Desk, facts: Facts, groups: Sequence[Group]) -> dict[GangUid, Hold]:
     """Resume the workloads of gangs that have their places; return what holds those that could not be."""
     holds: dict[GangUid, Hold] = {}
-    known = {group.identity.workload.uid for group in facts.groups if group.identity.workload is not None}
-    desk.started = {uid: seen for uid, seen in desk.started.items() if uid in known}
+    wanted = [(group, one) for group in groups for one in _workloads(group, facts.snapshot)]
+    desk.started = {uid: seen for uid, seen in desk.started.items() if holdable.is_there(seen, facts.snapshot)}
 
-    async def start(group: Group) -> None:
-        workload = holdable.named(group.identity.workload, facts.snapshot)
-        if workload is None or workload.is_started or desk.started.get(workload.meta.uid) is workload.found:
+    async def start(found: tuple[Group, Workload]) -> None:
+        group, workload = found
+        if workload.is_started or desk.started.get(workload.meta.uid) is workload.found:
             return
         try:
             await desk.ports.workloads.start(workload.kind.suspendable(workload.meta))
@@ -47,8 +48,15 @@ async def resume(desk: Desk, facts: Facts, groups: Sequence[Group]) -> dict[Gang
         except (RetryError, MendError) as error:
             holds[group.uid] = _cannot(workload, error)
 
-    await several(desk, groups, start)
+    await several(desk, wanted, start)
     return holds
+
+
+def _workloads(group: Group, snapshot: Snapshot) -> list[Workload]:
+    """Return what is to make the pods of a gang that are still to come: several, where pods name their gang."""
+    makers = {pod.meta.controller.uid: pod.meta.controller for pod in succeeding.expected(group) if pod.meta.controller}
+    found = (holdable.named(owner, snapshot) for owner in makers.values())
+    return [workload for workload in found if workload is not None]
 
 
 def _cannot(workload: Workload, error: MusterError) -> Hold:
@@ -58,7 +66,9 @@ def _cannot(workload: Workload, error: MusterError) -> Hold:
 
 async def hold_again(desk: Desk, facts: Facts) -> None:
     """Suspend workloads again that somebody has resumed while nobody watched the door."""
-    placed = {group.identity.workload.uid for group in facts.groups if group.placement and group.identity.workload}
+    groups = [group for group in facts.groups if group.placement]
+    placed = {group.identity.workload.uid for group in groups if group.identity.workload}
+    placed |= {names.workload_of(pod.meta.uid) for group in groups for pod in succeeding.expected(group)}
 
     async def hold(workload: Workload) -> None:
         try:

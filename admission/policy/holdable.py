@@ -190,6 +190,13 @@ def named(owner: Owner | None, snapshot: Snapshot) -> Workload | None:
     return next(_kept(kind, (found,)), None) if found is not None else None
 
 
+def is_there(found: Job | Parent, snapshot: Snapshot) -> bool:
+    """Whether a workload is still what the snapshot shows of it."""
+    if isinstance(found, Job):
+        return snapshot.jobs.get(found.meta.uid) is found
+    return any(parents.get(found.meta.uid) is found for parents in snapshot.parents.values())
+
+
 def body(  # noqa: PLR0913 - all that a pod is made of, by name
     template: PodTemplate, number: int, *, owner: Owner, namespace: str, uid: Uid, created: str, indexed: bool = False
 ) -> dict[str, Any]:
