@@ -85,17 +85,22 @@ async def hand_over(desk: Desk, facts: Facts) -> None:
     Where they are not what was planned for, the promise is given back, and they wait like all others.
     """
     entries: list[Entry | None] = []
-    for group in (group for group in facts.groups if not group.in_full):
+    promised = [one for one in facts.groups if not one.in_full and one.uid not in facts.taken_back and is_expected(one)]
+    strays = succeeding.strays(promised, facts.groups)
+    for group in promised:
         placement = group.placement
-        if placement is None or group.uid in facts.taken_back or not is_expected(group):
+        if placement is None:
             continue
 
         look = partial(succeeding.succession, group, facts.snapshot, at=facts.now, actor=desk.actor)
         found = defects.spared(During.FOLLOWING, group.key, look, desk.defects)
+        came = strays.get(group.uid) or group.waiting
+        if group.uid in strays:
+            found = Mismatch(pod=came[0].meta.name, differs="the gang that it names")
         if isinstance(found, Mismatch):
             why = found.message
             gone = [uid for uid in (*placement.seats, *placement.holdings) if names.is_expected(uid)]
-            await notices.returned(desk.ports.reports, group, group.waiting, why)
+            await notices.returned(desk.ports.reports, group, came, why)
             found = books.release(placement, pods=gone, claims=gone, at=facts.now, actor=desk.actor, reason=why)
         entries.append(found)
     await bookkeeping.record(desk, entries)

@@ -7,14 +7,14 @@ what was promised. That holds for pods that ask for what was planned. Others, wh
 a gang like any other, and wait.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from admission.api import names
 from admission.api.claims import Claim
 from admission.api.entries import Entry, Holding, Placement, Seat
-from admission.api.names import Uid
+from admission.api.names import GangUid, Uid
 from admission.api.pods import Pod
 from admission.api.snapshot import Snapshot
 from admission.dra import demands
@@ -66,6 +66,8 @@ def succession(group: Group, snapshot: Snapshot, *, at: datetime, actor: str) ->
         part = subgroups.of(pod)
         found = (at for at, (one, own) in enumerate(left) if parts.agree(part, own))
         heir = next((at for at in found if _differs(pod, left[at][0], snapshot) is None), None)
+        if heir is None and len(came) < group.identity.size - group.over:
+            return None  # of an elastic gang enough have come, and whom this place is for may come last
         if heir is None:
             first, _ = left[0]
             return Mismatch(pod=first.meta.name, differs=_differs(pod, first, snapshot) or "the part of its gang")
@@ -73,6 +75,25 @@ def succession(group: Group, snapshot: Snapshot, *, at: datetime, actor: str) ->
         parts.join(part, own)
         pairs.append((pod, one))
     return _entry(placement, pairs, snapshot, at=at, actor=actor)
+
+
+def strays(promised: Sequence[Group], groups: Iterable[Group]) -> dict[GangUid, list[Pod]]:
+    """Return pods that wait in another gang than their workload was promised places for, by the gang with the promise.
+
+    These never take the places. promised: gangs with pods that are still to come. groups: all there are.
+    """
+    kept = {names.workload_of(pod.meta.uid): group for group in promised for pod in expected(group)}
+    found: dict[GangUid, list[Pod]] = {}
+    for group in groups if kept else ():
+        # The last one is the latest: thousands of gangs may wait of which no pod is there.
+        is_there = group.waiting and not names.is_expected(group.waiting[-1].meta.uid)
+        for pod in group.waiting if is_there else ():
+            own = kept.get(pod.meta.controller.uid) if pod.meta.controller is not None else None
+            if own is None or own.uid == group.uid or names.is_expected(pod.meta.uid):
+                continue
+            if pod.meta.namespace == own.identity.namespace:
+                found.setdefault(own.uid, []).append(pod)
+    return found
 
 
 def _are_what_is_left(came: Sequence[Pod], group: Group) -> bool:

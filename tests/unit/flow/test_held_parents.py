@@ -84,7 +84,8 @@ class HeldParents(HeldJobs):
 
     def _mark(self, mark: Held, *, suspend: bool) -> None:
         self.obj["metadata"]["annotations"][names.HELD] = mark.value
-        self.obj["spec"]["suspend"] = suspend
+        spec = self.obj["spec"]
+        spec.get("runPolicy", spec)["suspend"] = suspend
         self.put(self.obj)
 
 
@@ -385,6 +386,22 @@ async def test_a_retry_does_not_wait_for_what_was_promised_to_the_try_before_it(
 
     await play.go_on(12)
     assert (cluster.writes, running(cluster)) == (["start ray"], 5)
+
+
+async def test_an_elastic_gang_waits_for_the_pods_that_were_planned_whichever_come_first() -> None:
+    """Three of five fit, the master among them, which its operator may make last."""
+    roles = {role: {"replicas": count, "template": template()} for role, count in (("Master", 1), ("Worker", 4))}
+    obj: Manifest = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "train"}}
+    obj["spec"] = {"pytorchReplicaSpecs": roles, "elasticPolicy": {"minReplicas": 2}, "runPolicy": {"suspend": True}}
+    cluster, play = a_play(obj, gpus=3)
+    cluster.make = lambda job: standins.replica_pods(job, "pytorchReplicaSpecs", "Worker")
+    await play.go_on(3)
+
+    cluster.create(standins.replica_pods(cluster.obj, "pytorchReplicaSpecs", "Master"))
+    await play.go_on(3)
+
+    assert kinds(play.ledger) == [Kind.RESERVE, Kind.ADJUST, Kind.SETTLE]
+    assert running(cluster) == 3
 
 
 def a_jobset_that_goes_on(*, in_turn: bool = False) -> tuple[HeldParents, Play]:

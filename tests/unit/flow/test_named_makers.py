@@ -48,6 +48,19 @@ async def test_all_that_make_its_pods_are_resumed_and_when_it_is_taken_back_susp
     assert [len(one.seats) for one in play.ledger.book.placements.values()] == [count]
 
 
+async def test_pods_that_come_as_another_gang_than_was_planned_give_the_promise_back() -> None:
+    """As where another webhook, or the controller of another system, names their gang."""
+    cluster, play = a_play(a_cluster().node("a", gpus=2).queue("q", gpus=2, startTimeout="6s"))
+    cluster.submit_held("train", queue="q", pods=2)
+    cluster.made["train"] |= {"labels": {names.GANG: "g"}, "annotations": said(2)}
+
+    await play.go_on(12)
+
+    assert cluster.running() == {"train"}
+    assert cluster.writes == ["start train"]
+    assert any("the gang that it names differs" in notice.message for notice in cluster.notices)
+
+
 class Witness(Jobs):
     """Notes what is evicted and what is suspended."""
 
