@@ -215,6 +215,8 @@ class Desk:
     """Claims that this leader has written, as long as the view does not show it."""
     started: dict[Uid, Job | Parent] = field(default_factory=dict)
     """Workloads that this leader has resumed, as they were seen then: the view may not show it yet."""
+    had: dict[GangUid, int] = field(default_factory=dict)
+    """How many places gangs had that are not whole now, when they last were, or as they began."""
     opened: set[Uid] = field(default_factory=set)
     """Pods whose gate this leader has opened, though the view may not show it yet."""
     leaving: set[Uid] = field(default_factory=set)

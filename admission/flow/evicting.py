@@ -7,6 +7,7 @@ What is remembered of an eviction is written before anything is deleted, so that
 """
 
 import contextlib
+import sys
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -47,6 +48,7 @@ async def take_back(desk: Desk, facts: Facts) -> Facts:
     limiting = ending.limiting(facts.tree)
     desk.halfway = {uid: reason for uid, reason in desk.halfway.items() if uid in desk.book.placements}
     begun = desk.ending | desk.halfway.keys()
+    _note_places(desk, facts)
     for group in [one for one in facts.groups if not one.in_full or limiting or begun]:
         if group.placement is None or not _may_be_due(group, limiting, begun):
             continue
@@ -58,6 +60,13 @@ async def take_back(desk: Desk, facts: Facts) -> Facts:
         concerned.add(group.uid)
         await _take_back(desk, facts, eviction)
     return replace(facts, taken_back=frozenset(concerned))
+
+
+def _note_places(desk: Desk, facts: Facts) -> None:
+    """Note how many places a gang has as it begins, and when one is lost or it is scaled, until it is whole again."""
+    placed = ((group.uid, group.placement) for group in facts.groups if not group.in_full)
+    known = desk.had
+    desk.had = {uid: known.get(uid, len(one.seats)) for uid, one in placed if one is not None and one.seats}
 
 
 def _may_be_due(group: Group, limiting: Collection[QueueName], begun: Collection[GangUid]) -> bool:
@@ -72,7 +81,8 @@ def _due(desk: Desk, facts: Facts, group: Group, limiting: Collection[QueueName]
         return ending.begun(group, desk.evicted[group.uid])
     queue, begun = facts.snapshot.queues.get(group.queue), desk.halfway.get(group.uid, "")
     timeout = queue.start_timeout if queue is not None else START_TIMEOUT
-    found = following.eviction(group, facts.sight, start_timeout=timeout, now=facts.now, begun=begun)
+    had = desk.had.get(group.uid, sys.maxsize)
+    found = following.eviction(group, facts.sight, start_timeout=timeout, now=facts.now, begun=begun, had=had)
     if found is None and group.placement is not None and group.placement.queue in limiting:
         return ending.due(group, facts.tree, facts.now)
     return found

@@ -5,6 +5,7 @@ recovery of a controller that died half-way: what is granted but not yet placed 
 taken back.
 """
 
+import sys
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -239,14 +240,15 @@ def unfinished(group: Group) -> list[tuple[Pod, NodeName]]:
     return [(pod, group.placement.seats[pod.meta.uid].node) for pod in group.half_open]
 
 
-def eviction(
-    group: Group, sight: Sight, *, start_timeout: timedelta, now: datetime, begun: str = ""
+def eviction(  # noqa: PLR0913 - all that it depends on, by name
+    group: Group, sight: Sight, *, start_timeout: timedelta, now: datetime, begun: str = "", had: int = sys.maxsize
 ) -> Eviction | None:
     """Return why a gang must be taken back, if it must. To be asked before anything of the gang is released.
 
     Either a pod went away before the gang ran, so that it cannot start whole; or it was let in and is not running in
     time. Where as many run as it needs the others may be late; with fewer, those that run can do nothing. begun: why
-    some of its pods were evicted while others could not be; these are not to run without them.
+    some of its pods were evicted while others could not be; these are not to run without them. had: how many places it
+    had when it last ran whole: it needs no more, though it was scaled up since.
     """
     placement = group.placement
     if placement is None or not placement.seats:
@@ -255,7 +257,7 @@ def eviction(
     let_in = tuple(pod for pod in seated if not pod.gated)
     late = [pod.meta.name for pod in seated if pod.phase == "Pending"]
     lost = sorted(seat.pod for seat in placement.seats.values() if _is_lost(seat, sight) or _is_leaving(seat, sight))
-    needed = group.still_needed
+    needed = min(group.still_needed, had)
     if lost and seated and len(late) == len(seated) and len(seated) < needed:
         reason = f"pod {lost[0]} went away before the whole gang ran"
         return Eviction(group=group, pods=let_in, reason=reason, timed_out=False)

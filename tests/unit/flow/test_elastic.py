@@ -391,3 +391,29 @@ async def test_a_pod_joins_that_differs_from_those_that_do_not_fit_in_its_tolera
     await town.settle()
 
     assert town.runs() == ["p-0", "p-2"]
+
+
+async def test_who_ran_before_it_was_scaled_up_runs_on_though_one_of_those_that_join_does_not_start_in_time() -> None:
+    town = Town(a_cluster().node("a", gpus=3).queue("q", gpus=4, startTimeout="1m").job("train", queue="q", pods=2))
+    await town.settle()
+    uid = Uid("job-train")
+    town._jobs[uid] = replace(town._jobs[uid], parallelism=4, completions=4)
+    town.add_pods(a_cluster().job("train", queue="q", pods=4), "train-2", "train-3")
+    town.now += SECOND
+    await cycle.run(town.desk, town.now)
+    late = town.pod("train-2")
+    assert not late.gated
+
+    town.schedule(town.ledger.book)
+    town._pods[late.meta.uid] = late
+    await town.turn(after=HOUR)
+    assert town.let_in() == ["train-0", "train-1", "train-2"]
+
+    # One of the two is lost: those that are left can do nothing until another one has come in its stead.
+    town.remove_pod("train-0")
+    town.add_pods(a_cluster().job("train", queue="q", pods=4), "train-0")
+    town.remove_pod("train-2")
+    town.now += SECOND
+    await cycle.run(town.desk, town.now)
+    await cycle.run(town.desk, town.now + HOUR)
+    assert town.let_in() == []
