@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from admission.api.names import Uid
+from admission.api.parents import Part
 from admission.api.pods import Pod
 from admission.api.workloads import Job
 from admission.policy.families import jobsets
@@ -28,7 +29,7 @@ def over(identity: Identity, alive: Sequence[Pod], ended: Sequence[Pod], jobs: M
     succeeded = Counter(_maker(pod) for pod in ended if pod.phase == "Succeeded")
     makers = dict.fromkeys(map(_maker, (*alive, *ended) if identity.counts_ended else alive))
     known = {uid: job for uid in makers if (job := jobs.get(uid)) and job.meta.namespace == identity.namespace}
-    done = sum(_done(job, succeeded[uid]) for uid, job in known.items())
+    done = sum(_done(job, succeeded[uid], identity.parts.get(jobsets.role(job))) for uid, job in known.items())
     if not identity.counts_ended:
         return done
     lonely = sum(pod.phase == "Succeeded" and not pod.meta.deleted for pod in ended if _maker(pod) not in known)
@@ -39,11 +40,14 @@ def _maker(pod: Pod) -> Uid:
     return pod.meta.controller.uid if pod.meta.controller is not None else Uid("")
 
 
-def _done(job: Job, seen: int) -> int:
+def _done(job: Job, seen: int, part: Part | None) -> int:
     """Return how many fewer pods a Job runs than at first. seen: pods that have succeeded; it may not count all yet.
 
     Without completions none of these has another in its stead, and what the Job says is left fits its own count alone.
+    Where other pods of the Job are of another gang, it does not say which are done. part: what is of this one.
     """
+    if part is not None and part.pods < job.together:
+        return part.pods if job.finished else min(seen, part.pods)
     if job.completions is None:
         return min(max(job.together - job.left, seen), job.together)
     return job.together - max(replace(job, succeeded=max(job.succeeded, seen)).left, 0)

@@ -2,7 +2,10 @@
 
 The Jobs of a JobSet are made together, unless it says otherwise: `startupPolicy` InOrder makes one ReplicatedJob after
 the other, each when the one before is ready, and `dependsOn` makes one when others are ready or complete. Each of these
-is a wave. A restart of the whole JobSet makes all Jobs anew, under the next `restart-attempt`
+is a wave. With `exclusive-topology` the first pod of every Job comes first: JobSet's webhook lets the others in when it
+is scheduled (`pkg/webhooks/pod_webhook.go`, ValidateCreate), so these are a wave of their own.
+
+A restart of the whole JobSet makes all Jobs anew, under the next `restart-attempt`
 (`pkg/controllers/jobset_controller.go`, reconcileReplicatedJobs and constructJob, v0.12).
 """
 
@@ -20,23 +23,45 @@ from admission.policy.families.kinship import Family, Link, Member, Shape, at_a_
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 RESTARTS = "jobset.sigs.k8s.io/restart-attempt"
+EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+NODE_SELECTOR = "alpha.jobset.sigs.k8s.io/node-selector"
+"""Beside the former: nodes are labelled beforehand, and no pod waits for another one."""
+
+INDEX = "batch.kubernetes.io/job-completion-index"
+FOLLOWERS = ".followers"
+"""Ends the role of all but the first pods of Jobs; no ReplicatedJob can be called so."""
 
 
-def read(reader: Reader, _meta: Meta) -> Shape:
+def read(reader: Reader, meta: Meta) -> Shape:
     """Return the waves of a JobSet, each named after its first ReplicatedJob, but for the first wave."""
-    spec = reader.child("spec")
-    in_order = spec.child("startupPolicy").text("startupPolicyOrder") == "InOrder"
-    jobs = [
-        (job.required("name"), number if in_order else _waits_for(job), job)
-        for number, job in enumerate(spec.children("replicatedJobs"))
-    ]
-    pods, roles = waves((name, waits_for, _pods(job)) for name, waits_for, job in jobs)
-    done = _done(reader)
+    found = list(_parts(reader, meta))
+    pods, roles = waves((role, waits_for, part.jobs * part.pods) for role, waits_for, part in found)
     parts: dict[str, dict[str, Part]] = {name: {} for name in pods}
-    for name, _, job in jobs:
-        at_once = at_a_time(_spec(job))
-        parts[roles[name]][name] = Part(jobs=job.integer("replicas", 1), pods=at_once, done=done.get(name, 0))
+    for role, _, part in found:
+        parts[roles[role]][role.removesuffix(FOLLOWERS)] = part
     return {name: replace(wave(count), parts=parts[name]) for name, count in pods.items()}, roles
+
+
+def _parts(reader: Reader, meta: Meta) -> Iterator[tuple[str, Hashable, Part]]:
+    """Yield each role, what it waits for, and its Jobs."""
+    spec, done = reader.child("spec"), _done(reader)
+    in_order = spec.child("startupPolicy").text("startupPolicyOrder") == "InOrder"
+    for number, job in enumerate(spec.children("replicatedJobs")):
+        name, waits_for = job.required("name"), number if in_order else _waits_for(job)
+        first, at_once = _first(job, meta), at_a_time(_spec(job))
+        jobs, ended = job.integer("replicas", 1), done.get(name, 0)
+        yield name, waits_for, Part(jobs=jobs, pods=first, done=ended)
+        if first < at_once:
+            yield f"{name}{FOLLOWERS}", (waits_for, FOLLOWERS), Part(jobs=jobs, pods=at_once - first, done=ended)
+
+
+def _first(job: Reader, meta: Meta) -> int:
+    """Return how many pods of a Job come before any of it is scheduled."""
+    own = job.child("template").child("metadata").pairs("annotations")
+    exclusive = [annotations for annotations in (meta.annotations, own) if EXCLUSIVE in annotations]
+    by_leader = exclusive and not any(NODE_SELECTOR in annotations for annotations in exclusive)
+    at_once = at_a_time(_spec(job))
+    return min(at_once, 1) if by_leader else at_once
 
 
 def _done(reader: Reader) -> dict[str, int]:
@@ -47,10 +72,6 @@ def _done(reader: Reader) -> dict[str, int]:
 
 def _waits_for(job: Reader) -> Hashable:
     return tuple((other.text("name"), other.text("status")) for other in job.children("dependsOn"))
-
-
-def _pods(job: Reader) -> int:
-    return job.integer("replicas", 1) * at_a_time(_spec(job))
 
 
 def _spec(job: Reader) -> Reader:
@@ -72,7 +93,7 @@ def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
     ]
     first = next((roles.get(job.text("name")) for _, job, _ in left), None)
     for number, job, jobs in left:
-        name, at_once = job.text("name"), at_a_time(_spec(job))
+        name, at_once = job.text("name"), _first(job, meta)
         if roles.get(name) == first:
             yield PodTemplate(
                 path=("spec", "replicatedJobs", number, "template", "spec", "template"),
@@ -93,11 +114,12 @@ def join(pod: Pod, links: Sequence[Link], parent: Parent) -> Member:
     labels = job.meta.labels if isinstance(job, Job) else {}
     if names.is_expected(pod.meta.uid):
         labels = pod.meta.labels
-    attempt = labels.get(RESTARTS, "0")
+    attempt, part = labels.get(RESTARTS, "0"), labels.get(REPLICATED_JOB, "")
+    follows = f"{part}{FOLLOWERS}" in parent.roles and not names.is_expected(pod.meta.uid)
     return Member(
         uid=parent.meta.uid,
         name=parent.meta.name,
-        role=labels.get(REPLICATED_JOB, ""),
+        role=f"{part}{FOLLOWERS}" if follows and pod.meta.annotations.get(INDEX) != "0" else part,
         attempt="" if attempt == "0" else attempt,
     )
 

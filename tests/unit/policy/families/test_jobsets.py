@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import pytest
+
+from admission.policy import holdable
 from tests import standins
 from tests.standins import Manifest
 from tests.unit.policy.families.herds import TEMPLATE, Herd, an_object
@@ -121,6 +124,60 @@ def test_a_job_that_makes_pods_one_after_the_other_needs_as_many_at_a_time_until
         herd.put(done, phase="Succeeded")
 
     assert needed == [4, 4, 4, 4, 4, 4, 4, 3, 2]
+
+
+EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}
+BY_NODES = {**EXCLUSIVE, "alpha.jobset.sigs.k8s.io/node-selector": "true"}
+
+
+def exclusive(herd: Herd, of_set: dict[str, str], of_jobs: dict[str, str]) -> list[Manifest]:
+    """Put a JobSet of two Jobs of three pods and one of one; return the first pod of each Job, and then the others."""
+    entries = [entry("a", 2, 3), entry("b", 1, 1)]
+    entries[0]["template"]["metadata"] = {"annotations": of_jobs}
+    jobset = an_object(GROUP, "JobSet", "train", replicatedJobs=entries)
+    jobset["metadata"]["annotations"] = of_set
+    pods = [pod for job in herd.all(standins.jobset_jobs(herd.put(jobset))) for pod in standins.job_pods(job)]
+    for pod in pods:
+        index = pod["metadata"]["name"].rpartition("-")[2]
+        pod["metadata"].setdefault("annotations", {})["batch.kubernetes.io/job-completion-index"] = index
+    return sorted(pods, key=lambda pod: not pod["metadata"]["name"].endswith("-0"))
+
+
+@pytest.mark.parametrize(("of_set", "of_jobs"), [(EXCLUSIVE, {}), ({}, EXCLUSIVE)])
+def test_pods_that_are_let_in_when_the_first_of_their_job_is_scheduled_are_a_gang_of_their_own(
+    of_set: dict[str, str], of_jobs: dict[str, str]
+) -> None:
+    herd = Herd()
+    pods = exclusive(herd, of_set, of_jobs)
+    herd.all(pods[:3])
+    assert sorted(herd.told.values()) == [(3, 3)]
+
+    herd.all(pods[3:])
+    assert sorted(herd.told.values()) == [(3, 3), (4, 4)]
+    assert len({group.key for group in herd.gangs}) == 2
+
+
+def test_nodes_that_are_labelled_beforehand_let_all_pods_come_at_once() -> None:
+    herd = Herd()
+    herd.all(exclusive(herd, BY_NODES, {}))
+
+    assert sorted(herd.told.values()) == [(7, 7)]
+
+
+def test_of_jobs_that_are_of_two_gangs_only_pods_tell_which_are_done() -> None:
+    herd = Herd()
+    first, *others = exclusive(herd, EXCLUSIVE, {})
+    herd.put(first, phase="Succeeded")
+    herd.all(others)
+
+    assert sorted(group.still_needed for group in herd.gangs) == [2, 4]
+
+
+def test_what_is_planned_before_there_are_pods_are_the_first_of_each_job() -> None:
+    jobset = an_object(GROUP, "JobSet", "train", replicatedJobs=[entry("a", 2, 3), entry("b", 1, 1)])
+    jobset["metadata"] |= {"uid": "train", "annotations": EXCLUSIVE}
+
+    assert [one.pods for one in holdable.BY_KEY["JobSet.jobset.x-k8s.io"].templates(jobset)] == [2, 1]
 
 
 def test_while_the_jobset_is_not_seen_its_pods_wait_and_are_told_so() -> None:
