@@ -57,6 +57,8 @@ def notes(town: Town) -> list[str]:
         found.append(f"gangs of the input that wait take no part: {some}")
     if any(queue.budgets for queue in town.tree.queues.values()):
         found.append("budgets are not played: jobs are not held for want of one")
+    if any(queue.max_runtime is not None for queue in town.tree.queues.values()):
+        found.append("maxRuntime is not played: jobs run for as long as the trace says")
     if any(town.rules.sharing.half_lives.values()):
         found.append("half-lives are not played: fair shares are those of present use")
     return found

@@ -58,9 +58,9 @@ def asked_devices(arrival: Arrival) -> int:
     return arrival.pods * sum(request.alternatives[0].count for spec in arrival.ask.claims for request in spec.requests)
 
 
-def expected(waiting: Waiting, queue: Queue) -> timedelta | None:
+def expected(arrival: Arrival, queue: Queue) -> timedelta | None:
     """Return how long a job is taken to run, as `runtimes.of` does of its gang; None where nobody says."""
-    stated = waiting.arrival.declared or queue.default_runtime
+    stated = arrival.declared or queue.default_runtime
     return min((one for one in (stated, queue.max_runtime) if one is not None), default=None)
 
 

@@ -120,7 +120,7 @@ class Line:
         return min((entry[1:] for entry in short if entry[1] > rank), default=(None, None))[1]
 
     def _entry(self, waiting: Waiting) -> tuple[timedelta, Rank, Waiting]:
-        return arriving.expected(waiting, self.queue) or timedelta.max, ordering.rank(waiting), waiting
+        return arriving.expected(waiting.arrival, self.queue) or timedelta.max, ordering.rank(waiting), waiting
 
 
 class Muster:

@@ -103,8 +103,9 @@ class _Run:
         self._waiting = 0
         self._found: dict[str, Played] = {}
         self._promised: dict[str, timedelta] = {}
-        # Where all end when they said, nothing that is reserved has to be looked at but when somebody ends.
-        self._drifts = any(arrival.declared != arrival.runtime for arrival in arrivals)
+        # Where all end when they should, nothing that is reserved has to be looked at but when somebody ends.
+        queues = town.snapshot.queues
+        self._drifts = any(arriving.expected(one, queues[one.queue]) != one.runtime for one in arrivals)
         self._moments: list[Moment] = []
 
     def played(self) -> Play:

@@ -209,7 +209,12 @@ def test_what_takes_no_part_is_noted(muster: Muster, tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(
         yaml.safe_dump_all(
-            [{**first, "spec": {**first["spec"], "budgets": [budget]}}, *rest, *node("n", 4), *job("waits")]
+            [
+                {**first, "spec": {**first["spec"], "budgets": [budget], "maxRuntime": "1h"}},
+                *rest,
+                *node("n", 4),
+                *job("waits"),
+            ]
         )
     )
 
@@ -218,6 +223,7 @@ def test_what_takes_no_part_is_noted(muster: Muster, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "gangs of the input that wait take no part: default/waits" in done.stderr
     assert "budgets are not played" in done.stderr
+    assert "maxRuntime is not played" in done.stderr
 
 
 class Tomorrow(date):

@@ -218,6 +218,14 @@ def test_who_ends_sooner_than_was_reckoned_with_brings_the_first_one_forward(
     assert (found["large"], found["short"]) == (b, b + 10)
 
 
+def test_who_runs_longer_than_its_queue_allows_is_late_as_well() -> None:
+    first, *rest = teams()
+    bounded = [{**first, "spec": {**first["spec"], "maxRuntime": "10s"}}, *rest]
+    rows = row("a", 0, 100), row("b", 0, 100), row("large", 1, 10, gpus=3), row("short", 2, 60)
+
+    assert starts(play(town(bounded, node("one", 3)), *rows)) == {"a": 0, "b": 0, "large": 100, "short": 10}
+
+
 def test_nothing_is_reserved_behind_one_that_can_never_start_in_a_strict_queue() -> None:
     strictly = {"queueingStrategy": "StrictFIFO", "preemption": {"withinQueue": "LowerPriority"}}
     place = town(teams(0), queue("x", 1, **strictly), queue("y", 4), node("one", 1))
