@@ -33,7 +33,7 @@ from admission.dra.metering import ChargeError, Meters
 from admission.dra.packing import Packer
 from admission.dra.placed import Outcome
 from admission.dra.placing import Placer
-from admission.dra.plans import Affordable, Choice, Kind, NoPlan, Plan, PodDemand, Topology, anything
+from admission.dra.plans import Affordable, Choice, Kind, NoPlan, Plan, PodDemand, Shortfall, Topology, anything
 from admission.dra.results import Given
 from admission.dra.selecting import Selectors
 from admission.dra.states import State
@@ -209,7 +209,7 @@ class _Planning:
             if outcome.done:
                 return self._plan(outcome)
             if outcome.shortfall is not None:
-                return self._over_quota(outcome)
+                return self._over_quota(outcome.shortfall)
             return self._infeasible(outcome)
         except StepsEndedError:
             message = f"neither a plan nor a proof that there is none was found in {self.steps} steps"
@@ -267,12 +267,14 @@ class _Planning:
     ) -> Placer:
         return Placer(self.gang, self.world, self.traits, self.budget, affordable, greedy=greedy, disproved=disproved)
 
-    def _over_quota(self, outcome: Outcome) -> NoPlan:
-        """No plan is affordable; if there is none at all, say that instead."""
-        free = self._searched(anything)
-        if not free.done or outcome.shortfall is None:
+    def _over_quota(self, shortfall: Shortfall) -> NoPlan:
+        """No plan is affordable; if there is none at all, say that instead, unless that takes too long to find out."""
+        try:
+            free = self._searched(anything)
+        except StepsEndedError:
+            free = None
+        if free is not None and not free.done:
             return self._infeasible(free)
-        shortfall = outcome.shortfall
         return NoPlan(
             kind=Kind.OVER_QUOTA, message=shortfall.message, details=shortfall.details, steps=self.budget.spent
         )

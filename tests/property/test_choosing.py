@@ -65,9 +65,9 @@ def judge(gang: Gang, *, limited: bool = False) -> str:
         if limited:
             assert answer.charge.get(DEVICES, 0) == paid <= gang.limit
         return "feasible, by chosen devices only" if isinstance(first_fit, NoPlan) else "feasible"
-    assert answer.kind is not Kind.STEPS_ENDED
     found = _Force(gang, gang.limit if limited else None).exists()
     assert not found, answer
+    assert answer.kind is not Kind.STEPS_ENDED or found is None
     return "too large" if found is None else answer.kind.value
 
 

@@ -399,6 +399,12 @@ def test_a_gang_that_fits_but_for_its_quota_is_over_quota() -> None:
     assert (answer.kind, answer.message) == (Kind.OVER_QUOTA, "too dear")
 
 
+def test_who_is_over_quota_is_told_so_where_it_takes_too_long_to_find_out_whether_he_fits() -> None:
+    answer = refused(a_world().node("a", gpus=4).plan(a_pod("p", 4), meters=GPUS, affordable=Upto("gpus", 0), steps=3))
+
+    assert (answer.kind, answer.message) == (Kind.OVER_QUOTA, "too dear")
+
+
 def test_a_gang_that_fits_neither_is_told_what_the_cluster_lacks() -> None:
     answer = a_world().node("a", gpus=1).plan(a_pod("p", 2), meters=GPUS, affordable=Upto("gpus", 1))
 
