@@ -116,6 +116,16 @@ def test_of_queues_that_share_fairly_the_one_that_uses_less_is_next() -> None:
     assert found == {"x0": 0, "x1": 0, "x2": 20, "y": 10}
 
 
+@pytest.mark.parametrize(("shared", "start"), [({"fairSharing": {"weight": 1}}, 30), ({}, 10)])
+def test_what_was_reserved_goes_to_who_uses_less_where_queues_share_fairly(shared: dict[str, Any], start: int) -> None:
+    queues = (queue(name, 4, parent="team", **shared) for name in ("x", "y"))
+    place = town(teams(0), *queues, node("n", 4))
+    rows = [row("long", 0, 1000, gpus=2, queue="x"), row("large", 1, 10, gpus=2, queue="x")]
+    small = [row(f"y{at}", 0 if at < 2 else 2, 10, queue="y") for at in range(6)]
+
+    assert starts(play(place, *rows, *small))["large"] == start
+
+
 def test_what_runs_in_the_input_has_its_devices_to_the_end() -> None:
     template, made = job("runs")
     spec = {**made["spec"]["template"]["spec"], "nodeName": "one"}
