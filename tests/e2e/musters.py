@@ -182,7 +182,7 @@ class Muster:
         for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
             client.delete(f"/apis/admissionregistration.k8s.io/v1/{kind}/muster")
         client.delete(SECRET)
-        for kind in ("queues", "claimpolicies"):
+        for kind in ("queues", "claimpolicies", "meters"):
             for left in (client.find(f"{GROUP}/{kind}") or {"items": []})["items"]:
                 path = f"{GROUP}/{kind}/{left['metadata']['name']}"
                 client.delete(path)
