@@ -173,7 +173,10 @@ class Stage:
         self._claims = dict(town.snapshot.claims)
         # The mapping is this stage's own, and grows and shrinks with the jobs that are looked at.
         snapshot = replace(town.snapshot, claims=self._claims)
-        self.rules = replace(town.rules, snapshot=snapshot, recall=Recall(), rest=Rest(), defects=[], mute=True)
+        # So is what is remembered of devices in use: the ward's worlds change under who has seen an earlier one.
+        own = Selectors(town.world.profile.cel)
+        rules = replace(town.rules, snapshot=snapshot, selectors=own, recall=Recall(), rest=Rest())
+        self.rules = replace(rules, defects=[], mute=True)
         self.ward = Ward(town.world)
         self.standing = Standing(town.tree, town.usage)
         self.shares = Shares(self.standing, town.usage, town.rules.sharing)

@@ -16,6 +16,7 @@ from admission.api.traces import Arrival, Row
 from admission.flow import playing, staging, tallying
 from admission.flow.playing import Play, Policy
 from admission.flow.staging import Town
+from tests.bench import trace as traced
 from tests.unit.test_simulating import Objects, expand, job, node, objects, teams
 
 
@@ -426,3 +427,13 @@ def test_the_same_trace_is_always_played_the_same() -> None:
 
     assert first.count("timedelta") > 150
     assert first == second
+
+
+def test_what_is_played_first_has_no_say_in_what_is_played_next() -> None:
+    """`--compare` plays a trace more than once, on one cluster."""
+    shape = traced.Shape(jobs=400, nodes=16, load=0.9)
+    place, arrivals = staging.town(traced.town(shape), steps=50_000), traced.arrivals(shape)
+
+    first, _, again = (playing.play(place, arrivals, policy) for policy in (*reversed(Policy), Policy.FIFO_COUNT))
+
+    assert starts(first) == starts(again)
