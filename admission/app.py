@@ -20,6 +20,7 @@ import msgspec
 import structlog
 
 from admission import resources
+from admission.cel.syntax import parser
 from admission.cluster import installing, kinds, namespaces, proving, registering, showing, watching
 from admission.cluster.allocating import ClaimWriter
 from admission.cluster.connecting import Connection
@@ -38,11 +39,12 @@ from admission.cluster.versions import Versions
 from admission.control import admitting, leading
 from admission.control.outbox import Outbox
 from admission.control.rehearsing import Understudy
-from admission.dra.cel import parsing
 from admission.errors import MendError, RetryError
 from admission.flow import choosing, cycle, ports, reviewing
 from admission.flow.desks import Desk, Lasting, Ports
 from admission.flow.memory import UNTRACED
+from admission.ledger import migrating
+from admission.ledger.ledger import SqlLedger
 from admission.policy.doors import Rules
 from admission.policy.remembering import Memory
 from admission.settings import Ledger, Settings
@@ -77,7 +79,7 @@ class Door:
 
     async def prepare(self, store: Store) -> None:
         """Find out what every review asks, away from the loop."""
-        await asyncio.to_thread(parsing.prepare)
+        await asyncio.to_thread(parser.prepare)
         await store.wait_synced()
         try:
             self.memory = await asyncio.to_thread(reviewing.prepared, store.snapshot())
@@ -365,8 +367,6 @@ async def _controller(parts: Parts) -> None:
         await parts.door.open.wait()
     # SQLAlchemy and alembic take as long to import as all the rest, and no review has to wait for them.
     await asyncio.to_thread(importlib.import_module, "admission.ledger.migrating")
-    from admission.ledger import migrating  # noqa: PLC0415
-    from admission.ledger.ledger import SqlLedger  # noqa: PLC0415
 
     if settings.ledger.migrate:
         await migrating.migrate(settings.ledger.url)

@@ -3,8 +3,8 @@
 Where the mend is not known there is the page with examples; a wrong guess would cost its reader more than that.
 """
 
-from admission.dra.cel.failures import CompileError
-from admission.dra.cel.programs import Result
+from admission.cel.core.errors import CompileError
+from admission.cel.programs import Result
 
 PAGE = "see docs/concepts.md#meters"
 

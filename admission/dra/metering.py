@@ -17,9 +17,9 @@ from admission.api.entries import RequestDevice
 from admission.api.gangs import Charge
 from admission.api.meters import AdminAccess, Measure, Meter, Source
 from admission.api.names import MeterName
+from admission.cel import limits, programs
+from admission.cel.core.errors import CompileError, EvaluationError
 from admission.dra import advising
-from admission.dra.cel import admitting, programs
-from admission.dra.cel.failures import CompileError, EvaluationError
 from admission.errors import AmountError, Flaw
 
 MeterFlaw = tuple[MeterName, Flaw]
@@ -197,7 +197,7 @@ def _rule(source: Source, path: str, flaws: list[Flaw]) -> _Rule:
 def _compiled(text: str | None, path: str, result: programs.Result, flaws: list[Flaw]) -> programs.Program | None:
     if text is None:
         return None
-    refused = admitting.device(text, result=result)
+    refused = limits.device(text, result=result)
     if refused is not None and refused.error is None:
         flaws.append(Flaw(path, f"is {refused}"))
         return None

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from admission.dra.cel import environments
+from admission.cel import environment
 
 
 class Release(StrEnum):
@@ -86,10 +86,10 @@ class Profile:
     quirks: Quirks = AS_OF_1_37
 
     @property
-    def cel(self) -> environments.Profile:
+    def cel(self) -> environment.Profile:
         """Return how this kube-scheduler compiles selectors."""
         features = self.features
-        return environments.Profile(
+        return environment.Profile(
             release=int(self.release.value.partition(".")[2]),
             lists=features.list_attributes,
             consumable=features.consumable_capacity,

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from admission.api.devices import Device, Slice
-from admission.dra.cel import columns, environments, programs
-from admission.dra.cel.failures import CompileError, EvaluationError
-from admission.dra.cel.readings import Readings
+from admission.cel import bitsets, environment, programs
+from admission.cel.core.errors import CompileError, EvaluationError
+from admission.cel.eval.parse_cache import Readings
 from admission.dra.pools import Shelf, Spot
 
 Texts = tuple[str, ...]
@@ -57,7 +57,7 @@ class _Seen:
 class Selectors:
     """Compiled selectors and their answers, as one version of Kubernetes with its gates gives them."""
 
-    def __init__(self, profile: environments.Profile = environments.DEFAULT) -> None:
+    def __init__(self, profile: environment.Profile = environment.DEFAULT) -> None:
         self.profile = profile
         self._readings = Readings()
         self._programs: dict[str, programs.Program | CompileError] = {}
@@ -72,12 +72,12 @@ class Selectors:
         """Return which devices of a slice satisfy every text, and on which evaluating stops with an error."""
         seen = self._by_identity.get(id(slice_)) or self._of(slice_)
         return seen.columns.get(texts) or self._folded(
-            texts, seen, columns.Values(slice_, self._readings, lists=self.profile.reads_lists)
+            texts, seen, bitsets.Values(slice_, self._readings, lists=self.profile.reads_lists)
         )
 
     def error(self, texts: Texts, slice_: Slice, at: int) -> str:
         """Return why evaluating stops on the device at a place whose bit is bad: computed anew, for people."""
-        value = columns.Values(slice_, self._readings, lists=self.profile.reads_lists).at(at)
+        value = bitsets.Values(slice_, self._readings, lists=self.profile.reads_lists).at(at)
         for text in texts:
             answer = self._one(text, slice_, at, value)
             if answer is not True:
@@ -132,7 +132,7 @@ class Selectors:
         self._by_identity[id(slice_)] = seen
         return seen
 
-    def _folded(self, texts: Texts, seen: _Seen, values: columns.Values) -> Column:
+    def _folded(self, texts: Texts, seen: _Seen, values: bitsets.Values) -> Column:
         """Fold the columns of single texts, and remember both them and the whole."""
         if len(texts) == 1:
             column = seen.columns[texts] = self._shared(self._evaluated(texts[0], seen, values))
@@ -149,13 +149,13 @@ class Selectors:
         """Return the one column that stands for all equal ones: slices of equal devices have equal columns."""
         return self._columns.setdefault(column, column)
 
-    def _evaluated(self, text: str, seen: _Seen, values: columns.Values) -> Column:
+    def _evaluated(self, text: str, seen: _Seen, values: bitsets.Values) -> Column:
         program = self._compiled(text)
         if isinstance(program, CompileError):
             return Column(0, seen.columns[()].yes)
         if seen.unreadable is None:
-            seen.unreadable = columns.unreadable(seen.slice, self._readings, lists=self.profile.reads_lists)
-        return Column(*columns.fill(program, values, seen.unreadable))
+            seen.unreadable = bitsets.unreadable(seen.slice, self._readings, lists=self.profile.reads_lists)
+        return Column(*bitsets.fill(program, values, seen.unreadable))
 
     def _one(self, text: str, slice_: Slice, at: int, value: Value) -> Answer:
         program = self._compiled(text)

@@ -17,8 +17,8 @@ from admission.api.names import GangUid, QueueName
 from admission.api.queues import Queue
 from admission.api.reports import ConditionReport, QueueReport
 from admission.api.snapshot import Snapshot
+from admission.cel.syntax import parser
 from admission.dra import appraising, landing, metering, worlds
-from admission.dra.cel import parsing
 from admission.dra.metering import Meters
 from admission.dra.releases import Profile
 from admission.dra.selecting import Selectors
@@ -152,7 +152,7 @@ async def rehearse(desk: Desk, clock: datetime) -> None:
 
 
 def _rehearse(desk: Desk, snapshot: Snapshot, clock: datetime) -> Facts:
-    parsing.prepare()
+    parser.prepare()
     facts = _regrouped(desk, _looked(desk, desk.expecting.over(snapshot, desk.book), clock))
     bookkeeping.look_ahead(desk, facts)
     _appraise(desk, facts)

@@ -17,9 +17,9 @@ from admission.api.reading import Json, Reader
 from admission.api.reasons import DenyReason
 from admission.api.rules import Action
 from admission.api.snapshot import Snapshot
+from admission.cel import lint as cel_lint
+from admission.cel.lint import Name, Trap, TrapKind, Types
 from admission.dra import fitting
-from admission.dra.cel import traps
-from admission.dra.cel.traps import Name, Trap, TrapKind, Types
 from admission.dra.releases import Profile
 from admission.dra.selecting import Selectors
 from admission.errors import MalformedObjectError, RetryError
@@ -200,7 +200,7 @@ class _Linter:
         if not isinstance(text, str):
             return
         field = f"{reader.path}.{name}"
-        for trap in traps.find(text, before=before, types=self._types, profile=self._profile.cel):
+        for trap in cel_lint.find(text, before=before, types=self._types, profile=self._profile.cel):
             if unguarded or trap.kind is not TrapKind.UNGUARDED_LOOKUP:
                 yield _trapped(index, field, text, trap)
 

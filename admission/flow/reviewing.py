@@ -13,7 +13,7 @@ from admission.api import names, patches, reviews
 from admission.api.reasons import Denial, DenyReason
 from admission.api.reviews import ALLOWED, Review, Verdict
 from admission.api.snapshot import Snapshot
-from admission.dra.cel import parsing
+from admission.cel.syntax import parser
 from admission.errors import MalformedObjectError, RetryError
 from admission.flow.ports import View
 from admission.policy import arrivals, changing, doors, entering, holdable, holding
@@ -34,7 +34,7 @@ from admission.policy.remembering import Memory
 
 def prepared(snapshot: Snapshot) -> Memory:
     """Return a memory of what the first reviews would have to find out. It takes as long as all policies to compile."""
-    parsing.prepare()
+    parser.prepare()
     memory = Memory()
     memory.defaults(snapshot)
     memory.limits(snapshot)

@@ -14,8 +14,8 @@ from admission.api.names import QueueName
 from admission.api.queues import Queue
 from admission.api.snapshot import Snapshot
 from admission.api.traces import Arrival
+from admission.cel import limits
 from admission.dra import metering, worlds
-from admission.dra.cel import admitting
 from admission.dra.plans import Plan
 from admission.dra.selecting import Selectors
 from admission.dra.takings import Holder
@@ -138,7 +138,7 @@ def _judge_class(town: Town, name: str) -> str:
 
 
 def _judge_selector(town: Town, text: str) -> str:
-    objection = admitting.device(text, profile=town.world.profile.cel)
+    objection = limits.device(text, profile=town.world.profile.cel)
     return f"{text!r} is not CEL that Kubernetes takes: {objection.message}" if objection is not None else ""
 
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from admission.api.reading import Json, Reader
 from admission.api.validation import claims, objects
-from admission.dra.cel import admitting, environments
+from admission.cel import environment, limits
 from admission.dra.releases import Profile
 from admission.errors import Flaw
 
@@ -27,9 +27,9 @@ def flaws(kind: str, obj: Json, profile: Profile) -> tuple[Flaw, ...]:
 
 
 @lru_cache(maxsize=1024)
-def _objection(text: str, compiler: environments.Profile) -> admitting.Inadmissible | None:
+def _objection(text: str, compiler: environment.Profile) -> limits.Inadmissible | None:
     """Judge a text, once: thousands of claims say the same."""
-    return admitting.device(text, profile=compiler)
+    return limits.device(text, profile=compiler)
 
 
 def _selectors(kind: str, obj: Reader) -> Iterator[Reader]:

@@ -23,10 +23,10 @@ from admission.api.claims import Claim
 from admission.api.devices import Slice
 from admission.api.names import NodeName
 from admission.api.snapshot import Snapshot
+from admission.cel import programs
 from admission.dra import planning, worlds
 from admission.dra.allocating import Allocated, NotHere
 from admission.dra.allocator import Allocator, Question
-from admission.dra.cel import programs
 from admission.dra.plans import Plan, PodDemand
 from admission.dra.selecting import Selectors
 from admission.dra.takings import Holder, Taking

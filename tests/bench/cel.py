@@ -15,7 +15,7 @@ from rich.table import Table
 
 from admission.api import devices
 from admission.api.meta import Meta
-from admission.dra.cel import programs
+from admission.cel import programs
 from admission.dra.selecting import Selectors, Texts
 
 DRIVER = "gpu.nvidia.com"

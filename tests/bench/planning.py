@@ -16,8 +16,8 @@ from typing import Any
 
 from rich.table import Table
 
+from admission.cel import programs
 from admission.dra import planning
-from admission.dra.cel import programs
 from admission.dra.plans import Choice, NoPlan, Plan, PodDemand
 from admission.dra.selecting import Selectors
 from admission.dra.takings import Holder

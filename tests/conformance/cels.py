@@ -8,8 +8,9 @@ evaluation that have one.
 from typing import Any
 
 from admission.api import devices
-from admission.dra.cel import admitting, environments, programs, values
-from admission.dra.cel.library import quantities
+from admission.cel import environment, limits, programs
+from admission.cel.core import values
+from admission.cel.library import quantities
 
 Record = dict[str, Any]
 
@@ -58,7 +59,7 @@ def answer(record: Record, release: str) -> dict[str, Any]:
     profile = profile_of(record, release)
     text = record["expression"]
     result = dict.fromkeys(("compile", "result", "error", "maxCost", "cost"))
-    inadmissible = admitting.device(text, profile=profile)
+    inadmissible = limits.device(text, profile=profile)
     result["admission"] = inadmissible.flaw.value if inadmissible else "ok"
     program = programs.compile_device(text, profile=profile, always_counts=True)
     if isinstance(program, programs.CompileError):
@@ -71,10 +72,10 @@ def answer(record: Record, release: str) -> dict[str, Any]:
     return result | {"result": found}
 
 
-def profile_of(record: Record, release: str) -> environments.Profile:
+def profile_of(record: Record, release: str) -> environment.Profile:
     """Return the compiler that the record was asked of."""
     gates = record["features"]
-    return environments.Profile(
+    return environment.Profile(
         release=int(release.removeprefix("1.")),
         stored=record["mode"] == "stored",
         lists=gates["listTypeAttributes"],

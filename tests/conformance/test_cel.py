@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from admission.dra.cel import programs
+from admission.cel import programs
 from tests.conformance import __main__ as command
 from tests.conformance import cels
 

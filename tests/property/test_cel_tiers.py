@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from admission.api import devices
 from admission.api.meta import Meta
-from admission.dra.cel import columns, environments, programs
-from admission.dra.cel.readings import Readings
+from admission.cel import bitsets, environment, programs
+from admission.cel.eval.parse_cache import Readings
 from tests.conformance import test_cel
 
 DRIVERS = ("gpu.nvidia.com", "mixed.example.com", "nic.example.com", "d")
@@ -96,22 +96,22 @@ expressions = st.recursive(
 )
 
 
-def disagreement(text: str, slice_: devices.Slice, profile: environments.Profile) -> str | None:
+def disagreement(text: str, slice_: devices.Slice, profile: environment.Profile) -> str | None:
     """Return where a sweep's column differs from the exact tier's."""
     readings = Readings()
     program = programs.compile_device(text, profile=profile, readings=readings)
     if isinstance(program, programs.CompileError) or program.sweep is None:
         return None
-    bad = columns.unreadable(slice_, readings, lists=profile.reads_lists)
-    values = columns.Values(slice_, readings, lists=profile.reads_lists)
-    fast = columns.fill(program, values, bad)
-    exact = columns.fill(dataclasses.replace(program, sweep=None), values, 0)
+    bad = bitsets.unreadable(slice_, readings, lists=profile.reads_lists)
+    values = bitsets.Values(slice_, readings, lists=profile.reads_lists)
+    fast = bitsets.fill(program, values, bad)
+    exact = bitsets.fill(dataclasses.replace(program, sweep=None), values, 0)
     return None if fast == exact else f"{text} on {slice_}: {fast}, exactly {exact}"
 
 
 @settings(deadline=None, max_examples=400)
-@given(expressions, slices, st.sampled_from([environments.Profile(), environments.Profile(release=37)]))
-def test_written_selectors(text: str, slice_: devices.Slice, profile: environments.Profile) -> None:
+@given(expressions, slices, st.sampled_from([environment.Profile(), environment.Profile(release=37)]))
+def test_written_selectors(text: str, slice_: devices.Slice, profile: environment.Profile) -> None:
     assert disagreement(text, slice_, profile) is None
 
 
@@ -126,7 +126,7 @@ def recorded() -> list[str]:
 def test_recorded_selectors(data: st.DataObject) -> None:
     text = data.draw(st.sampled_from(recorded()))
 
-    assert disagreement(text, data.draw(slices), environments.Profile()) is None
+    assert disagreement(text, data.draw(slices), environment.Profile()) is None
 
 
 def test_many_selectors_have_a_sweep() -> None:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from admission.api import names, policies
 from admission.api.reviews import API_VERSION, Review
 from admission.api.snapshot import Snapshot
-from admission.dra.cel import parsing
+from admission.cel.syntax import parser
 from admission.errors import RetryError
 from admission.flow import reviewing
 from admission.policy.claims.selecting import Policies
@@ -119,7 +119,7 @@ def ensure_well_formed(answer: answering.Answer) -> None:
 @pytest.fixture(scope="module")
 def warm() -> None:
     """Build the grammar of CEL, which is done once in the life of a process."""
-    parsing.parse("true", escapes=True)
+    parser.parse("true", escapes=True)
 
 
 @pytest.mark.usefixtures("warm")

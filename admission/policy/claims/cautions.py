@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from admission.api.devices import DeviceClass
-from admission.dra.cel import traps
-from admission.dra.cel.environments import Profile
-from admission.dra.cel.traps import Trap, TrapKind
+from admission.cel import lint
+from admission.cel.environment import Profile
+from admission.cel.lint import Trap, TrapKind
 from admission.policy.doors import KnownClaim
 
 COMPILER = Profile(release=37)
@@ -37,7 +37,7 @@ def _found(claim: KnownClaim, classes: Mapping[str, DeviceClass]) -> Iterator[st
 @lru_cache(maxsize=1024)
 def _traps(text: str, before: tuple[str, ...]) -> tuple[Trap, ...]:
     """Find the traps of a text, once: thousands of claims say the same."""
-    return traps.find(text, before=before, profile=COMPILER)
+    return lint.find(text, before=before, profile=COMPILER)
 
 
 def _said(trap: Trap) -> str:

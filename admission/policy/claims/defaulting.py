@@ -18,11 +18,11 @@ from admission.api.patches import Patch
 from admission.api.policies import Default
 from admission.api.reading import Json
 from admission.api.validation import formats
-from admission.dra.cel import admitting
-from admission.dra.cel.admitting import Inadmissible
-from admission.dra.cel.expressions import Budget
-from admission.dra.cel.failures import EvaluationError
-from admission.dra.cel.programs import Result
+from admission.cel import limits
+from admission.cel.core.errors import EvaluationError
+from admission.cel.expressions import Budget
+from admission.cel.limits import Inadmissible
+from admission.cel.programs import Result
 from admission.errors import Flaw
 from admission.policy.claims import drafts, environment, subjects
 from admission.policy.claims.drafts import Draft, Way
@@ -295,7 +295,7 @@ def _driver(config: Any) -> Any:
 def _flaws(at: str, default: Default) -> Iterator[Flaw]:
     """Yield what the API server would refuse of a claim with these defaults."""
     for index, selector in enumerate(default.selectors):
-        refused = admitting.device(str(drafts.found(selector, "cel", "expression")))
+        refused = limits.device(str(drafts.found(selector, "cel", "expression")))
         if refused is not None:
             yield Flaw(f"{at}.selectors[{index}].cel.expression", str(refused))
     for key, value in default.labels.items():

@@ -17,9 +17,9 @@ from admission.api.reading import Json
 from admission.api.reasons import Denial, DenyReason
 from admission.api.reviews import ALLOWED, Verdict
 from admission.api.snapshot import Snapshot
-from admission.dra.cel import admitting
-from admission.dra.cel.admitting import Inadmissible
-from admission.dra.cel.environments import Profile
+from admission.cel import limits
+from admission.cel.environment import Profile
+from admission.cel.limits import Inadmissible
 from admission.errors import MalformedObjectError
 from admission.policy import doors, entering
 from admission.policy.arrivals import Arrival
@@ -175,7 +175,7 @@ def _unreadable(claim: KnownClaim) -> Denial | None:
 @lru_cache(maxsize=1024)
 def _refused(text: str) -> Inadmissible | None:
     """Judge a selector, once: thousands of claims say the same."""
-    found = [admitting.device(text, profile=compiler) for compiler in COMPILERS]
+    found = [limits.device(text, profile=compiler) for compiler in COMPILERS]
     first = found[0]
     if first is None or None in found or "that Muster does not know" in first.message:
         return None

@@ -10,14 +10,15 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from admission.api.rules import Variable
-from admission.dra.cel import environments, expressions, kinds
-from admission.dra.cel.admitting import Flaw as Why
-from admission.dra.cel.admitting import Inadmissible
-from admission.dra.cel.environments import Environment, Profile
-from admission.dra.cel.expressions import Expression
-from admission.dra.cel.kinds import Kind
-from admission.dra.cel.programs import Result
-from admission.dra.cel.sizes import Declared
+from admission.cel import environment, expressions
+from admission.cel.core import types
+from admission.cel.core.size_estimate import Declared
+from admission.cel.core.types import Kind
+from admission.cel.environment import Environment, Profile
+from admission.cel.expressions import Expression
+from admission.cel.limits import Flaw as Why
+from admission.cel.limits import Inadmissible
+from admission.cel.programs import Result
 from admission.errors import Flaw
 
 PROFILE = Profile(release=37)
@@ -32,7 +33,7 @@ UNKNOWN = 10**15
 
 VARIABLES = "variables"
 
-_TEXTS = kinds.map_of(kinds.STRING, kinds.STRING)
+_TEXTS = types.map_of(types.STRING, types.STRING)
 _META = Kind("metadata")
 _SELECTOR = Kind("selector")
 _CEL = Kind("cel")
@@ -53,54 +54,54 @@ _USER = Kind("user")
 _COMPUTED = Kind("variables")
 
 _ASKED: Mapping[str, Kind] = {
-    "deviceClassName": kinds.STRING,
-    "selectors": kinds.list_of(_SELECTOR),
-    "allocationMode": kinds.STRING,
-    "count": kinds.INT,
-    "tolerations": kinds.list_of(_TOLERATION),
+    "deviceClassName": types.STRING,
+    "selectors": types.list_of(_SELECTOR),
+    "allocationMode": types.STRING,
+    "count": types.INT,
+    "tolerations": types.list_of(_TOLERATION),
     "capacity": _CAPACITY,
-    "derivedAttributes": kinds.DYN,
+    "derivedAttributes": types.DYN,
 }
-_HEAD: Mapping[str, Kind] = {"apiVersion": kinds.STRING, "kind": kinds.STRING, "metadata": _META}
+_HEAD: Mapping[str, Kind] = {"apiVersion": types.STRING, "kind": types.STRING, "metadata": _META}
 
 _OBJECTS: Mapping[Kind, Mapping[str, Kind]] = {
     _META: {
-        **dict.fromkeys(("name", "generateName", "namespace", "uid", "resourceVersion"), kinds.STRING),
-        **dict.fromkeys(("creationTimestamp", "deletionTimestamp"), kinds.STRING),
-        **dict.fromkeys(("generation", "deletionGracePeriodSeconds"), kinds.INT),
+        **dict.fromkeys(("name", "generateName", "namespace", "uid", "resourceVersion"), types.STRING),
+        **dict.fromkeys(("creationTimestamp", "deletionTimestamp"), types.STRING),
+        **dict.fromkeys(("generation", "deletionGracePeriodSeconds"), types.INT),
         **dict.fromkeys(("labels", "annotations"), _TEXTS),
-        "finalizers": kinds.list_of(kinds.STRING),
-        **dict.fromkeys(("ownerReferences", "managedFields"), kinds.list_of(kinds.DYN)),
+        "finalizers": types.list_of(types.STRING),
+        **dict.fromkeys(("ownerReferences", "managedFields"), types.list_of(types.DYN)),
     },
-    _CEL: {"expression": kinds.STRING},
+    _CEL: {"expression": types.STRING},
     _SELECTOR: {"cel": _CEL},
     _TOLERATION: {
-        **dict.fromkeys(("key", "operator", "value", "effect"), kinds.STRING),
-        "tolerationSeconds": kinds.INT,
+        **dict.fromkeys(("key", "operator", "value", "effect"), types.STRING),
+        "tolerationSeconds": types.INT,
     },
     _CAPACITY: {"requests": _TEXTS},
-    _EXACT: {**_ASKED, "adminAccess": kinds.BOOL},
-    _SUB_REQUEST: {"name": kinds.STRING, **_ASKED},
-    _WRITTEN: {"name": kinds.STRING, "exactly": _EXACT, "firstAvailable": kinds.list_of(_SUB_REQUEST)},
-    _REQUEST: {"name": kinds.STRING, "exactly": _EXACT},
+    _EXACT: {**_ASKED, "adminAccess": types.BOOL},
+    _SUB_REQUEST: {"name": types.STRING, **_ASKED},
+    _WRITTEN: {"name": types.STRING, "exactly": _EXACT, "firstAvailable": types.list_of(_SUB_REQUEST)},
+    _REQUEST: {"name": types.STRING, "exactly": _EXACT},
     _CONSTRAINT: {
-        "requests": kinds.list_of(kinds.STRING),
-        **dict.fromkeys(("matchAttribute", "distinctAttribute"), kinds.STRING),
+        "requests": types.list_of(types.STRING),
+        **dict.fromkeys(("matchAttribute", "distinctAttribute"), types.STRING),
     },
-    _OPAQUE: {"driver": kinds.STRING, "parameters": kinds.DYN},
-    _CONFIG: {"requests": kinds.list_of(kinds.STRING), "opaque": _OPAQUE},
+    _OPAQUE: {"driver": types.STRING, "parameters": types.DYN},
+    _CONFIG: {"requests": types.list_of(types.STRING), "opaque": _OPAQUE},
     _DEVICES: {
-        "requests": kinds.list_of(_WRITTEN),
-        "constraints": kinds.list_of(_CONSTRAINT),
-        "config": kinds.list_of(_CONFIG),
+        "requests": types.list_of(_WRITTEN),
+        "constraints": types.list_of(_CONSTRAINT),
+        "config": types.list_of(_CONFIG),
     },
     _SPEC: {"devices": _DEVICES},
-    _CLAIM: {**_HEAD, "spec": _SPEC, "status": kinds.DYN},
+    _CLAIM: {**_HEAD, "spec": _SPEC, "status": types.DYN},
     _NAMESPACE: _HEAD,
     _USER: {
-        **dict.fromkeys(("username", "uid"), kinds.STRING),
-        "groups": kinds.list_of(kinds.STRING),
-        "extra": kinds.map_of(kinds.STRING, kinds.list_of(kinds.STRING)),
+        **dict.fromkeys(("username", "uid"), types.STRING),
+        "groups": types.list_of(types.STRING),
+        "extra": types.map_of(types.STRING, types.list_of(types.STRING)),
     },
 }
 
@@ -108,10 +109,10 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
     {
         "request": _REQUEST,
         "claim": _CLAIM,
-        "pod": kinds.DYN,
+        "pod": types.DYN,
         "namespaceObject": _NAMESPACE,
         "user": _USER,
-        "queue": kinds.STRING,
+        "queue": types.STRING,
     }
 )
 """What an expression reads, in the order in which their values are given; behind them come the policy's variables."""
@@ -227,11 +228,11 @@ def _vocabulary(variables: Mapping[str, Term]) -> Vocabulary:
     objects = {kind.name: fields for kind, fields in _OBJECTS.items()}
     return Vocabulary(
         typed=_environment(KINDS, {**objects, _COMPUTED.name: typed}),
-        untyped=_environment(dict.fromkeys(KINDS, kinds.DYN), {_COMPUTED.name: dict.fromkeys(typed, kinds.DYN)}),
+        untyped=_environment(dict.fromkeys(KINDS, types.DYN), {_COMPUTED.name: dict.fromkeys(typed, types.DYN)}),
         variables=MappingProxyType(dict(variables)),
     )
 
 
 def _environment(variables: Mapping[str, Kind], objects: Mapping[str, Mapping[str, Kind]]) -> Environment:
-    made = environments.of_variables({**variables, VARIABLES: _COMPUTED}, objects, profile=PROFILE)
+    made = environment.of_variables({**variables, VARIABLES: _COMPUTED}, objects, profile=PROFILE)
     return replace(made, declared=_SIZES)

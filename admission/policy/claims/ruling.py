@@ -13,10 +13,10 @@ from typing import Self
 
 from admission.api.reasons import Denial, DenyReason, Detail
 from admission.api.rules import REASON, Action, Rule, Variable
-from admission.dra.cel.admitting import Inadmissible
-from admission.dra.cel.expressions import Budget
-from admission.dra.cel.failures import EvaluationError
-from admission.dra.cel.programs import Result
+from admission.cel.core.errors import EvaluationError
+from admission.cel.expressions import Budget
+from admission.cel.limits import Inadmissible
+from admission.cel.programs import Result
 from admission.errors import Flaw
 from admission.policy.claims import environment
 from admission.policy.claims.environment import Term, Vocabulary

@@ -12,9 +12,9 @@ from typing import Any, Self
 from admission.api import claims, meta
 from admission.api.nodes import Namespace
 from admission.api.reading import Json
-from admission.dra.cel import values
-from admission.dra.cel.expressions import Budget
-from admission.dra.cel.failures import EvaluationError
+from admission.cel.core import values
+from admission.cel.core.errors import EvaluationError
+from admission.cel.expressions import Budget
 from admission.errors import Flaw, MalformedObjectError
 from admission.policy.claims import environment
 from admission.policy.claims.environment import Vocabulary

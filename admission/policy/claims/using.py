@@ -14,7 +14,7 @@ from admission.api.pods import PodClaim
 from admission.api.reading import Json
 from admission.api.rules import Action
 from admission.api.snapshot import Snapshot
-from admission.dra.cel.expressions import Budget
+from admission.cel.expressions import Budget
 from admission.policy.arrivals import Arrival
 from admission.policy.claims import documents, ruling, subjects
 from admission.policy.claims.ruling import Compiled, Rulebook, Ruling

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from admission.api.reasons import DenyReason
-from admission.dra.cel import traps
-from admission.dra.cel.environments import Profile
-from admission.dra.cel.traps import Trap
+from admission.cel import lint
+from admission.cel.environment import Profile
+from admission.cel.lint import Trap
 from admission.errors import Flaw
 
 MOST_NAMED = 3
@@ -51,7 +51,7 @@ def trapped(field: str, text: str, trap: Trap) -> Concern:
 @lru_cache(maxsize=1024)
 def traps_of(text: str, before: tuple[str, ...] = ()) -> tuple[Trap, ...]:
     """Find the traps of a selector for devices of which nothing is known."""
-    return traps.find(text, before=before, profile=COMPILER)
+    return lint.find(text, before=before, profile=COMPILER)
 
 
 def listed(names: Sequence[str]) -> str:

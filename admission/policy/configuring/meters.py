@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from admission.api.meters import Meter
 from admission.api.snapshot import Snapshot
+from admission.cel.lint import TrapKind
 from admission.dra import metering
-from admission.dra.cel.traps import TrapKind
 from admission.policy.configuring import concerns, using
 from admission.policy.configuring.concerns import Concern
 

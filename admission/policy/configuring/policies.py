@@ -9,8 +9,8 @@ from admission.api.policies import ClaimPolicy, Template
 from admission.api.reading import Json, Reader
 from admission.api.snapshot import Snapshot
 from admission.api.validation import objects
-from admission.dra.cel import admitting
-from admission.dra.cel.traps import TrapKind
+from admission.cel import limits
+from admission.cel.lint import TrapKind
 from admission.errors import Flaw
 from admission.policy.claims import reporting, selecting
 from admission.policy.claims.selecting import Compiled, Policies
@@ -64,7 +64,7 @@ def _flaws_of_template(template: Template, path: str) -> Iterator[Flaw]:
 def _flaws_of_selectors(asked: Reader) -> Iterator[Flaw]:
     for selector in asked.children("selectors"):
         text = selector.child("cel").raw("expression")
-        refused = admitting.device(text, profile=concerns.COMPILER) if isinstance(text, str) and text else None
+        refused = limits.device(text, profile=concerns.COMPILER) if isinstance(text, str) and text else None
         if refused is not None:
             yield Flaw(f"{selector.path}.cel.expression", f"is not CEL that Kubernetes takes: {refused}")
 

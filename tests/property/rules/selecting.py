@@ -1,8 +1,9 @@
 """Whether a device is what a request asks for: its class, and the selectors of both."""
 
 from admission.api import devices
-from admission.dra.cel import environments, programs, values
-from admission.dra.cel.library import quantities
+from admission.cel import environment, programs
+from admission.cel.core import values
+from admission.cel.library import quantities
 from tests.property.rules.reading import World
 from tests.property.rules.records import Ask, Device, Json
 
@@ -33,9 +34,9 @@ def _unselected(world: World, ask: Ask, device: Device) -> str:
     return ""
 
 
-def _profile(world: World) -> environments.Profile:
+def _profile(world: World) -> environment.Profile:
     features = world.features
-    return environments.Profile(
+    return environment.Profile(
         release=world.release,
         stored=True,
         lists=features["ListTypeAttributes"],

@@ -5,14 +5,15 @@ from typing import Any
 import pytest
 
 from admission.api import names
+from admission.cel import environment, expressions
+from admission.cel.core import types, values
+from admission.cel.environment import Profile
+from admission.cel.expressions import Budget
 from admission.cluster import meeting
-from admission.dra.cel import environments, expressions, kinds, values
-from admission.dra.cel.environments import Profile
-from admission.dra.cel.expressions import Budget
 from tests.unit.webhook.cases import GATES, a_pod, held
 
 VARIABLES = ("object", "oldObject", "request")
-ENVIRONMENT = environments.of_variables(dict.fromkeys(VARIABLES, kinds.DYN), {}, profile=Profile(release=37))
+ENVIRONMENT = environment.of_variables(dict.fromkeys(VARIABLES, types.DYN), {}, profile=Profile(release=37))
 KUEUE, VOLCANO = "kueue.x-k8s.io/pod-group-name", "scheduling.k8s.io/group-name"
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "one", "controller": True}
 

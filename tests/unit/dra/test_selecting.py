@@ -7,7 +7,7 @@ import pytest
 from admission.api import devices
 from admission.api.meta import Meta
 from admission.api.names import Uid
-from admission.dra.cel import environments
+from admission.cel import environment
 from admission.dra.pools import Spot
 from admission.dra.selecting import Column, Selectors
 
@@ -104,13 +104,13 @@ def test_a_version_that_says_something_else_is_read_again() -> None:
 @pytest.mark.parametrize(
     ("profile", "column"),
     [
-        (environments.Profile(release=36), Column(0, 0b1)),
-        (environments.Profile(release=36, lists=True), Column(0b1, 0)),
-        (environments.Profile(release=37), Column(0b1, 0)),
+        (environment.Profile(release=36), Column(0, 0b1)),
+        (environment.Profile(release=36, lists=True), Column(0b1, 0)),
+        (environment.Profile(release=37), Column(0b1, 0)),
     ],
     ids=["1.36", "1.36 with its gate", "1.37"],
 )
-def test_lists_are_read_as_the_profile_says(profile: environments.Profile, column: Column) -> None:
+def test_lists_are_read_as_the_profile_says(profile: environment.Profile, column: Column) -> None:
     slice_ = dataclasses.replace(a_slice(0), devices=(devices.Device(name="x", attributes={"all": ("a", "b")}),))
 
     assert Selectors(profile).column(("true",), slice_) == column

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from admission.api.rules import Action, Rule, Variable
-from admission.dra.cel.expressions import Budget
+from admission.cel.expressions import Budget
 from admission.errors import MalformedObjectError
 from admission.policy.claims import ruling, subjects
 from admission.policy.claims.ruling import Rulebook, Ruling

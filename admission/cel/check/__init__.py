@@ -1,0 +1,1 @@
+"""The types that a CEL expression has before it is evaluated."""

@@ -1,0 +1,108 @@
+"""What cel-go tests in a checked text beyond its types: literals whose value decides whether a call can succeed.
+
+Source: cel/validator.go (durations, timestamps, lists and maps of one type) and ext/formatting.go (`format`), v0.26.
+"""
+
+from collections.abc import Iterator
+
+from admission.cel.check import folding, type_checker
+from admission.cel.core import ast, errors, types
+from admission.cel.core.types import Kind
+from admission.cel.library import string_format
+
+_FORMATTABLE = {
+    "s": {"list", "map", "int", "uint", "double", "bool", "string", "timestamp", "bytes", "duration", "type", "null"},
+    "d": {"int", "uint"},
+    "f": {"double", "string"},
+    "e": {"double", "string"},
+    "b": {"int", "uint", "bool"},
+    "x": {"int", "uint", "string", "bytes"},
+    "X": {"int", "uint", "string", "bytes"},
+    "o": {"int", "uint"},
+}
+
+
+def vet(root: ast.Node, checked: type_checker.Checked) -> None:
+    """Raise RefusalError at the first literal that cannot be right where it stands."""
+    for node, within_format in _all(root):
+        match node:
+            case ast.ListLiteral() | ast.MapLiteral() if not within_format:
+                _vet_aggregate(node, checked)
+            case ast.Call(function="duration" | "timestamp", receiver=None):
+                _vet_conversion(node, checked)
+            case ast.Call(function="format", receiver=ast.Literal(value=str() as pattern)):
+                _vet_format(node, pattern, checked)
+            case _:
+                pass
+
+
+def _all(root: ast.Node) -> Iterator[tuple[ast.Node, bool]]:
+    """Yield all nodes, with whether they stand in a call of `format`, which takes lists of several types."""
+    waiting = [(root, False)]
+    while waiting:
+        node, within_format = waiting.pop()
+        yield node, within_format
+        within_format = within_format or (isinstance(node, ast.Call) and node.function == "format")
+        waiting.extend((part, within_format) for part in reversed(ast.children(node)))
+
+
+def _vet_aggregate(node: ast.ListLiteral | ast.MapLiteral, checked: type_checker.Checked) -> None:
+    entries = node.elements if isinstance(node, ast.ListLiteral) else node.entries
+    _vet_same_kind([(entry.key, False) for entry in entries if entry.key is not None], checked)
+    _vet_same_kind([(entry.value, entry.optional) for entry in entries], checked)
+
+
+def _vet_same_kind(parts: list[tuple[ast.Node, bool]], checked: type_checker.Checked) -> None:
+    common: Kind | None = None
+    for part, optional in parts:
+        kind = checked.kind(part)
+        if optional:
+            kind = types.unwrapped(kind)[0]
+        if kind.name == "wrapper":
+            kind = kind.parameters[0]
+        if common is not None and kind != common:
+            raise errors.RefusalError(part.at, f"expected type '{common}' but found '{kind}'")
+        common = kind
+
+
+def _vet_conversion(node: ast.Call, checked: type_checker.Checked) -> None:
+    argument = node.arguments[0]
+    if not isinstance(argument, ast.Literal):
+        return
+    try:
+        folding.convert(checked.calls[id(node)], argument.value)
+    except errors.EvaluationError:
+        raise errors.RefusalError(argument.at, f"invalid {node.function} argument") from None
+
+
+def _vet_format(node: ast.Call, pattern: str, checked: type_checker.Checked) -> None:
+    arguments = node.arguments[0]
+    if not isinstance(arguments, ast.ListLiteral):
+        return
+    given = [entry.value for entry in arguments.elements]
+    used = 0
+    try:
+        for _, letter, _ in string_format.clauses(pattern):
+            if not letter:
+                continue
+            if used >= len(given):
+                raise errors.RefusalError(node.at, f"index {used} out of range")
+            _vet_argument(given[used], letter, checked)
+            used += 1
+    except errors.EvaluationError as error:
+        raise errors.RefusalError(node.at, str(error)) from None
+    if used < len(given):
+        raise errors.RefusalError(
+            node.at, f"too many arguments supplied to string.format (expected {used}, got {len(given)})"
+        )
+
+
+def _vet_argument(node: ast.Node, letter: str, checked: type_checker.Checked) -> None:
+    kind: Kind = checked.kind(node)
+    if kind == types.DYN:
+        return
+    if kind.name not in _FORMATTABLE[letter]:
+        raise errors.RefusalError(node.at, f"error during formatting: %{letter} was given {kind}")
+    if letter == "s" and isinstance(node, ast.ListLiteral | ast.MapLiteral):
+        for part in ast.children(node):
+            _vet_argument(part, letter, checked)

@@ -1,0 +1,1 @@
+"""The values, types, declarations and syntax nodes of CEL."""

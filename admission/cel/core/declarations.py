@@ -1,0 +1,134 @@
+"""Declarations of functions: `member("contains", "string, string -> bool", …)`.
+
+A signature is written as in the language's own documents; a single capital letter is a type parameter.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import NoneType
+from typing import Any
+
+from admission.cel.core import types, values
+from admission.cel.core.types import Kind
+
+Implementation = Callable[..., Any]
+Prepare = Callable[[Sequence[Any]], Implementation | None]
+
+_ALIASES = {
+    "Quantity": types.QUANTITY,
+    "Semver": types.SEMVER,
+    "IP": types.IP,
+    "CIDR": types.CIDR,
+    "URL": types.URL,
+    "NamedFormat": types.NAMED_FORMAT,
+}
+
+_CLASSES: Mapping[str, frozenset[type]] = {
+    "bool": frozenset({bool}),
+    "int": frozenset({int}),
+    "uint": frozenset({values.Uint}),
+    "double": frozenset({float}),
+    "string": frozenset({str}),
+    "bytes": frozenset({bytes}),
+    "null": frozenset({NoneType}),
+    "list": frozenset({tuple}),
+    "map": values.MAPS,
+    "optional_type": frozenset({values.Optional}),
+    "type": frozenset({values.TypeValue}),
+    "duration": frozenset({values.Duration}),
+    "timestamp": frozenset({values.Timestamp}),
+    "kubernetes.Quantity": frozenset({values.Quantity}),
+    "kubernetes.Semver": frozenset({values.Semver}),
+    "net.IP": frozenset({values.IP}),
+    "net.CIDR": frozenset({values.CIDR}),
+    "kubernetes.URL": frozenset({values.URL}),
+    "kubernetes.NamedFormat": frozenset({values.NamedFormat}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """One signature of a function.
+
+    classes: per parameter, the Python classes it takes; None takes everything. prepare: given the arguments as far as
+    they are constant, an implementation that has done its work on them, or None; raises EvaluationError when one of
+    them is wrong, which is an error of the text.
+    """
+
+    name: str
+    member: bool
+    parameters: tuple[Kind, ...]
+    result: Kind
+    run: Implementation
+    variables: tuple[str, ...]
+    classes: tuple[frozenset[type] | None, ...]
+    prepare: Prepare | None = None
+
+
+def function(name: str, signature: str, run: Implementation, prepare: Prepare | None = None) -> Overload:
+    """Declare a function, `name(…)`."""
+    return dataclasses.replace(_overload(name, signature, run, member=False), prepare=prepare)
+
+
+def member(name: str, signature: str, run: Implementation, prepare: Prepare | None = None) -> Overload:
+    """Declare a method; the signature's first parameter is its receiver."""
+    return dataclasses.replace(_overload(name, signature, run, member=True), prepare=prepare)
+
+
+def _overload(name: str, signature: str, run: Implementation, *, member: bool) -> Overload:
+    before, _, after = signature.partition("->")
+    parameters = tuple(map(parse, _split(before)))
+    return Overload(
+        name=name,
+        member=member,
+        parameters=parameters,
+        result=parse(after.strip()),
+        run=run,
+        variables=tuple(
+            sorted({v for kind in parameters for v in _variables(kind)} | _variables(parse(after.strip())))
+        ),
+        classes=tuple(_CLASSES.get(kind.name) for kind in parameters),
+    )
+
+
+def parse(text: str) -> Kind:
+    """Read a type as it is written in a signature."""
+    match = re.fullmatch(r"([\w.]+)(?:\((.*)\))?", text)
+    if match is None:
+        raise AssertionError(f"no type: {text!r}")
+    name, inner = match.groups()
+    if inner is None and len(name) == 1 and name.isupper():
+        return Kind(name, variable=True)
+    if name in _ALIASES:
+        return _ALIASES[name]
+    if name == "optional":
+        name = "optional_type"
+    return Kind(name, tuple(map(parse, _split(inner or ""))))
+
+
+def instantiate(kind: Kind, variables: Mapping[str, Kind]) -> Kind:
+    """Return the kind with its type parameters replaced."""
+    if kind.variable:
+        return variables[kind.name]
+    if not kind.parameters:
+        return kind
+    return Kind(kind.name, tuple(instantiate(inner, variables) for inner in kind.parameters))
+
+
+def _split(text: str) -> list[str]:
+    parts, depth, start = [], 0, 0
+    for index, character in enumerate(text):
+        depth += (character == "(") - (character == ")")
+        if character == "," and depth == 0:
+            parts.append(text[start:index].strip())
+            start = index + 1
+    last = text[start:].strip()
+    return [*parts, last] if last else parts
+
+
+def _variables(kind: Kind) -> set[str]:
+    if kind.variable:
+        return {kind.name}
+    return {name for inner in kind.parameters for name in _variables(inner)}

@@ -1,0 +1,1 @@
+"""What a CEL expression costs, in cel-go's units."""

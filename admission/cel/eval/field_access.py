@@ -1,0 +1,82 @@
+"""Selection and index at run time: on maps, lists and optionals, present or not."""
+
+from typing import Any
+
+from admission.cel.core import equality, errors, values
+
+_ABSENT = object()
+
+
+def field(operand: Any, name: str) -> Any:
+    """Return `operand.name`."""
+    kind = type(operand)
+    if kind in values.MAPS:
+        try:
+            return operand[name]
+        except KeyError:
+            raise errors.no_such_key(name) from None
+    if kind is values.Optional:
+        return optional_field(operand, name)
+    raise errors.no_such_key(name)
+
+
+def optional_field(operand: Any, name: str) -> values.Optional:
+    """Return `operand.?name`: none also on what has no fields."""
+    return _found(operand, name)
+
+
+def has_field(operand: Any, name: str) -> bool:
+    """Return `has(operand.name)`, also of what an optional holds."""
+    if type(operand) is values.Optional:
+        return operand.present and has_field(operand.value, name)
+    return has_plain_field(operand, name)
+
+
+def has_plain_field(operand: Any, name: str) -> bool:
+    """Return `has(operand.name)`: false on what has no fields, true for any domain."""
+    kind = type(operand)
+    return kind is values.Domains or (kind in values.MAPS and name in operand)
+
+
+def index(operand: Any, key: Any) -> Any:
+    """Return `operand[key]`."""
+    kind = type(operand)
+    if kind in values.MAPS:
+        value = equality.lookup(operand, key, _ABSENT)
+        if value is _ABSENT:
+            raise errors.no_such_key(key)
+        return value
+    if kind is tuple:
+        position = _position(key)
+        if not 0 <= position < len(operand):
+            raise errors.EvaluationError(f"index out of bounds: {position}")
+        return operand[position]
+    if kind is values.Optional:
+        return optional_index(operand, key)
+    raise errors.no_such_key(key)
+
+
+def optional_index(operand: Any, key: Any) -> values.Optional:
+    """Return `operand[?key]`: none beyond a list's ends and where a map has no such key."""
+    if type(operand) is tuple:
+        position = _position(key)
+        return values.some(operand[position]) if 0 <= position < len(operand) else values.NONE
+    return _found(operand, key)
+
+
+def _found(operand: Any, key: Any) -> values.Optional:
+    kind = type(operand)
+    if kind is values.Optional:
+        return optional_index(operand.value, key) if operand.present else values.NONE
+    if kind not in values.MAPS:
+        return values.NONE
+    value = equality.lookup(operand, key, _ABSENT)
+    return values.NONE if value is _ABSENT else values.some(value)
+
+
+def _position(key: Any) -> int:
+    if type(key) in (int, values.Uint):
+        return int(key)
+    if type(key) is float and key.is_integer():
+        return int(key)
+    raise errors.EvaluationError(f"unsupported index value in list: {key}")

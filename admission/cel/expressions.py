@@ -1,0 +1,99 @@
+"""Expressions over variables of their caller's, such as a ClaimPolicy's rules: compiled once, evaluated on many values.
+
+Several evaluations share one budget, so that many cheap expressions together cannot take more than one may.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from admission.cel import environment, limits, programs
+from admission.cel.check import type_checker
+from admission.cel.core import ast, errors, frames
+from admission.cel.core import budget as core_budget
+from admission.cel.core.types import Kind
+from admission.cel.cost import runtime_cost, static_cost
+from admission.cel.eval import interpreter
+from admission.cel.limits import Flaw, Inadmissible
+from admission.cel.programs import Result
+
+CHEAP = 1_000
+"""Texts that cost no more, by their bound, are charged their bound instead of being counted, which takes longer."""
+
+
+@dataclass(slots=True)
+class Budget:
+    """What is left for all evaluations that share it: cost in cel-go's units, and turns of loops."""
+
+    cost: int = static_cost.LIMIT
+    steps: int = core_budget.STEPS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expression:
+    """A text that compiled. Holds no state: evaluating is safe in several threads.
+
+    kind: the type of its value, as far as it is known. names: the variables that it reads, each with the field that is
+    selected of it, as in `user.groups`. cost: what evaluating it costs at most, as the API server estimates.
+    """
+
+    text: str
+    kind: Kind
+    names: frozenset[str]
+    cost: int
+    _bound: int = field(repr=False)
+    """What is charged without counting; 0 where the cost is counted."""
+    _run: frames.Run = field(repr=False)
+    _spare: list[None] = field(repr=False)
+
+    def evaluate(self, values: Sequence[Any], budget: Budget) -> Any:
+        """Return the text's value; values: CEL's, one for each variable of the environment, in its order.
+
+        Takes from the budget what it cost. Raises EvaluationError, AbortError among them when the budget is used up.
+        """
+        if self._bound > budget.cost or budget.cost <= 0:
+            raise core_budget.exceeded()
+        start = static_cost.LIMIT - budget.cost if budget.cost < static_cost.LIMIT else 0
+        frame: frames.Frame = [budget.steps, start, *values, *self._spare]
+        try:
+            return self._run(frame)
+        except RecursionError:
+            raise errors.EvaluationError("the expression nests too deeply to be evaluated") from None
+        finally:
+            budget.steps = frame[frames.STEPS]
+            budget.cost -= self._bound or frame[frames.COST] - start
+
+
+def compile_text(
+    text: str, environment: environment.Environment, *, result: Result | None = None
+) -> Expression | Inadmissible:
+    """Compile an expression. result: the type of its value, None for any. Never raises because of the text."""
+    long = limits.length(text)
+    if long is not None:
+        return long
+    try:
+        root, checked = programs.check(text, result, environment)
+        return _expression(text, root, checked, environment)
+    except errors.RefusalError as refusal:
+        error = errors.compile_error(text, refusal)
+    except RecursionError:
+        error = errors.compile_error(text, errors.RefusalError(-1, "max recursion depth exceeded"))
+    return Inadmissible(Flaw.COMPILE_ERROR, str(error), error)
+
+
+def _expression(
+    text: str, root: ast.Node, checked: type_checker.Checked, environment: environment.Environment
+) -> Expression:
+    bound = static_cost.bound(root, checked, environment)
+    counts = bound > CHEAP
+    compiler = runtime_cost.Counter if counts else interpreter.Compiler
+    run, places = compiler(checked, environment).program(root)
+    return Expression(
+        text=text,
+        kind=checked.kind(root),
+        names=ast.names(root),
+        cost=static_cost.worst_case(root, checked, environment),
+        _bound=0 if counts else bound,
+        _run=run,
+        _spare=[None] * (places - frames.FIRST_VARIABLE - len(environment.variables)),
+    )

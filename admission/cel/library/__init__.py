@@ -1,0 +1,5 @@
+"""The functions that an expression may call, one module a library of Kubernetes' or cel-go's.
+
+Each module has OVERLOADS, its declarations; `catalog` puts them together. Implementations take and return native
+values (see `core.values`) and raise EvaluationError.
+"""

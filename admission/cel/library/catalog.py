@@ -1,0 +1,57 @@
+"""All functions that Muster knows, by name, and those of Kubernetes that it knows it lacks."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from admission.cel.core import arithmetic
+from admission.cel.core.declarations import Overload
+from admission.cel.library import (
+    conversions,
+    formats,
+    lists,
+    networks,
+    operators,
+    optionals,
+    quantities,
+    regex,
+    semver,
+    string_format,
+    strings,
+    times,
+    urls,
+)
+
+_LIBRARIES = (
+    operators,
+    arithmetic,
+    conversions,
+    strings,
+    string_format,
+    regex,
+    lists,
+    optionals,
+    times,
+    quantities,
+    semver,
+    networks,
+    urls,
+    formats,
+)
+
+
+def _by_name() -> dict[str, tuple[Overload, ...]]:
+    result: dict[str, tuple[Overload, ...]] = {}
+    for library in _LIBRARIES:
+        for overload in library.OVERLOADS:
+            result[overload.name] = (*result.get(overload.name, ()), overload)
+    return result
+
+
+FUNCTIONS: Mapping[str, tuple[Overload, ...]] = MappingProxyType(_by_name())
+
+FUNCTIONS_37: Mapping[str, tuple[Overload, ...]] = MappingProxyType(
+    {**FUNCTIONS, **{overload.name: (overload,) for overload in lists.RELEASE_37}}
+)
+"""The same for Kubernetes 1.37."""
+
+UNSUPPORTED: frozenset[str] = frozenset()

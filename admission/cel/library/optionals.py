@@ -1,0 +1,66 @@
+"""Optional values (cel-go cel/library.go, OptionalTypes). The compiler itself treats `or` and `orValue` as lazy."""
+
+from typing import Any
+
+from admission.cel.core import errors, values
+from admission.cel.core.declarations import Overload, function, member
+
+
+def _value(optional: values.Optional) -> Any:
+    if not optional.present:
+        raise errors.EvaluationError("optional.none() dereference")
+    return optional.value
+
+
+def _of_non_zero(value: Any) -> values.Optional:
+    return values.NONE if _is_zero(value) else values.some(value)
+
+
+def _is_zero(value: Any) -> bool:
+    if isinstance(value, values.Duration):
+        return value.nanoseconds == 0
+    if isinstance(value, values.Timestamp):
+        return value.nanoseconds == -62_135_596_800 * 10**9
+    if isinstance(value, values.Optional):
+        return not value.present
+    if value is None or isinstance(value, bool | int | float | str | bytes | tuple | dict):
+        return not value
+    return False
+
+
+def _unwrap(elements: tuple[Any, ...]) -> tuple[Any, ...]:
+    for element in elements:
+        if not isinstance(element, values.Optional):
+            raise errors.no_such_overload("optional.unwrap")
+    return tuple(element.value for element in elements if element.present)
+
+
+def _or(optional: values.Optional, other: values.Optional) -> values.Optional:
+    return optional if optional.present else other
+
+
+def _or_value(optional: values.Optional, other: Any) -> Any:
+    return optional.value if optional.present else other
+
+
+def _first(elements: tuple[Any, ...]) -> values.Optional:
+    return values.some(elements[0]) if elements else values.NONE
+
+
+def _last(elements: tuple[Any, ...]) -> values.Optional:
+    return values.some(elements[-1]) if elements else values.NONE
+
+
+OVERLOADS: tuple[Overload, ...] = (
+    function("optional.of", "V -> optional(V)", values.some),
+    function("optional.none", "-> optional(V)", lambda: values.NONE),
+    function("optional.ofNonZeroValue", "V -> optional(V)", _of_non_zero),
+    function("optional.unwrap", "list(optional(V)) -> list(V)", _unwrap),
+    member("unwrapOpt", "list(optional(V)) -> list(V)", _unwrap),
+    member("hasValue", "optional(V) -> bool", lambda o: o.present),
+    member("value", "optional(V) -> V", _value),
+    member("or", "optional(V), optional(V) -> optional(V)", _or),
+    member("orValue", "optional(V), V -> V", _or_value),
+    member("first", "list(V) -> optional(V)", _first),
+    member("last", "list(V) -> optional(V)", _last),
+)

@@ -1,0 +1,90 @@
+"""Regular expressions: Go's regexp, whose syntax is RE2's, by google-re2."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import re2
+
+from admission.cel.core import errors
+from admission.cel.core.declarations import Implementation, Overload, function, member
+
+MAX_MEMORY = 512 * 1024
+"""Octets for one pattern, some 8,000 instructions: larger ones, which Go takes, could search for seconds."""
+
+
+def _options() -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = MAX_MEMORY
+    return options
+
+
+def compile_pattern(pattern: str) -> Any:
+    """Return a pattern, ready to use. Raises EvaluationError."""
+    if _has_byte_escape(pattern):
+        raise errors.EvaluationError("error parsing regexp: invalid escape sequence: `\\C`")
+    try:
+        return re2.compile(pattern, _options())
+    except re2.error as error:
+        detail = error.args[0] if error.args else ""
+        detail = detail.decode(errors="replace") if isinstance(detail, bytes) else str(detail)
+        raise errors.EvaluationError(f"error parsing regexp: {detail[:200]}") from None
+
+
+def _has_byte_escape(pattern: str) -> bool:
+    r"""Whether the pattern has `\C`, a single byte, which RE2 knows and Go refuses."""
+    position = pattern.find("\\")
+    while position >= 0:
+        if pattern[position + 1 : position + 2] == "C":
+            return True
+        position = pattern.find("\\", position + 2)
+    return False
+
+
+def _matches(text: str, compiled: Any) -> bool:
+    return compiled.search(text) is not None
+
+
+def find(text: str, compiled: Any) -> str:
+    """Return the first match, or an empty text."""
+    match = compiled.search(text)
+    return match.group() if match else ""
+
+
+def _find_all(text: str, compiled: Any, limit: int = -1) -> tuple[str, ...]:
+    """Return all matches; an empty one that touches the match before it is none in Go."""
+    result: list[str] = []
+    end = -1
+    for match in compiled.finditer(text):
+        if limit >= 0 and len(result) >= limit:
+            break
+        if match.end() > match.start() or match.start() != end:
+            result.append(match.group())
+        end = match.end()
+    return tuple(result)
+
+
+def _compiling(run: Callable[..., Any]) -> Implementation:
+    """Take the pattern as text."""
+    return lambda text, pattern, *rest: run(text, compile_pattern(pattern), *rest)
+
+
+def _prepared(run: Callable[..., Any]) -> Callable[[Sequence[Any]], Implementation | None]:
+    """Compile a pattern that is a constant once, so that a wrong one is an error of the text."""
+
+    def prepare(constants: Sequence[Any]) -> Implementation | None:
+        if type(constants[1]) is not str:
+            return None
+        compiled = compile_pattern(constants[1])
+        return lambda text, _, *rest: run(text, compiled, *rest)
+
+    return prepare
+
+
+OVERLOADS: tuple[Overload, ...] = (
+    function("matches", "string, string -> bool", _compiling(_matches), _prepared(_matches)),
+    member("matches", "string, string -> bool", _compiling(_matches), _prepared(_matches)),
+    member("find", "string, string -> string", _compiling(find), _prepared(find)),
+    member("findAll", "string, string -> list(string)", _compiling(_find_all), _prepared(_find_all)),
+    member("findAll", "string, string, int -> list(string)", _compiling(_find_all), _prepared(_find_all)),
+)

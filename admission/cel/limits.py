@@ -1,0 +1,63 @@
+"""What the API server would say of a text: too long, no program, or too costly.
+
+No API server checks the CEL of Meters and ClaimPolicies, nor of claims that are read from files, so Muster does. The
+rule is that of k8s.io/kubernetes pkg/apis/resource/validation (v1.36): length in bytes, then types, then static cost.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from admission.cel import environment, programs
+from admission.cel.core import size_estimate
+from admission.cel.cost import static_cost
+from admission.cel.programs import CompileError, Result
+
+MAX_BYTES = 10_240
+"""The longest text that Kubernetes takes (resource.k8s.io CELSelectorExpressionMaxLength)."""
+
+
+class Flaw(StrEnum):
+    """Why a text is not taken."""
+
+    TOO_LONG = "too long"
+    COMPILE_ERROR = "compile error"
+    TOO_COSTLY = "too costly"
+
+
+@dataclass(frozen=True, slots=True)
+class Inadmissible:
+    """A text that is not taken. error: where and why it does not compile, if that is the reason."""
+
+    flaw: Flaw
+    message: str
+    error: CompileError | None = None
+
+    def __str__(self) -> str:
+        return f"{self.flaw}: {self.message}"
+
+
+def device(
+    text: str, *, result: Result = Result.BOOL, profile: environment.Profile = environment.DEFAULT
+) -> Inadmissible | None:
+    """Return why an expression over `device` is not taken, or None if it is."""
+    long = length(text)
+    if long is not None:
+        return long
+    cost = programs.static_cost(text, result=result, profile=profile)
+    if isinstance(cost, CompileError):
+        return Inadmissible(Flaw.COMPILE_ERROR, str(cost), cost)
+    if cost > static_cost.LIMIT:
+        said = "without bound" if cost == size_estimate.MAX else f"{cost:,}"
+        return Inadmissible(
+            Flaw.TOO_COSTLY,
+            f"evaluating it may cost {said}, the limit is {static_cost.LIMIT:,}; loop over less",
+        )
+    return None
+
+
+def length(text: str) -> Inadmissible | None:
+    """Return that a text is too long, which is known before it is parsed."""
+    octets = len(text.encode(errors="surrogatepass"))
+    if octets <= MAX_BYTES:
+        return None
+    return Inadmissible(Flaw.TOO_LONG, f"it has {octets:,} bytes, the limit is {MAX_BYTES:,}")

@@ -1,0 +1,241 @@
+"""Programs of device selectors, meters' selectors and prices: compiled once, evaluated on many devices.
+
+`compile_device` and `device_value` are pure, so callers may cache what they return.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from admission.api import devices
+from admission.cel import environment as cel_environment
+from admission.cel.check import type_checker, validators
+from admission.cel.core import ast, budget, errors, frames, types, values
+from admission.cel.cost import runtime_cost
+from admission.cel.cost import static_cost as cost_static_cost
+from admission.cel.eval import interpreter, vectorized
+from admission.cel.eval.parse_cache import Readings
+from admission.cel.syntax import parser
+
+CompileError = errors.CompileError
+EvaluationError = errors.EvaluationError
+
+
+class Result(StrEnum):
+    """What a text must evaluate to."""
+
+    BOOL = "bool"
+    """A selector's answer."""
+
+    INT = "int"
+    """A price."""
+
+    STRING = "string"
+    """A message, or a value that a rule computes."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceValue:
+    """A device as expressions see it: the map that `device` means."""
+
+    device: values.Names
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadableDevice:
+    """A device on which every expression fails, even `true`: one of its attributes has no value that is known."""
+
+    message: str
+
+    def error(self) -> EvaluationError:
+        """Return what evaluating anything on the device raises."""
+        return EvaluationError(self.message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A text that compiled. Holds no state: evaluating is safe in several threads.
+
+    counts: whether evaluating counts its cost; other texts cannot come near the limit. sweep: the same for all devices
+    of a slice at once, if the text has one.
+    """
+
+    text: str
+    result: Result
+    counts: bool
+    sweep: vectorized.Sweep | None
+    run: frames.Run = field(repr=False)
+    places: int
+    """The length of a frame."""
+
+    def evaluate(self, device: DeviceValue | UnreadableDevice) -> bool | int:
+        """Return the text's value on a device: a bool, or an int for a price.
+
+        Raises EvaluationError, always on an unreadable device.
+        """
+        return self._evaluate(device, _frame(self.places))
+
+    def measure(self, device: DeviceValue | UnreadableDevice) -> tuple[bool | int | EvaluationError, int]:
+        """Return the value, or the error, and what evaluating cost: 0 unless the program counts."""
+        frame = _frame(self.places)
+        try:
+            return self._evaluate(device, frame), frame[frames.COST]
+        except EvaluationError as error:
+            return error, frame[frames.COST]
+
+    def _evaluate(self, device: DeviceValue | UnreadableDevice, frame: frames.Frame) -> bool | int:
+        if isinstance(device, UnreadableDevice):
+            raise device.error()
+        frame[frames.FIRST_VARIABLE] = device.device
+        value: bool | int = _finished(self.run, frame, self.result)
+        return value
+
+
+def _frame(places: int) -> frames.Frame:
+    frame: frames.Frame = [None] * places
+    frame[frames.STEPS] = budget.STEPS
+    frame[frames.COST] = 0
+    return frame
+
+
+def _finished(run: frames.Run, frame: frames.Frame, result: Result) -> Any:
+    """Evaluate, and return a value of the type that is wanted."""
+    try:
+        value = run(frame)
+    except RecursionError:
+        raise EvaluationError("the expression nests too deeply to be evaluated") from None
+    if type(value) is _RESULTS[result]:
+        return value
+    raise EvaluationError(f"CEL result of type {values.type_name(value)} could not be converted to {result.value}")
+
+
+_RESULTS: dict[Result, type[bool | int | str]] = {Result.BOOL: bool, Result.INT: int, Result.STRING: str}
+
+SURELY_CHEAP = 100_000
+"""Texts that cost no more, by their bound, are evaluated without counting: a tenth of the limit, so that a device with
+values longer than the API takes does not matter either."""
+
+
+def compile_device(
+    text: str,
+    *,
+    result: Result = Result.BOOL,
+    profile: cel_environment.Profile = cel_environment.DEFAULT,
+    always_counts: bool = False,
+    readings: Readings | None = None,
+) -> Program | CompileError:
+    """Compile an expression over `device`. Never raises because of the text.
+
+    always_counts: count the cost of any text, for `measure`. readings: what a sweep remembers; without, there is none.
+    """
+    environment = cel_environment.of_device(profile)
+    try:
+        root, checked = check(text, result, environment)
+        counts = always_counts or cost_static_cost.bound(root, checked, environment) > SURELY_CHEAP
+        compiler = runtime_cost.Counter if counts else interpreter.Compiler
+        run, places = compiler(checked, environment).program(root)
+        sweep = None if counts or readings is None else vectorized.write(root, checked, readings)
+    except errors.RefusalError as refusal:
+        return errors.compile_error(text, refusal)
+    except RecursionError:
+        return errors.compile_error(text, errors.RefusalError(-1, "max recursion depth exceeded"))
+    return Program(text=text, result=result, counts=counts, sweep=sweep, run=run, places=places)
+
+
+def static_cost(
+    text: str, *, result: Result = Result.BOOL, profile: cel_environment.Profile = cel_environment.DEFAULT
+) -> int | CompileError:
+    """Return what evaluating an expression over `device` costs at most, at most 2^64-1, or why it does not compile."""
+    environment = cel_environment.of_device(profile)
+    try:
+        root, checked = check(text, result, environment)
+        interpreter.Compiler(checked, environment).program(root)
+        return cost_static_cost.worst_case(root, checked, environment)
+    except errors.RefusalError as refusal:
+        return errors.compile_error(text, refusal)
+    except RecursionError:
+        return errors.compile_error(text, errors.RefusalError(-1, "max recursion depth exceeded"))
+
+
+def check(
+    text: str, result: Result | None, environment: cel_environment.Environment
+) -> tuple[ast.Node, type_checker.Checked]:
+    """Return a text's nodes and their types. result: what it must give, None for anything. Raises RefusalError."""
+    root = parser.parse(text, escapes=environment.escapes)
+    checked = type_checker.check(root, environment)
+    validators.vet(root, checked)
+    if result is not None:
+        _check_result(checked.kind(root), result, environment)
+    return root, checked
+
+
+def _check_result(kind: types.Kind, result: Result, environment: cel_environment.Environment) -> None:
+    if kind.name in (result.value, environment.unknown_result.name):
+        return
+    if environment.release >= 37 and kind == types.wrapper_of(types.BOOL) and result is Result.BOOL:
+        return
+    raise errors.RefusalError(-1, f"must evaluate to {result.value} or the unknown type, not {kind}")
+
+
+def device_value(
+    driver: str, device: devices.Device, *, lists: bool = False, readings: Readings | None = None
+) -> DeviceValue | UnreadableDevice:
+    """Return a device as expressions see it.
+
+    lists: whether attributes may be lists, the gate DRAListTypeAttributes (1.37: always). readings: what remembers the
+    texts that devices repeat. Source: k8s.io/dynamic-resource-allocation cel/compile.go, DeviceMatches (v0.36).
+    """
+    known = readings or Readings()
+    attributes = values.Domains()
+    for name, value in device.attributes.items():
+        try:
+            _put(attributes, name, driver, _attribute(value, known, lists=lists))
+        except EvaluationError as error:
+            return UnreadableDevice(f"attribute {name}: {error}")
+    capacity = values.Domains()
+    for name, amount in device.capacity.items():
+        try:
+            _put(capacity, name, driver, known.amounts[amount.text])
+        except EvaluationError as error:
+            return UnreadableDevice(f"capacity {name}: {error}")
+    return assembled(driver, attributes, capacity, allows_multiple=device.allows_multiple)
+
+
+def assembled(
+    driver: str, attributes: values.Domains, capacity: values.Domains, *, allows_multiple: bool
+) -> DeviceValue:
+    """Put a device's parts together."""
+    return DeviceValue(
+        values.Names(
+            driver=driver,
+            attributes=attributes,
+            capacity=capacity,
+            allowMultipleAllocations=allows_multiple,
+        )
+    )
+
+
+def _put(domains: values.Domains, name: str, driver: str, value: object) -> None:
+    domain, slash, plain = name.partition("/")
+    if not slash:
+        domain, plain = driver, name
+    names = domains.get(domain)
+    if names is None:
+        names = domains[domain] = values.Names()
+    names[plain] = value
+
+
+def _attribute(value: devices.AttributeValue | None, readings: Readings, *, lists: bool) -> object:
+    if type(value) in _SCALARS:
+        return value
+    if isinstance(value, devices.Version):
+        try:
+            return readings.versions[value]
+        except EvaluationError as error:
+            raise EvaluationError(f"parse semantic version: {error}") from None
+    if isinstance(value, tuple) and lists:
+        return tuple(_attribute(element, readings, lists=False) for element in value)
+    raise EvaluationError("unsupported attribute value")
+
+
+_SCALARS = frozenset({str, int, bool})

@@ -1,0 +1,1 @@
+"""CEL text parsed into syntax nodes."""

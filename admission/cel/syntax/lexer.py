@@ -1,0 +1,80 @@
+r"""Text → tokens, by cel-go's lexical rules (parser/gen/CEL.g4, v0.26).
+
+celpy's own terminals accept more than cel-go (`"a\"`, `"\z"`, `1.`, signs inside numbers), so the grammar's parser
+is fed by this lexer instead. Tokens carry the names that lark gives to the grammar's terminals.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import lark
+from lark.lexer import Lexer
+
+from admission.cel.core import errors
+
+_ESCAPE = r"""\\(?:[abfnrtv"'\\?`]|[0-3][0-7]{2}|[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"""
+_QUOTED = "|".join(
+    (
+        rf'"""(?:{_ESCAPE}|[^\\])*?"""',
+        rf"'''(?:{_ESCAPE}|[^\\])*?'''",
+        rf'"(?:{_ESCAPE}|[^\\"\n\r])*"',
+        rf"'(?:{_ESCAPE}|[^\\'\n\r])*'",
+    )
+)
+_RAW = r'"""[\s\S]*?"""' + "|" + r"'''[\s\S]*?'''" + r'|"[^"\n\r]*"' + r"|'[^'\n\r]*'"
+_EXPONENT = r"[eE][+-]?[0-9]+"
+
+_TOKEN = re.compile(
+    rf"""
+    (?P<SPACE>[\t\n\f\r ]+|//[^\n]*)
+    |(?P<BYTES_LIT>[bB](?:[rR](?:{_RAW})|{_QUOTED}))
+    |(?P<STRING_LIT>[rR](?:{_RAW})|{_QUOTED})
+    |(?P<FLOAT_LIT>[0-9]+\.[0-9]+(?:{_EXPONENT})?|[0-9]+{_EXPONENT}|\.[0-9]+(?:{_EXPONENT})?)
+    |(?P<UINT_LIT>(?:0x[0-9a-fA-F]+|[0-9]+)[uU])
+    |(?P<INT_LIT>0x[0-9a-fA-F]+|[0-9]+)
+    |(?P<IDENT>[_a-zA-Z][_a-zA-Z0-9]*)
+    |(?P<ESC_IDENT>`[a-zA-Z0-9_.\-/\ ]+`)
+    |(?P<OPERATOR>==|!=|<=|>=|&&|\|\||[-+*/%<>!?:.,()\[\]{{}}])
+    """,
+    re.VERBOSE,
+)
+
+_WORDS = {"true": "BOOL_LIT", "false": "BOOL_LIT", "null": "NULL_LIT", "in": "IN"}
+
+
+class Tokens(Lexer):
+    """The lexer that lark calls; raises RefusalError at what is no token."""
+
+    escapes = False
+
+    def __init__(self, lexer_conf: Any) -> None:
+        self._operators = {
+            terminal.pattern.value: terminal.name for terminal in lexer_conf.terminals if terminal.pattern.type == "str"
+        }
+
+    def lex(self, data: str) -> Iterator[lark.Token]:  # type: ignore[override] # lark hands the text over
+        position = 0
+        while position < len(data):
+            match = _TOKEN.match(data, position)
+            if match is None:
+                raise errors.RefusalError(position, f"Syntax error: token recognition error at: {data[position]!r}")
+            if match.lastgroup != "SPACE":
+                yield self._token(match)
+            position = match.end()
+
+    def _token(self, match: re.Match[str]) -> lark.Token:
+        text, kind = match.group(), match.lastgroup or ""
+        if kind == "IDENT":
+            kind = _WORDS.get(text, kind)
+        elif kind == "OPERATOR":
+            kind = self._operators[text]
+        elif kind == "ESC_IDENT" and not self.escapes:
+            raise errors.RefusalError(match.start(), "unsupported syntax: '`'")
+        return lark.Token(kind, text, start_pos=match.start(), end_pos=match.end())
+
+
+class EscapingTokens(Tokens):
+    """The same for a parser that takes fields in backticks."""
+
+    escapes = True

@@ -1,5 +1,0 @@
-"""The functions that an expression may call, one module a library of Kubernetes' or cel-go's.
-
-Each module has OVERLOADS, its declarations; `catalog` puts them together. Implementations take and return native
-values (see `values`) and raise EvaluationError.
-"""

@@ -1,0 +1,44 @@
+"""One device and a way to ask it; shared by the tests of CEL."""
+
+from fractions import Fraction
+
+from admission.api import devices
+from admission.cel import environment, programs
+
+DEVICE = devices.Device(
+    name="gpu-0",
+    attributes={
+        "model": "A100",
+        "index": 3,
+        "ecc": True,
+        "driverVersion": devices.Version("570.86.15"),
+        "resource.kubernetes.io/pcieRoot": "pci0000:5d",
+        "max": 2**63 - 1,
+    },
+    capacity={"memory": devices.Capacity(value=Fraction(80 * 2**30), text="80Gi")},
+)
+
+VALUE = programs.device_value("gpu.example.com", DEVICE)
+
+D = 'device.attributes["gpu.example.com"]'
+
+
+def program(text: str, **options: object) -> programs.Program:
+    compiled = programs.compile_device(text, **options)  # type: ignore[arg-type]
+    assert isinstance(compiled, programs.Program), str(compiled)
+    return compiled
+
+
+def ask(text: str, device: programs.DeviceValue | programs.UnreadableDevice = VALUE) -> bool | int | str:
+    """Return the answer, or the error's text."""
+    try:
+        return program(text).evaluate(device)
+    except programs.EvaluationError as error:
+        return str(error)
+
+
+def refusal(text: str, profile: environment.Profile = environment.DEFAULT) -> str:
+    """Return why a text does not compile."""
+    compiled = programs.compile_device(text, profile=profile)
+    assert isinstance(compiled, programs.CompileError), "it compiles"
+    return str(compiled)

@@ -1,0 +1,111 @@
+"""Costs in cel-go's units: before evaluating, from types and sizes; afterwards, from what was really done.
+
+The numbers were given by k8s.io/dynamic-resource-allocation/cel v0.36.3.
+"""
+
+import pytest
+
+from admission.cel import limits, programs
+from admission.cel.core import size_estimate
+from admission.cel.cost import static_cost
+from admission.cel.limits import Flaw
+from tests.unit.cel import asking
+from tests.unit.cel.asking import D
+
+STATIC = {
+    "a literal is free": ("true", 0),
+    "a field costs 1 beside its variable": ("device.allowMultipleAllocations", 2),
+    "an attribute is a variable, a field, an index and a field": (f"{D}.ecc", 4),
+    "texts are compared by the shorter": (f'{D}.model == "A100"', 5),
+    "has costs what it asks": (f"has({D}.model)", 3),
+    "the dearer branch counts": (f'{D}.ecc ? {D}.model == "A100" : false', 9),
+    "a list costs 10 and its size when asked": (f'{D}.model in ["a", "b"]', 16),
+    "a pattern is read for each part of a text": (f'{D}.model.matches("^A[0-9]+$")', 25),
+    "all costs 3 a turn": ("device.attributes.all(d, true)", 99),
+    "exists costs 4 a turn": ("device.attributes.exists(d, false)", 131),
+    "map builds a list each turn": ("device.attributes.map(d, 1).size() > 0", 399),
+    "a binding costs an empty list": ("cel.bind(x, device.driver, x == 'a')", 14),
+    "a quantity is read": ('device.capacity["gpu.example.com"].memory.compareTo(quantity("80Gi")) >= 0', 7),
+    "what has no bound costs the most there is": ("lists.range(int(device.driver)).all(x, true)", size_estimate.MAX),
+}
+
+
+@pytest.mark.parametrize(("text", "cost"), STATIC.values(), ids=STATIC)
+def test_static_cost(text: str, cost: int) -> None:
+    assert programs.static_cost(text) == cost
+
+
+SPENT = {
+    "what is not evaluated is free": (f"false && {D}.ecc", 0),
+    "constants are free": ("[1, 2, 3] == [1, 2, 3]", 1),
+    "a set of literals is free": (f'{D}.model in ["a", "A100"]', 4),
+    "a branch that is an attribute costs 1 less": (f"(true ? {D}.index : 2) == 3", 4),
+    "a binding costs when it is first read": ("cel.bind(x, device.driver, x == 'a' || x == 'b')", 6),
+    "a failed qualifier costs too": (f"{D}.nosuch == 1", 5),
+    "what is behind a failed qualifier does not": ("has(device.attributes.a.b.c)", 3),
+    "all stops early, and asks once more": ("[1, 2, 3].all(x, x > 1)", 8),
+    "arguments are evaluated after an error": (f"{D}.nosuch == {D}.index || true", 9),
+    "but not where the overload is chosen late": (f"{D}.nosuch.compareTo({D}.driverVersion) == 1 || true", 5),
+}
+
+
+@pytest.mark.parametrize(("text", "cost"), SPENT.values(), ids=SPENT)
+def test_spent_cost(text: str, cost: int) -> None:
+    program = programs.compile_device(text, always_counts=True)
+
+    assert isinstance(program, programs.Program)
+    assert program.measure(asking.VALUE)[1] == cost
+
+
+def test_an_evaluation_ends_beyond_the_limit_whatever_stands_beside_it() -> None:
+    text = "lists.range(1000).all(x, lists.range(1000).all(y, true)) || true"
+    program = asking.program(text)
+    assert isinstance(asking.VALUE, programs.DeviceValue)
+
+    answer, cost = program.measure(asking.VALUE)
+
+    assert str(answer) == "operation cancelled: actual cost limit exceeded"
+    assert static_cost.LIMIT < cost < 2 * static_cost.LIMIT
+
+
+def test_only_texts_that_may_be_costly_are_counted() -> None:
+    plain = asking.program(f'{D}.model == "A100" && {D}.driverVersion.isGreaterThan(semver("1.0.0"))')
+    looping = asking.program("lists.range(1000).all(x, lists.range(1000).all(y, x >= 0))")
+
+    assert [plain.counts, looping.counts] == [False, True]
+
+
+@pytest.mark.parametrize("text", [text for text, _ in SPENT.values()], ids=SPENT)
+def test_counting_changes_no_answer(text: str) -> None:
+    counted = programs.compile_device(text, always_counts=True)
+    assert isinstance(counted, programs.Program)
+
+    answer, _ = counted.measure(asking.VALUE)
+
+    assert (str(answer) if isinstance(answer, Exception) else answer) == asking.ask(text)
+
+
+TAKEN: dict[str, tuple[str, Flaw | None]] = {
+    "a selector": (f'{D}.model == "A100"', None),
+    "10,240 bytes": ("true" + " " * 10_236, None),
+    "10,241 bytes": ("true" + " " * 10_237, Flaw.TOO_LONG),
+    "fewer characters than bytes": (f'"{"日" * 3_412}" == "a"', Flaw.TOO_LONG),
+    "no program": ("1 +", Flaw.COMPILE_ERROR),
+    "a loop of loops": (
+        "device.attributes.all(a, device.attributes.all(b, device.attributes.all(c, device.attributes.all(d, true))))",
+        Flaw.TOO_COSTLY,
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "flaw"), TAKEN.values(), ids=TAKEN)
+def test_what_the_api_server_would_take(text: str, flaw: Flaw | None) -> None:
+    found = limits.device(text)
+
+    assert (found and found.flaw) == flaw
+
+
+def test_a_text_that_is_too_costly_is_told_both_numbers() -> None:
+    found = limits.device("lists.range(2000000).size() > 0")
+
+    assert str(found) == "too costly: evaluating it may cost 2,000,013, the limit is 1,000,000; loop over less"

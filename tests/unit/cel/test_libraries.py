@@ -1,0 +1,57 @@
+"""Functions at their edges. Each answer was compared with cel-go's (Kubernetes 1.36.3)."""
+
+import pytest
+
+from tests.unit.cel import asking
+
+TRUE = {
+    "a URL without a scheme has a host all the same": 'url("//host/p").getHost() == "host"',
+    "a path may begin with three slashes": 'url("///a").getEscapedPath() == "///a"',
+    "a path is escaped anew only where it was written wrongly": 'url("http://h/a b").getEscapedPath() == "/a%20b"',
+    "brackets may stand in a path": 'url("http://h/[x]").getEscapedPath() == "/[x]"',
+    "unreadable parts of a query are left out": 'url("http://h?x=1;y&z=%zz&w=a+b").getQuery() == {"w": ["a b"]}',
+    "a zone is part of an address's name": 'url("http://[fe80::1%25en0]:1/").getHostname() == "fe80::1%en0"',
+    "a port must be digits": '!isURL("http://a:80x/")',
+    "an instant keeps the zone it was written in": (
+        'string(timestamp("2024-01-01T00:00:00+02:00") + duration("1s")) == "2024-01-01T00:00:01+02:00"'
+    ),
+    "a zone may lead into the year 0": 'timestamp("0001-01-01T00:00:00Z").getFullYear("-08:00") == 0',
+    "the week begins on Sunday": 'timestamp("2024-03-10T00:00:00Z").getDayOfWeek() == 0',
+    "days of the year count from 0": 'timestamp("2024-12-31T00:00:00Z").getDayOfYear() == 365',
+    "seconds before 1970 count on": "timestamp(-1).getSeconds() == 59",
+    "parts of a duration are truncated": 'duration("-90s").getMinutes() == -1',
+    "a duration is written in seconds": 'string(duration("1ns")) == "0.000000001s"',
+    "an empty text is found at its offset": '"abc".indexOf("", 5) == 5',
+    "an offset beyond the end finds nothing": '"abc".indexOf("c", 5) == -1',
+    "an empty separator splits characters": '"abc".split("", 2) == ["a", "bc"]',
+    "replacing counts": '"aaa".replace("a", "b", 2) == "bba"',
+    "doubles are written as Go writes them": 'string(123456789.0) == "1.23456789e+08" && string(0.0001) == "0.0001"',
+    "doubles are read as Go reads them": 'double(dyn("0x1.8p1")) == 3.0 && double(dyn("1_0")) == 10.0',
+    "a double in a written list is its exact int": "!(dyn(9223372036854775807) in [9223372036854775808.0])",
+    "an int in a written list is found by its double": "dyn(9223372036854775808.0) in [9223372036854775807]",
+    "keys are numbers, whatever their kind": '{1: "a"}[dyn(1.0)] == "a" && {1: "a"}[dyn(1u)] == "a"',
+    "fixed numbers are grouped": '"%.1f".format([1234567.0]) == "1,234,567.0"',
+    "a scientific precision is a width": '"%.2e".format([0.00012]) == "1.200000\N{MULTIPLICATION SIGN}10⁻⁰⁴"',
+    "strings in lists are quoted": '"%s".format([["a", "b"]]) == "[\\"a\\", \\"b\\"]"',
+    "maps are written in the order of their keys": '"%s".format([{"b": 1, "a": 2}]) == \'{"a":2, "b":1}\'',
+    "quantities may lack digits": 'quantity("k") == quantity("0")',
+    "quantities round up to 10^-9": 'quantity("0.1n") == quantity("1n") && quantity("-0.1n") == quantity("-1n")',
+    "numbers before a release are numbers": '!isSemver("1.2.3-18446744073709551616")',
+    "a tolerant version is completed": 'semver("v01.2", true) == semver("1.2.0")',
+    "IPv4 addresses in IPv6 are refused": '!isIP("::ffff:1.2.3.4") && isIP("::1.2.3.4")',
+    "bits behind a prefix stay": 'cidr("10.0.0.5/8") != cidr("10.0.0.0/8")',
+    "shared address space is global": 'ip("100.64.0.1").isGlobalUnicast()',
+    "has does not look into an optional that a map holds": '!has({"a": optional.of({"b": 1})}.a.b)',
+    "has looks into an optional chain": 'has({"a": {"b": 1}}.?a.b)',
+    "the first extreme stays among what has no order": "[0.0 / 0.0, 1.0].max() != 1.0",
+    "label prefixes may end in a dash": '!format.dns1123LabelPrefix().validate("abc-").hasValue()',
+    "every flaw is told": (
+        'format.dns1123Label().validate("-" + "a"'
+        '.replace("a", "aaaaaaaa").replace("a", "aaaaaaaaa")).value().size() == 2'
+    ),
+}
+
+
+@pytest.mark.parametrize("text", TRUE.values(), ids=TRUE)
+def test_holds(text: str) -> None:
+    assert asking.ask(text) is True

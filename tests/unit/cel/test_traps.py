@@ -1,0 +1,133 @@
+"""Traps in selectors: which texts are warned about, where, and with which correction."""
+
+import pytest
+
+from admission.api.devices import Device
+from admission.cel import lint, programs
+from admission.cel.lint import Name, TrapKind
+
+MODEL = """device.attributes["gpu.example.com"].model == "H100\""""
+GUARDED_MODEL = """"model" in device.attributes["gpu.example.com"] && """ + MODEL
+VERSION = Name("attributes", "d", "v")
+
+TRAPPED = {
+    "an attribute without a guard": (MODEL, TrapKind.UNGUARDED_LOOKUP, (1, 37), GUARDED_MODEL),
+    "a guard of another attribute": (
+        f"'x' in device.attributes['y'] || {MODEL}",
+        TrapKind.UNGUARDED_LOOKUP,
+        (1, 70),
+        f"\"model\" in device.attributes[\"gpu.example.com\"] && ('x' in device.attributes['y'] || {MODEL})",
+    ),
+    "a capacity without a guard": (
+        "device.capacity['d'].memory.compareTo(quantity('80Gi')) >= 0",
+        TrapKind.UNGUARDED_LOOKUP,
+        (1, 21),
+        "'memory' in device.capacity['d'] && device.capacity['d'].memory.compareTo(quantity('80Gi')) >= 0",
+    ),
+    "two attributes without a guard": (
+        "device.attributes['d'].a == 1 &&\n device.attributes['d'].b == 2",
+        TrapKind.UNGUARDED_LOOKUP,
+        (1, 23),
+        "'a' in device.attributes['d'] && device.attributes['d'].a == 1 &&\n device.attributes['d'].b == 2",
+    ),
+    "a name that is computed has no correction": (
+        "device.attributes[device.driver].model == 'a'",
+        TrapKind.UNGUARDED_LOOKUP,
+        (1, 1),
+        "",
+    ),
+    "a test for a domain": (
+        "has(device.attributes.gpu)",
+        TrapKind.ALWAYS_TRUE,
+        (1, 4),
+        "'gpu' in device.attributes",
+    ),
+    "an optional domain": ("device.attributes[?'d'].hasValue()", TrapKind.ALWAYS_TRUE, (1, 18), ""),
+    "a version as text": (
+        "device.driver == 'd' && device.attributes['d'].v == '1.2.3'",
+        TrapKind.VERSION_AS_TEXT,
+        (1, 53),
+        "device.driver == 'd' && device.attributes['d'].v == semver('1.2.3')",
+    ),
+    "a version as text on the left": (
+        "device.driver == 'd' && '1.2.3' != device.attributes['d'].v",
+        TrapKind.VERSION_AS_TEXT,
+        (1, 25),
+        "device.driver == 'd' && semver('1.2.3') != device.attributes['d'].v",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "kind", "place", "instead"), TRAPPED.values(), ids=TRAPPED)
+def test_traps(text: str, kind: TrapKind, place: tuple[int, int], instead: str) -> None:
+    (trap,) = lint.find(text)
+
+    assert (trap.kind, (trap.line, trap.column), trap.instead) == (kind, place, instead)
+    assert not instead or not lint.find(trap.instead)
+
+
+SOUND = {
+    "a guard of the driver": f'device.driver == "gpu.example.com" && {MODEL}',
+    "a guard by in": GUARDED_MODEL,
+    "a guard by has": "has(device.attributes['d'].x) && device.attributes['d'].x > 1",
+    "a guard behind the look-up": f'{MODEL} && device.driver == "gpu.example.com"',
+    "a default": "device.attributes['d'].?x.orValue(0) > 1",
+    "a condition": "device.driver == 'd' ? device.attributes['d'].x : false",
+    "a test for an attribute": "has(device.attributes['d'].x)",
+    "text that is no version": "device.driver == 'd' && device.attributes['d'].model == '1.2'",
+    "no attribute at all": "device.driver == 'd'",
+    "what does not compile, which is told elsewhere": "device.foo ==",
+}
+
+
+@pytest.mark.parametrize("text", SOUND.values(), ids=SOUND)
+def test_says_nothing_of(text: str) -> None:
+    assert lint.find(text) == ()
+
+
+def test_a_class_that_selects_its_driver_guards_the_requests() -> None:
+    assert lint.find(MODEL, before=["device.driver == 'gpu.example.com'"]) == ()
+    assert lint.find(MODEL, before=["true"]) != ()
+
+
+def test_what_devices_say_of_a_version_decides() -> None:
+    text = "device.driver == 'd' && device.attributes['d'].v == '1.2.3'"
+
+    assert lint.find(text, types={VERSION: {"string"}}) == ()
+    (trap,) = lint.find(text, types={VERSION: {"version"}})
+    assert "is a version" in trap.message
+
+
+TYPES = {
+    "text for a number": ("'8'", {"int"}, True),
+    "a number for text": ("8", {"string"}, True),
+    "a bool for text": ("true", {"string", "int"}, True),
+    "the same type": ("8", {"int"}, False),
+    "one of the types": ("8", {"int", "string"}, False),
+    "nothing is known": ("8", set(), False),
+}
+
+
+@pytest.mark.parametrize(("literal", "types", "trapped"), TYPES.values(), ids=TYPES)
+def test_another_type_is_never_equal(literal: str, types: set[str], trapped: bool) -> None:
+    found = lint.find(f"device.driver == 'd' && device.attributes['d'].v == {literal}", types={VERSION: types})
+
+    assert [trap.kind for trap in found] == [TrapKind.NEVER_EQUAL] * trapped
+
+
+def test_a_correction_selects_what_was_meant() -> None:
+    (trap,) = lint.find(MODEL)
+    corrected = programs.compile_device(trap.instead)
+    assert isinstance(corrected, programs.Program)
+
+    answers = [
+        corrected.evaluate(programs.device_value(driver, device))
+        for driver, device in (
+            ("gpu.example.com", Device(name="gpu-0", attributes={"model": "H100"})),
+            ("gpu.example.com", Device(name="gpu-0", attributes={"model": "A100"})),
+            ("gpu.example.com", Device(name="gpu-0")),
+            ("nic.example.com", Device(name="gpu-0", attributes={"model": "H100"})),
+        )
+    ]
+
+    assert answers == [True, False, False, False]
