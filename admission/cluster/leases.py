@@ -262,7 +262,7 @@ class Lease:
         return paths.of(self._collection, self._name)
 
 
-def record(  # noqa: PLR0913 - the fields of a Lease
+def record(
     holder: str, durations: Durations, *, at: datetime, transitions: int, version: str = "", name: str = ""
 ) -> dict[str, Any]:
     """Return the Lease of a new holder. With a version, the API server refuses it if the Lease has changed."""

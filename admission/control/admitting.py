@@ -45,7 +45,7 @@ class Pace:
     retry: float = 1.0
 
 
-async def admit(  # noqa: PLR0913 - a loop needs all of this, by name
+async def admit(
     desk: Desk,
     changes: Changes,
     *,

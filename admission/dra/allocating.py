@@ -79,7 +79,7 @@ class NotHere:
 Outcome = Allocated | NotHere | Refusal
 
 
-def allocate(  # noqa: PLR0913 - everything that an answer depends on, by name
+def allocate(
     claims: Sequence[Claim],
     node: NodeName,
     world: World,
@@ -95,7 +95,7 @@ def allocate(  # noqa: PLR0913 - everything that an answer depends on, by name
     return beside(Usage(world), claims, node, world, selectors=selectors, steps=steps, promise=promise)
 
 
-def beside(  # noqa: PLR0913 - the same
+def beside(
     usage: Usage,
     claims: Sequence[Claim],
     node: NodeName,

@@ -38,7 +38,7 @@ NOTHING = Appraisal()
 """Nothing was looked at."""
 
 
-def of(  # noqa: PLR0913 - what there is, by name, and the bound
+def of(
     meters: Meters,
     slices: Mapping[str, Slice],
     classes: Mapping[str, DeviceClass],

@@ -13,7 +13,8 @@ from admission.api.names import NodeName
 from admission.api.nodes import Node
 from admission.api.reasons import Detail
 from admission.dra.demands import Gang
-from admission.dra.plans import Kind, NoPlan, Plan
+from admission.dra.no_plan import Kind, NoPlan
+from admission.dra.plans import Plan
 from admission.dra.states import Signature, State
 from admission.dra.traits import Traits
 from admission.dra.worlds import World
@@ -138,9 +139,7 @@ def within(gang: Gang, nodes: frozenset[NodeName]) -> Gang:
     return replace(gang, kinds=tuple(replace(kind, nodes=kind.nodes & nodes) for kind in gang.kinds))
 
 
-def together(  # noqa: PLR0913 - all that an answer depends on
-    scope: Scope, gang: Gang, world: World, known: Traits, *, steps: int, search: Search
-) -> Plan | NoPlan:
+def together(scope: Scope, gang: Gang, world: World, known: Traits, *, steps: int, search: Search) -> Plan | NoPlan:
     """Place all pods in one domain, or say why none takes them.
 
     Where others of them have a node already it is their domain.
@@ -204,7 +203,7 @@ def _said(value: str | None, node: NodeName) -> str:
     return f"{value} (node {node})" if value is not None else f"none (node {node}, which lacks the label)"
 
 
-def _searched(  # noqa: PLR0913, PLR0917 - the same
+def _searched(  # noqa: PLR0917 - the same
     scope: Scope, gang: Gang, found: Sequence[Domain], home: Home, steps: int, search: Search
 ) -> Plan | NoPlan:
     """Search one domain after the other."""

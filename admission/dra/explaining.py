@@ -187,7 +187,7 @@ def _count(scene: _Scene, node: int, ask: int) -> _Counts:
     )
 
 
-def _too_few(  # noqa: PLR0913, PLR0917 - what the sentence says
+def _too_few(  # noqa: PLR0917 - what the sentence says
     scene: _Scene,
     wanted: Wanted,
     request: RequestAsk,

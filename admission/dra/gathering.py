@@ -12,7 +12,8 @@ from admission.api.names import NodeName
 from admission.dra import domains, subgroups
 from admission.dra.demands import Gang
 from admission.dra.domains import Labels, Scope
-from admission.dra.plans import NoPlan, Plan, Together, Topology
+from admission.dra.no_plan import NoPlan
+from admission.dra.plans import Plan, Together, Topology
 from admission.dra.subgroups import Searches
 from admission.dra.traits import Traits
 from admission.dra.worlds import World
@@ -26,7 +27,7 @@ class Attempt:
     subgroups: tuple[Scope, ...] = field(default_factory=tuple)
 
 
-def placed(  # noqa: PLR0913 - all that an answer depends on
+def placed(
     topology: Topology, gang: Gang, world: World, known: Traits, *, steps: int, searches: Searches
 ) -> Plan | NoPlan:
     """Place a gang as it asks, or else as it has to be."""
@@ -123,7 +124,7 @@ def _of_gang(topology: Topology, scopes: tuple[Scope, ...], *, preferring: bool)
     return Scope(labels=labels, inner=frozenset(inner), beside=own.beside, first=topology.first)
 
 
-def _tried(  # noqa: PLR0913, PLR0917 - the same
+def _tried(  # noqa: PLR0917 - the same
     attempt: Attempt, gang: Gang, world: World, known: Traits, steps: int, searches: Searches
 ) -> Plan | NoPlan:
     present = {kind.subgroup for kind in gang.kinds}

@@ -27,7 +27,7 @@ Pods = tuple[int, ...]
 class Hosting:
     """Answers for the nodes of one state, which does not change. order: of the kinds, those to serve first."""
 
-    def __init__(  # noqa: PLR0913 - the parts of one search
+    def __init__(
         self, gang: Gang, state: State, profile: Profile, budget: Budget, *, order: Sequence[int], pricing: Pricing
     ) -> None:
         self._gang = gang

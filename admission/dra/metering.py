@@ -246,7 +246,7 @@ def _marks(
     return found
 
 
-def _device_amount(  # noqa: PLR0913, PLR0917 - what an amount is made of
+def _device_amount(  # noqa: PLR0917 - what an amount is made of
     meters: Meters,
     name: MeterName,
     device_class: str,

@@ -51,7 +51,7 @@ class _Point:
 class Packer:
     """One search, over a state in which every device is one node's own and no claim is shared."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - the parts of one search
+    def __init__(  # noqa: PLR0917 - the parts of one search
         self, gang: Gang, state: State, world: World, traits: Traits, budget: Budget, affordable: Affordable
     ) -> None:
         self.outcome = Outcome(state.names)

@@ -53,7 +53,7 @@ class Placer:
     disproved: whether there is no plan for who has more freedom; asked once, when an eighth of the budget is spent.
     """
 
-    def __init__(  # noqa: PLR0913 - the parts of one search
+    def __init__(
         self,
         gang: Gang,
         world: World,

@@ -30,10 +30,11 @@ from admission.dra.demands import Gang, Wanted
 from admission.dra.explaining import Explanation
 from admission.dra.found import Budget, StepsEndedError
 from admission.dra.metering import ChargeError, Meters
+from admission.dra.no_plan import Kind, NoPlan
 from admission.dra.packing import Packer
 from admission.dra.placed import Outcome
 from admission.dra.placing import Placer
-from admission.dra.plans import Affordable, Choice, Kind, NoPlan, Plan, PodDemand, Shortfall, Topology, anything
+from admission.dra.plans import Affordable, Choice, Plan, PodDemand, Shortfall, Topology, anything
 from admission.dra.results import Given
 from admission.dra.selecting import Selectors
 from admission.dra.states import State

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from admission.api.claims import Claim
 from admission.api.entries import Holding
@@ -12,10 +12,6 @@ from admission.api.names import NodeName, Uid
 from admission.api.pods import Pod
 from admission.api.reasons import Detail
 from admission.dra.takings import Taking
-
-if TYPE_CHECKING:
-    # It is about gangs, which are made of what is here.
-    from admission.dra.thinning import Lack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,27 +110,6 @@ class Topology:
         return (self.gang, *(own for _, own in self.subgroups))
 
 
-class Kind(StrEnum):
-    """Why there is no plan."""
-
-    INFEASIBLE = "Infeasible"
-    """No order and no choice of nodes places all pods: proved by search. `diagnose` tells Busy from it."""
-    BUSY = "Busy"
-    """The same, but the gang would fit if nothing were in use."""
-    OVER_QUOTA = "OverQuota"
-    """The gang fits the cluster, but no plan is affordable."""
-    STEPS_ENDED = "StepsEnded"
-    """The search ended without proof."""
-    UNPRICED = "Unpriced"
-    """A meter cannot price a device that a claim might get; both are named in the message."""
-    FATAL = "Fatal"
-    """kube-scheduler would give up on the pod: a selector fails, a claim asks for more than 32 devices."""
-    POOL_INCOMPLETE = "PoolIncomplete"
-    """No plan, but slices are missing of a pool on a node where the pod might go."""
-    NO_DOMAIN = "NoDomain"
-    """The gang has to be together, and as nodes are labelled no domain can be looked at."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Node and devices for every pod, in the order in which the gates must open.
@@ -152,19 +127,3 @@ class Plan:
     """How much of the budget the search took."""
     apart: str = ""
     """Why the pods of a gang are not in one domain that would rather be; empty where they are."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoPlan:
-    """Why the gang cannot be placed: code, a sentence for people, and the numbers behind it.
-
-    placed: how many pods had found a place where the sentence says that the gang is stuck. lack: tells of other worlds
-    whether they are too small as well; None where nobody can tell without a search.
-    """
-
-    kind: Kind
-    message: str
-    details: Mapping[str, Detail] = field(default_factory=dict)
-    steps: int = 0
-    placed: int = 0
-    lack: "Lack | None" = field(default=None, compare=False, repr=False)

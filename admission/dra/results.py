@@ -66,7 +66,7 @@ class Result:
         return found
 
 
-def of(  # noqa: PLR0913, PLR0917 - what an allocation is made of
+def of(  # noqa: PLR0917 - what an allocation is made of
     claim: Claim,
     asked: ClaimAsk,
     given: Sequence[Given],

@@ -24,7 +24,7 @@ from admission.dra.stocks import Amount
 from admission.dra.traits import Answer
 
 
-def search(  # noqa: PLR0913 - the parts of one question
+def search(
     claims: Sequence[ClaimAsk],
     contents: Contents,
     units: Units,
@@ -46,7 +46,7 @@ def search(  # noqa: PLR0913 - the parts of one question
     return _doubt(found, claims, contents, units, profile, budget) or found
 
 
-def _doubt(  # noqa: PLR0913, PLR0917 - the same
+def _doubt(  # noqa: PLR0917 - the same
     found: Found, claims: Sequence[ClaimAsk], contents: Contents, units: Units, profile: Profile, budget: Budget
 ) -> Stuck | None:
     """Return why an answer cannot be promised; None where nothing speaks against it."""

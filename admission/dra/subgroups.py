@@ -13,7 +13,8 @@ from admission.dra import domains
 from admission.dra.demands import Gang
 from admission.dra.domains import Domain, Scope, Search
 from admission.dra.found import StepsEndedError
-from admission.dra.plans import Kind, NoPlan, Plan
+from admission.dra.no_plan import Kind, NoPlan
+from admission.dra.plans import Plan
 from admission.dra.traits import Traits
 from admission.dra.worlds import World
 
@@ -47,7 +48,7 @@ class _Part:
         return self.scope.subgroup
 
 
-def arranged(  # noqa: PLR0913 - all that an answer depends on
+def arranged(
     scopes: Sequence[Scope], gang: Gang, world: World, known: Traits, *, steps: int, searches: Searches
 ) -> Plan | NoPlan:
     """Place every subgroup in a domain of its own label, and all pods together, or say why that cannot be."""

@@ -383,7 +383,7 @@ def _reshelved(before: World, world: World) -> frozenset[NodeName]:
     return frozenset(nodes) | seeing(world, (), before.vanished ^ world.vanished)
 
 
-def _add_planned(  # noqa: PLR0913, PLR0917 - what a plan was made of
+def _add_planned(  # noqa: PLR0917 - what a plan was made of
     use: _Use,
     placements: Iterable[Placement],
     claims: Mapping[Uid, Claim],

@@ -283,7 +283,6 @@ def _rules(desk: Desk, facts: Facts, balances: Balances | None) -> deciding.Rule
         vacant=desk.vacant,
         unfit=desk.expecting.flaws,
         defects=desk.defects,
-        reserve=desk.reserve,
     )
 
 

@@ -6,7 +6,6 @@ began is not evicted.
 """
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 
 from admission.api.names import GangUid
 from admission.api.queues import QueueingStrategy
@@ -67,8 +66,7 @@ class Preempting(Muster):
     def _found(self, line: Line, waiting: Waiting, tenants: list[Tenant]) -> Sacrifice | None:
         stage, needed = self._stage, line.held.needed if line.held is not None else {}
         stage.inputs(waiting, stage.standing)  # its claims are there
-        rules = replace(stage.rules, reserve=stage.reserve)
-        scene = Scene(rules=rules, world=stage.ward.world, standing=stage.standing)
+        scene = Scene(rules=stage.rules, reserve=stage.reserve, world=stage.ward.world, standing=stage.standing)
         return preempting.choose(arriving.made(waiting), line.queue, needed, tenants, scene)
 
     def _evict(self, running: Running) -> None:

@@ -33,12 +33,12 @@ def decide(desk: Desk, facts: Facts, rules: Rules, world: World, usage: Usage) -
     memory = desk.preempting
     if not memory.promises and not any(map(preempting.may_preempt, facts.snapshot.queues.values())):
         memory.begun = True
-        return rounds.decide_all(facts.groups, rules, world, usage), ()
+        return rounds.decide_all(facts.groups, rules, world, usage, desk.reserve), ()
     if not memory.begun:
         _recall(desk, facts, rules, world, usage)
     memory.begun = True
     _forget_others(desk, facts)
-    decided = promises.decide_all(facts.groups, rules, world, usage, memory)
+    decided = promises.decide_all(facts.groups, rules, world, usage, memory, reserve=desk.reserve)
     found = {decision.group.uid: decision for decision in decided.anew}
     dropped = _dropped(desk, facts, found)
     sacrifices: tuple[Sacrifice, ...] = ()
@@ -109,7 +109,7 @@ def _told(desk: Desk, found: dict[GangUid, Decision], dropped: Iterable[GangUid]
     return tuple(found.values())
 
 
-def _scene(desk: Desk, facts: Facts, rules: Rules, world: World, usage: Usage, decided: Round) -> "_Stage":  # noqa: PLR0913, PLR0917 - what was decided on
+def _scene(desk: Desk, facts: Facts, rules: Rules, world: World, usage: Usage, decided: Round) -> "_Stage":  # noqa: PLR0917 - what was decided on
     """Return the world and the quotas after what was decided, with what is promised taken, and who is there."""
     memory = desk.preempting
     grants = [(one.group, one.outcome) for one in decided.anew if isinstance(one.outcome, Grant)]
@@ -123,7 +123,7 @@ def _scene(desk: Desk, facts: Facts, rules: Rules, world: World, usage: Usage, d
     standing = Standing(rules.tree, promises.charged(usage, charges))
     staying, going = _tenants(desk, facts)
     staying += (promise.tenant() for promise in left if _may_be_taken_over(desk, promise, going))
-    return _Stage(Scene(rules=rules, world=world, standing=standing, going=going), staying)
+    return _Stage(Scene(rules=rules, world=world, standing=standing, reserve=desk.reserve, going=going), staying)
 
 
 @dataclass(slots=True)
@@ -263,7 +263,7 @@ def _recall(desk: Desk, facts: Facts, rules: Rules, world: World, usage: Usage) 
     """Promise anew what an earlier leader had promised to gangs for which others go."""
     _, going = _tenants(desk, facts)
     waiting = {group.key: group for group in facts.groups if group.waiting} if going else {}
-    scene = Scene(rules=rules, world=world, standing=Standing(rules.tree, usage), going=going)
+    scene = Scene(rules=rules, world=world, standing=Standing(rules.tree, usage), reserve=desk.reserve, going=going)
     stage = _Stage(scene, [])
     for group in sorted(waiting.values(), key=ordering.rank):
         if not any(_is_gone_for(desk, facts, tenant, group) for tenant in going):

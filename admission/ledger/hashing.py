@@ -85,21 +85,21 @@ def instant(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-def chained(  # noqa: PLR0913, PLR0917 - by position, since verification computes many
+def chained(  # noqa: PLR0917 - by position, since verification computes many
     cluster: str, epoch: int, sequence: int, previous: str, said: Sequence[str], lines: Sequence[Sequence[str]]
 ) -> str:
     """Return the digest of columns at their place in the chain of a cluster, in format 2."""
     return hashlib.sha256(document(cluster, epoch, sequence, previous, said, lines)).hexdigest()
 
 
-def document(  # noqa: PLR0913, PLR0917 - the same
+def document(  # noqa: PLR0917 - the same
     cluster: str, epoch: int, sequence: int, previous: str, said: Sequence[str], lines: Sequence[Sequence[str]]
 ) -> bytes:
     """Return what is hashed in format 2."""
     return _encode((FORMAT, cluster, epoch, sequence, previous, *said, lines))
 
 
-def chained_before(  # noqa: PLR0913, PLR0917 - the same
+def chained_before(  # noqa: PLR0917 - the same
     cluster: str, epoch: int, sequence: int, previous: str, said: Sequence[str], lines: Sequence[Sequence[str]]
 ) -> str:
     """Return the same in format 1. Raises ValueError when a column that holds JSON does not."""
@@ -121,8 +121,6 @@ def chained_before(  # noqa: PLR0913, PLR0917 - the same
 CHAINED = {1: chained_before, FORMAT: chained}
 
 
-def digest(  # noqa: PLR0913 - a place in a chain is all of this, by name
-    entry: Entry, *, cluster: str, epoch: int, sequence: int, previous: str, form: int = FORMAT
-) -> str:
+def digest(entry: Entry, *, cluster: str, epoch: int, sequence: int, previous: str, form: int = FORMAT) -> str:
     """Return the digest of an entry at its place in the chain of a cluster, in one of the formats."""
     return CHAINED[form](cluster, epoch, sequence, previous, said(entry), lines(entry))

@@ -21,7 +21,7 @@ class Series:
     amounts: dict[str, list[int]] = field(default_factory=dict)
 
 
-async def series(  # noqa: PLR0913 - a question is all of this, by name
+async def series(
     connection: AsyncConnection,
     cluster: str,
     *,

@@ -33,7 +33,7 @@ class Backoff:
     overran: bool = False
 
 
-def following(  # noqa: PLR0913 - what a back-off consists of
+def following(
     before: Backoff | None,
     queue: Queue,
     *,

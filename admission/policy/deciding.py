@@ -6,7 +6,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from admission.api.gangs import Charge
 from admission.api.names import GangUid, Uid
@@ -49,10 +48,6 @@ from admission.quota.budgets import Balances, BudgetShortage
 from admission.quota.shortages import Shortage
 from admission.quota.standing import Standing
 from admission.quota.tree import Tree
-
-if TYPE_CHECKING:
-    # It asks `decide` itself, for what may be later.
-    from admission.policy.reserving import Reserve
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +94,6 @@ class Rules:
     """Places that pods have left of gangs that run."""
     mute: bool = False
     """Whether nobody asks why the planner holds a gang."""
-    reserve: "Reserve | None" = None
-    """What the heads of the queues are promised, told who is there; None where nobody is promised anything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -157,7 +157,7 @@ def job_restorations(old: JobArrival, new: JobArrival) -> Patch:
     return _annotated(new, {names.USER: before})
 
 
-def judge_creation(  # noqa: PLR0913 - all that an answer depends on, by name
+def judge_creation(
     arrival: Arrival,
     snapshot: Snapshot,
     *,

@@ -240,7 +240,7 @@ def unfinished(group: Group) -> list[tuple[Pod, NodeName]]:
     return [(pod, group.placement.seats[pod.meta.uid].node) for pod in group.half_open]
 
 
-def eviction(  # noqa: PLR0913 - all that it depends on, by name
+def eviction(
     group: Group, sight: Sight, *, start_timeout: timedelta, now: datetime, begun: str = "", had: int = sys.maxsize
 ) -> Eviction | None:
     """Return why a gang must be taken back, if it must. To be asked before anything of the gang is released.

@@ -13,18 +13,24 @@ from admission.policy import deciding, reservations
 from admission.policy.deciding import Grant, Inputs
 from admission.policy.recalling import Recall
 from admission.policy.reservations import Beside
+from admission.policy.reserving import Reserve
 from admission.policy.resting import Finding
 
 
 def granted(
-    inputs: Inputs, absent: Collection[str], start: datetime | None = None, *, spares_all: bool = True
+    inputs: Inputs,
+    absent: Collection[str],
+    reserve: Reserve | None,
+    start: datetime | None = None,
+    *,
+    spares_all: bool = True,
 ) -> Finding | None:
     """Return what a gang may be granted; None where it is held, or in the way of what is reserved for those ahead.
 
     absent: the gangs that are not in the world of the question, and are there now. start: when it is to start; None:
     now. spares_all: whether nothing is granted as well where something that is reserved could not be had in any case.
     """
-    found, reserve = deciding.decide(inputs), inputs.rules.reserve
+    found = deciding.decide(inputs)
     if not isinstance(found.outcome, Grant):
         return None
     if reserve is None:

@@ -197,7 +197,7 @@ def is_there(found: Job | Parent, snapshot: Snapshot) -> bool:
     return any(parents.get(found.meta.uid) is found for parents in snapshot.parents.values())
 
 
-def body(  # noqa: PLR0913 - all that a pod is made of, by name
+def body(
     template: PodTemplate, number: int, *, owner: Owner, namespace: str, uid: Uid, created: str, indexed: bool = False
 ) -> dict[str, Any]:
     """Return the pod that a controller makes of a template, but for the random end of its name.

@@ -99,7 +99,7 @@ def additions(
     return (*labels, *_suspended(arrival), *_said(arrival, {**maker, **_HELD}))
 
 
-def judge(  # noqa: PLR0913 - all that an answer depends on, by name
+def judge(
     arrival: WorkloadArrival,
     snapshot: Snapshot,
     defaults: Defaults,

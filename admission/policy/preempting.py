@@ -19,6 +19,7 @@ from admission.policy import heeding
 from admission.policy.deciding import Grant, Inputs, Rules
 from admission.policy.recalling import Recall
 from admission.policy.recognition import Group
+from admission.policy.reserving import Reserve
 from admission.policy.resting import Rest
 from admission.quota import preempting, reclaiming
 from admission.quota.preempting import Bounds, Victims
@@ -60,6 +61,7 @@ class Scene:
     rules: Rules
     world: World
     standing: Standing
+    reserve: Reserve | None = None
     going: Sequence[Tenant] = ()
     bounds: Bounds = BOUNDS
 
@@ -99,7 +101,7 @@ def plan(group: Group, queue: Queue, tenants: Iterable[Tenant], scene: Scene) ->
     world, standing = scene.without(tenants)
     quiet = replace(scene.rules, recall=Recall(), rest=Rest(), defects=[], mute=True)
     inputs = Inputs(rules=quiet, group=group, queue=queue, world=world, standing=standing)
-    found = heeding.granted(inputs, {one.key for one in (*scene.going, *tenants)})
+    found = heeding.granted(inputs, {one.key for one in (*scene.going, *tenants)}, scene.reserve)
     return None if found is None else found.outcome
 
 

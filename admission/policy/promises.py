@@ -29,6 +29,7 @@ from admission.policy.preempting import Tenant
 from admission.policy.recalling import Recall
 from admission.policy.recognition import Group
 from admission.policy.reservations import Tenure
+from admission.policy.reserving import Reserve
 from admission.policy.resting import Rest
 from admission.policy.rounds import Round
 from admission.quota.reclaiming import Candidate
@@ -232,18 +233,20 @@ def charged(usage: Usage, charges: Iterable[tuple[QueueName, Charge]]) -> Usage:
     return found
 
 
-def decide_all(groups: tuple[Group, ...], rules: Rules, world: World, usage: Usage, memory: Memory) -> Round:
+def decide_all(
+    groups: tuple[Group, ...], rules: Rules, world: World, usage: Usage, memory: Memory, *, reserve: Reserve | None
+) -> Round:
     """Decide about the gangs that wait, as `rounds` does: first about those that were promised something."""
     laid, promises = memory.laid, [*memory.promises.values()]
     if not promises or rules.beyond is not None:
-        return rounds.decide_all(groups, rules, laid.over(world, promises), _with(usage, promises))
+        return rounds.decide_all(groups, rules, laid.over(world, promises), _with(usage, promises), reserve)
     known = {group.uid: group for group in groups}
     left = [*promises]
     redeemed: list[Decision] = []
     for promise in promises:
         others = [one for one in left if one is not promise]
         group = known[promise.uid]
-        decision = _redeemed(promise, group, rules, laid.over(world, others), _with(usage, others))
+        decision = _redeemed(promise, group, rules, laid.over(world, others), _with(usage, others), reserve=reserve)
         if decision is None or not isinstance(decision.outcome, Grant):
             continue
         left, redeemed = others, [*redeemed, decision]
@@ -253,7 +256,7 @@ def decide_all(groups: tuple[Group, ...], rules: Rules, world: World, usage: Usa
             rules.balances.take(group.queue, decision.outcome.plan.charge, paying.runtime_of(group))
     started = {decision.group.uid for decision in redeemed}
     rest = tuple(group for group in groups if group.uid not in started) if started else groups
-    round_ = rounds.decide_all(rest, rules, laid.over(world, left), _with(usage, left))
+    round_ = rounds.decide_all(rest, rules, laid.over(world, left), _with(usage, left), reserve)
     return replace(round_, anew=(*redeemed, *round_.anew))
 
 
@@ -261,7 +264,9 @@ def _with(usage: Usage, promises: Sequence[Promise]) -> Usage:
     return charged(usage, [(one.group.queue, one.grant.plan.charge) for one in promises]) if promises else usage
 
 
-def _redeemed(promise: Promise, group: Group, rules: Rules, world: World, usage: Usage) -> Decision | None:
+def _redeemed(
+    promise: Promise, group: Group, rules: Rules, world: World, usage: Usage, *, reserve: Reserve | None
+) -> Decision | None:
     """Return what a gang is granted whose own promise is not in its way.
 
     It is late by the grace of its victims. So what it must leave alone is what it had to when it was promised, but for
@@ -272,5 +277,5 @@ def _redeemed(promise: Promise, group: Group, rules: Rules, world: World, usage:
         return None
     fresh = replace(rules, recall=Recall(), rest=Rest(), mute=True)
     inputs = Inputs(rules=fresh, group=group, queue=queue, world=world, standing=Standing(rules.tree, usage))
-    found = heeding.granted(inputs, {group.key}, promise.since, spares_all=False)
+    found = heeding.granted(inputs, {group.key}, reserve, promise.since, spares_all=False)
     return None if found is None else Decision(group=group, outcome=found.outcome, position=1, needed=found.needed)

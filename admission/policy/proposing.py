@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 
 from admission.api.queues import PlacementMode
 from admission.api.reasons import Hold, HoldReason
-from admission.dra import metering, planning, plans
+from admission.dra import metering, no_plan, planning
 from admission.dra.metering import Meters
-from admission.dra.plans import Affordable, Choice, NoPlan, Plan, PodDemand, Topology
+from admission.dra.no_plan import NoPlan
+from admission.dra.plans import Affordable, Choice, Plan, PodDemand, Topology
 from admission.dra.selecting import Selectors
 from admission.dra.thinning import Lack
 from admission.dra.worlds import World
@@ -21,14 +22,14 @@ from admission.policy.placements import Chosen
 from admission.policy.protection import NOTHING, Protections
 
 HOLDS = {
-    plans.Kind.BUSY: HoldReason.DEVICES_BUSY,
-    plans.Kind.INFEASIBLE: HoldReason.NO_FEASIBLE_PLACEMENT,
-    plans.Kind.FATAL: HoldReason.NO_FEASIBLE_PLACEMENT,
-    plans.Kind.OVER_QUOTA: HoldReason.QUOTA_EXCEEDED,
-    plans.Kind.STEPS_ENDED: HoldReason.SEARCH_LIMIT,
-    plans.Kind.UNPRICED: HoldReason.NOT_SIMULATED,
-    plans.Kind.POOL_INCOMPLETE: HoldReason.POOL_INCOMPLETE,
-    plans.Kind.NO_DOMAIN: HoldReason.NO_FEASIBLE_PLACEMENT,
+    no_plan.Kind.BUSY: HoldReason.DEVICES_BUSY,
+    no_plan.Kind.INFEASIBLE: HoldReason.NO_FEASIBLE_PLACEMENT,
+    no_plan.Kind.FATAL: HoldReason.NO_FEASIBLE_PLACEMENT,
+    no_plan.Kind.OVER_QUOTA: HoldReason.QUOTA_EXCEEDED,
+    no_plan.Kind.STEPS_ENDED: HoldReason.SEARCH_LIMIT,
+    no_plan.Kind.UNPRICED: HoldReason.NOT_SIMULATED,
+    no_plan.Kind.POOL_INCOMPLETE: HoldReason.POOL_INCOMPLETE,
+    no_plan.Kind.NO_DOMAIN: HoldReason.NO_FEASIBLE_PLACEMENT,
 }
 
 
@@ -44,7 +45,7 @@ class Proved(Hold):
 
 def _hold(answer: NoPlan, why: NoPlan) -> Hold:
     """Return the hold for an answer. why: the same, with what is told of it."""
-    if answer.kind is plans.Kind.INFEASIBLE:
+    if answer.kind is no_plan.Kind.INFEASIBLE:
         return Proved(HOLDS[why.kind], why.message, why.details, answer.lack)
     return Hold(HOLDS[why.kind], why.message, why.details)
 
@@ -117,7 +118,7 @@ class Planner:
         chosen = placements.mode(PlacementMode.COUNT, plan.holdings, self.protection)
         return chosen if isinstance(chosen, Hold) else Proposal(plan=plan, chosen=chosen)
 
-    def _planned(  # noqa: PLR0913, PLR0917 - the same
+    def _planned(  # noqa: PLR0917 - the same
         self,
         demands: Sequence[PodDemand],
         world: World,

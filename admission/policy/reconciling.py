@@ -202,7 +202,7 @@ def _given_otherwise(placement: Placement, sight: Sight) -> Iterator[Difference]
             )
 
 
-def _of(placement: Placement, what: What, uid: Uid, subject: str, booked: str, shown: str) -> Difference:  # noqa: PLR0913, PLR0917 - a line of the report
+def _of(placement: Placement, what: What, uid: Uid, subject: str, booked: str, shown: str) -> Difference:  # noqa: PLR0917 - a line of the report
     return Difference(
         what=what,
         subject=subject,

@@ -18,6 +18,7 @@ from admission.policy.deciding import Decision, Grant, Inputs, Rules
 from admission.policy.lines import Ground
 from admission.policy.recalling import Basis, Recall
 from admission.policy.recognition import Group
+from admission.policy.reserving import Reserve
 from admission.policy.resting import PROOF, RESERVED, Finding, Rest
 from admission.quota.ordering import Tournament, in_order
 from admission.quota.sharing import Shares
@@ -40,16 +41,24 @@ class Round:
 
 @dataclass(slots=True)
 class _State:
-    """How things stand in a round. blocked: by strict queue the first gang that waits."""
+    """How things stand in a round. blocked: by strict queue the first gang that waits.
+
+    reserve: what the heads of the queues are promised; None where nobody is promised anything.
+    """
 
     rules: Rules
     world: World
     standing: Standing
+    reserve: Reserve | None
     blocked: dict[QueueName, str] = field(default_factory=dict)
 
 
-def decide_all(groups: tuple[Group, ...], rules: Rules, world: World, usage: Usage) -> Round:
+def decide_all(
+    groups: tuple[Group, ...], rules: Rules, world: World, usage: Usage, reserve: Reserve | None = None
+) -> Round:
     """Decide about the gangs that wait, in order; each sees what was granted to those before it.
+
+    reserve: what the heads of the queues are promised; None where nobody is promised anything.
 
     Of queues that share fairly, the one with the smallest share is next, by what was granted before, too.
     After `most_grants` grants the rest is left out, so that those who may start need not wait for all the others; and
@@ -65,11 +74,10 @@ def decide_all(groups: tuple[Group, ...], rules: Rules, world: World, usage: Usa
     )
     rules.recall.begin(basis)
     rules.rest.begin(rules.snapshot, rules.tree.queues, rules.meters, rules.profile, rules.protection, rules.steps)
-    reserve = rules.reserve
     if reserve is not None:
         waiting = {group.uid for group in groups if group.waiting}
         reserve.begin(rules, waiting, world)
-    state = _State(rules, world, Standing(rules.tree, usage))
+    state = _State(rules, world, Standing(rules.tree, usage), reserve)
     held = _all_held(groups, state) if rules.beyond is None else None
     if held is None:
         # What is decided beside grants that may come to nothing is found anew.
@@ -88,7 +96,6 @@ def rehearse(groups: tuple[Group, ...], rules: Rules, world: World, usage: Usage
     Nobody is promised anything. Of every kind of gang one is planned for though its queue may be full: the next one of
     its kind may not find it so.
     """
-    rules = replace(rules, reserve=None)
     decide_all(groups, rules, world, usage)
     rules = replace(rules, recall=Recall(), rest=Rest(), mute=True)
     standing, kinds = Standing(rules.tree, {}), set[Hashable]()
@@ -110,7 +117,7 @@ def _note_first(groups: tuple[Group, ...], state: _State) -> None:
 
     Fair shares may ask those first who have come later.
     """
-    reserve = state.rules.reserve
+    reserve = state.reserve
     if reserve is None or not reserve.is_new:
         return
     first: dict[QueueName, Group] = {}
@@ -138,8 +145,8 @@ def _granted(groups: tuple[Group, ...], usage: Usage, state: _State) -> Round:
             continue
         finding, inputs = _looked_at(group, state)
         outcome = finding.outcome
-        if rules.reserve is not None:
-            rules.reserve.note(finding, inputs)
+        if state.reserve is not None:
+            state.reserve.note(finding, inputs)
         if isinstance(outcome, Grant):
             pods = {pod.meta.uid: pod for pod in group.waiting}
             state.world = worlds.granted(state.world, outcome.plan, pods, group.key, outcome.claims)
@@ -190,9 +197,9 @@ def _all_held(groups: tuple[Group, ...], state: _State) -> list[Decision] | None
         decisions += found
         noted += looked
     rest.keep_only(groups)
-    if rules.reserve is not None:
+    if state.reserve is not None:
         for finding, inputs in noted:
-            rules.reserve.note(finding, inputs)
+            state.reserve.note(finding, inputs)
     return decisions
 
 
@@ -222,7 +229,7 @@ def _looked_at(group: Group, state: _State) -> Looked:
 
 def _found(inputs: Inputs, state: _State) -> Finding:
     """Return what was found of a gang and still stands, or else decide about it."""
-    rules, group, reserve = inputs.rules, inputs.group, inputs.rules.reserve
+    rules, group, reserve = inputs.rules, inputs.group, state.reserve
     may_rest = (
         group.uid not in rules.unready
         and group.uid not in rules.backoffs
@@ -250,7 +257,7 @@ def _found(inputs: Inputs, state: _State) -> Finding:
 
 def _stands(held: Finding | Ground, queue: QueueName, state: _State) -> bool:
     """Return whether somebody would still be in the way of what is reserved."""
-    reserve, selectors = state.rules.reserve, state.rules.selectors
+    reserve, selectors = state.reserve, state.rules.selectors
     return reserve is not None and reserve.stands(held, queue, state.world, state.standing, selectors)
 
 

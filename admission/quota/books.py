@@ -49,9 +49,7 @@ class Use(NamedTuple):
 # reserved again under the same UIDs.
 
 
-def grant(  # noqa: PLR0913 - a movement says all of this, by name
-    queue: QueueName, meter: MeterName, delta: int, *, at: datetime, actor: str, after: int = 0
-) -> Entry:
+def grant(queue: QueueName, meter: MeterName, delta: int, *, at: datetime, actor: str, after: int = 0) -> Entry:
     """Change a queue's nominal quota by delta base units.
 
     after: `Book.sequence` of the book that it is made for. A quota may change there and back and there again within one
@@ -131,7 +129,7 @@ def settle(placement: Placement, allocated: Mapping[Uid, Allocated], *, at: date
     )
 
 
-def release(  # noqa: PLR0913 - the same
+def release(
     placement: Placement,
     *,
     pods: Collection[Uid] = (),
@@ -219,7 +217,7 @@ def usage(book: "Book", *, at: datetime, actor: str) -> Entry | None:
     )
 
 
-def _closing(  # noqa: PLR0913 - the same
+def _closing(
     kind: Kind, placement: Placement, pods: list[Uid], claims: list[Uid], *, at: datetime, actor: str, reason: str
 ) -> Entry:
     holdings = [placement.holdings[uid] for uid in claims]
@@ -314,7 +312,7 @@ class Book:
     accruals: Mapping[QueueMeter, Accrual] = field(default_factory=dict)
 
     @classmethod
-    def of(  # noqa: PLR0913 - the same
+    def of(
         cls,
         placements: Iterable[Placement],
         balances: Mapping[Account, int],

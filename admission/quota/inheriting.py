@@ -11,7 +11,7 @@ from admission.quota import books
 REASON = "the pods that were planned for have come"
 
 
-def inherit(  # noqa: PLR0913 - a movement says all of this, by name
+def inherit(
     placement: Placement,
     *,
     gone: Collection[Uid],

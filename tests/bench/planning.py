@@ -18,7 +18,8 @@ from rich.table import Table
 
 from admission.cel import programs
 from admission.dra import planning
-from admission.dra.plans import Choice, NoPlan, Plan, PodDemand
+from admission.dra.no_plan import NoPlan
+from admission.dra.plans import Choice, Plan, PodDemand
 from admission.dra.selecting import Selectors
 from admission.dra.takings import Holder
 from tests.bench import misfits, shapes

@@ -14,7 +14,8 @@ from admission.api.gangs import PlannedPod
 from admission.api.names import Uid
 from admission.dra import allocating, allotting, planning, worlds
 from admission.dra.allocating import Allocated
-from admission.dra.plans import Choice, Kind, NoPlan, Plan, PodDemand
+from admission.dra.no_plan import Kind, NoPlan
+from admission.dra.plans import Choice, Plan, PodDemand
 from admission.dra.releases import Release
 from admission.dra.results import Result
 from admission.dra.selecting import Selectors

@@ -20,7 +20,8 @@ from admission.api.names import NodeName, Uid
 from admission.api.selectors import NodeSelector, Taint
 from admission.dra import allotting, metering, planning, vacating, worlds
 from admission.dra.allotting import Flaw, Misfit
-from admission.dra.plans import Choice, Kind, NoPlan, Plan, PodDemand, anything
+from admission.dra.no_plan import Kind, NoPlan
+from admission.dra.plans import Choice, Plan, PodDemand, anything
 from admission.dra.releases import Release
 from admission.dra.results import Result
 from admission.dra.selecting import Selectors

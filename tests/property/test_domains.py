@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from admission.api.names import NodeName
 from admission.dra import planning, vacating
-from admission.dra.plans import Choice, Kind, NoPlan, Plan, PodDemand, Together, Topology
+from admission.dra.no_plan import Kind, NoPlan
+from admission.dra.plans import Choice, Plan, PodDemand, Together, Topology
 from admission.dra.releases import Release
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import World

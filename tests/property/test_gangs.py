@@ -20,7 +20,8 @@ from admission.api.selectors import NodeSelector
 from admission.dra import allocating, metering, planning, results, worlds
 from admission.dra.allocating import Allocated
 from admission.dra.found import StepsEndedError
-from admission.dra.plans import Kind, NoPlan, Plan, PodDemand, anything
+from admission.dra.no_plan import Kind, NoPlan
+from admission.dra.plans import Plan, PodDemand, anything
 from admission.dra.releases import Release
 from admission.dra.selecting import Selectors
 from admission.dra.takings import Holder

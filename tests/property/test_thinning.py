@@ -9,7 +9,8 @@ from admission.api.names import Uid
 from admission.api.nodes import Resources
 from admission.api.pods import Pod
 from admission.dra import planning
-from admission.dra.plans import Choice, NoPlan, Plan, PodDemand
+from admission.dra.no_plan import NoPlan
+from admission.dra.plans import Choice, Plan, PodDemand
 from admission.dra.releases import Release
 from admission.dra.selecting import Selectors
 from admission.dra.takings import Holder, Taking

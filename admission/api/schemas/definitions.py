@@ -28,7 +28,7 @@ def schema_of(definition: Schema) -> Schema:
     return schema
 
 
-def _definition(  # noqa: PLR0913 - the parts of a definition
+def _definition(
     kind: str,
     plural: str,
     short: str,

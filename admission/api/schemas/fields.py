@@ -85,7 +85,7 @@ def record(
     return ruled(block, *rules)
 
 
-def sequence(  # noqa: PLR0913 - a list has as many parts
+def sequence(
     description: str,
     item: Schema,
     *,

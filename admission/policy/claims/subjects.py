@@ -51,7 +51,7 @@ class Subject:
     review. queue: "" where there is none. Raises MalformedObjectError where a value nests too deeply to be read.
     """
 
-    def __init__(  # noqa: PLR0913 - as many things as expressions may read
+    def __init__(
         self,
         claim: Json,
         *,

@@ -117,7 +117,7 @@ def _look_up(claim: PodClaim, namespace: str, snapshot: Snapshot) -> Asked | Non
     return snapshot.claims.get(f"{namespace}/{claim.claim}")
 
 
-def _settled(  # noqa: PLR0913, PLR0917 - what an answer depends on
+def _settled(  # noqa: PLR0917 - what an answer depends on
     place: _Place, asked: Asked, label: str, arrival: Arrival, snapshot: Snapshot, budget: Budget
 ) -> tuple[Subject, Ruling]:
     """Return a claim for the rules, and what those say that no pod matters to; from memory where it is the same."""

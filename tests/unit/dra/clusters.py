@@ -14,7 +14,8 @@ from admission.api.entries import Placement
 from admission.api.snapshot import Snapshot
 from admission.dra import planning, worlds
 from admission.dra.metering import NONE, Meters
-from admission.dra.plans import Affordable, NoPlan, Plan, PodDemand, anything
+from admission.dra.no_plan import NoPlan
+from admission.dra.plans import Affordable, Plan, PodDemand, anything
 from admission.dra.selecting import Selectors
 from admission.dra.takings import Holder
 from admission.dra.worlds import World

@@ -7,7 +7,8 @@ import pytest
 from admission.api.devices import DeviceId
 from admission.api.names import MeterName
 from admission.dra import metering, planning
-from admission.dra.plans import Choice, Kind, NoPlan, Plan, PodDemand, Together, Topology
+from admission.dra.no_plan import Kind, NoPlan
+from admission.dra.plans import Choice, Plan, PodDemand, Together, Topology
 from admission.dra.selecting import Selectors
 from tests.unit.dra.clusters import (
     DRIVER,

@@ -7,7 +7,8 @@ import pytest
 
 from admission.api.names import NodeName
 from admission.dra import planning
-from admission.dra.plans import Choice, Kind, NoPlan, Plan, PodDemand, Together, Topology
+from admission.dra.no_plan import Kind, NoPlan
+from admission.dra.plans import Choice, Plan, PodDemand, Together, Topology
 from admission.dra.selecting import Selectors
 from tests.unit.dra.clusters import STEPS, WorldBuilder, a_pod, a_world, places, refused
 

@@ -10,7 +10,8 @@ from admission.api.devices import DeviceClass
 from admission.api.names import Uid
 from admission.api.snapshot import Snapshot
 from admission.dra import extended, planning
-from admission.dra.plans import Kind, PodDemand
+from admission.dra.no_plan import Kind
+from admission.dra.plans import PodDemand
 from admission.dra.selecting import Selectors
 from tests.unit.dra.clusters import STEPS, WorldBuilder, a_claim, a_request, a_world, given, places, refused
 

@@ -4,7 +4,8 @@ import pytest
 
 from admission.api.gangs import Charge
 from admission.dra import planning
-from admission.dra.plans import Choice, Kind, Plan, PodDemand
+from admission.dra.no_plan import Kind
+from admission.dra.plans import Choice, Plan, PodDemand
 from admission.dra.selecting import Selectors
 from tests.unit.dra.clusters import STEPS, WorldBuilder, a_pod, a_request, a_world, refused
 

@@ -3,7 +3,8 @@
 from typing import Any
 
 from admission.dra import planning
-from admission.dra.plans import Kind, NoPlan, Plan
+from admission.dra.no_plan import Kind, NoPlan
+from admission.dra.plans import Plan
 from admission.dra.selecting import Selectors
 from tests.unit.dra.clusters import STEPS, a_pod, a_request, a_world
 

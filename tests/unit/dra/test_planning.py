@@ -5,7 +5,8 @@ import pytest
 
 from admission.api.gangs import Charge
 from admission.dra import metering, planning
-from admission.dra.plans import Kind, NoPlan, Plan
+from admission.dra.no_plan import Kind, NoPlan
+from admission.dra.plans import Plan
 from admission.dra.selecting import Selectors
 from tests.unit.dra.clusters import (
     CLASS,

@@ -7,7 +7,7 @@ import pytest
 from admission.dra import allocating
 from admission.dra.allocating import Allocated, NotHere
 from admission.dra.found import StepsEndedError
-from admission.dra.plans import Kind, NoPlan
+from admission.dra.no_plan import Kind, NoPlan
 from admission.dra.selecting import Selectors
 from tests.unit.dra.clusters import WorldBuilder, a_claim, a_pod, a_request, a_world
 

@@ -5,7 +5,8 @@ import gc
 import pytest
 
 from admission.dra import planning
-from admission.dra.plans import NoPlan, Plan, PodDemand
+from admission.dra.no_plan import NoPlan
+from admission.dra.plans import Plan, PodDemand
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
 from tests.unit.dra.clusters import STEPS, WorldBuilder, a_pod, a_request, a_world

@@ -4,7 +4,8 @@ import pytest
 
 from admission.api.names import NodeName
 from admission.dra import planning, waking
-from admission.dra.plans import Choice, NoPlan, Plan, PodDemand
+from admission.dra.no_plan import NoPlan
+from admission.dra.plans import Choice, Plan, PodDemand
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import World
 from tests.unit.dra.clusters import DRIVER, STEPS, Json, WorldBuilder, a_pod, a_request, a_world

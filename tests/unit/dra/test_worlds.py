@@ -7,7 +7,8 @@ from admission.api.devices import DeviceId
 from admission.api.entries import Holding, Placement, RequestDevice, Seat
 from admission.api.names import GangUid, NodeName, QueueName, Uid
 from admission.dra import allocating, asking, planning, pools, vacating, worlds
-from admission.dra.plans import NoPlan, Plan, PodDemand
+from admission.dra.no_plan import NoPlan
+from admission.dra.plans import Plan, PodDemand
 from admission.dra.pools import Shelf, Slices, Soundness
 from admission.dra.selecting import Selectors
 from tests.unit.dra.clusters import DRIVER, WorldBuilder, a_claim, a_pod, a_request, a_world, given, places
