@@ -15,7 +15,7 @@ from pathlib import Path
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from admission.api.names import MeterName, QueueName
+from admission.api.values.names import MeterName, QueueName
 from admission.cluster import showing, watching
 from admission.cluster.connecting import Connection
 from admission.cluster.reviewing import Reviewer

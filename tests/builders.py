@@ -7,10 +7,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
-from admission.api import claims, devices, meters, names, nodes, pods, queues, workloads
-from admission.api.meta import Meta
-from admission.api.names import Uid
+from admission.api.kubernetes import claims, devices, jobs, nodes, pods
+from admission.api.kubernetes.meta import Meta
+from admission.api.muster import meters, queues
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import Uid
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CLASS = "gpu.example.com"
@@ -26,7 +28,7 @@ class ClusterBuilder:
         self._queues: list[queues.Queue] = []
         self._pods: list[pods.Pod] = []
         self._claims: list[claims.Claim] = []
-        self._jobs: list[workloads.Job] = []
+        self._jobs: list[jobs.Job] = []
         self._meters = [
             _meter("claims", {"claims": {}}),
             _meter("gpus", {"count": {}}),
@@ -69,7 +71,7 @@ class ClusterBuilder:
         created = (NOON - timedelta(hours=1) + timedelta(minutes=self._minutes)).isoformat()
         meta = {"name": name, "namespace": NAMESPACE, "uid": uid, "creationTimestamp": created}
         spec = {"parallelism": pods, "completions": pods, "template": {}}
-        self._jobs.append(workloads.decode({"metadata": meta, "spec": spec}))
+        self._jobs.append(jobs.decode({"metadata": meta, "spec": spec}))
         for index in range(pods if made is None else made):
             self.pod(f"{name}-{index}", queue=queue, gpus=gpus, owner=uid, job=name, created=created, **pod)
         return self

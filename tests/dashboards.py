@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
-from admission.api import claims, devices, meters, nodes, sights
-from admission.api.entries import Entry
-from admission.api.names import QueueName
-from admission.api.sights import Sights
-from admission.api.visitors import Ask, Visitor
+from admission.api.kubernetes import claims, devices, nodes
+from admission.api.kubernetes.access_review import Ask, Visitor
+from admission.api.muster import meters, observed
+from admission.api.muster.ledger_entries import Entry
+from admission.api.muster.observed import Sights
+from admission.api.values.names import QueueName
 from admission.dashboard import server
 from admission.dashboard.access import Judge
 from admission.dashboard.accounts import Extent, Grouping, Search, Statement, Step, Transaction, Use, Window
@@ -155,8 +156,8 @@ class Cluster:
     def sights(self) -> Sights:
         if self._seen is None:
             self._seen = Sights(
-                queues={one.queue.name: one for one in map(sights.decode_queue, self._queues)},
-                gangs={one.key: one for one in map(sights.decode_gang, self._gangs)},
+                queues={one.queue.name: one for one in map(observed.decode_queue, self._queues)},
+                gangs={one.key: one for one in map(observed.decode_gang, self._gangs)},
                 meters={one.name: one for one in map(meters.decode, [_METER])},
                 nodes={one.name: one for one in map(nodes.decode, self._nodes)},
                 slices={one.meta.name: one for one in map(devices.decode_slice, self._slices)},

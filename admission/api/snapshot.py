@@ -5,20 +5,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from admission.api.claims import Claim, ClaimTemplate
-from admission.api.devices import DeviceClass, Slice
-from admission.api.gangs import Gang
-from admission.api.meta import Meta
-from admission.api.meters import Meter
-from admission.api.names import MeterName, NodeName, QueueName, Uid
-from admission.api.nodes import Namespace, Node
-from admission.api.parents import Parent
-from admission.api.pods import Pod
-from admission.api.policies import ClaimPolicy
-from admission.api.priorities import PriorityClass
-from admission.api.queues import Queue
-from admission.api.taint_rules import TaintRule
-from admission.api.workloads import Job
+from admission.api.kubernetes.claims import Claim, ClaimTemplate
+from admission.api.kubernetes.device_taint_rules import TaintRule
+from admission.api.kubernetes.devices import DeviceClass, Slice
+from admission.api.kubernetes.jobs import Job
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.nodes import Namespace, Node
+from admission.api.kubernetes.owners import Parent
+from admission.api.kubernetes.pods import Pod
+from admission.api.kubernetes.priorities import PriorityClass
+from admission.api.muster.claim_policies import ClaimPolicy
+from admission.api.muster.gangs import Gang
+from admission.api.muster.meters import Meter
+from admission.api.muster.queues import Queue
+from admission.api.values.names import MeterName, NodeName, QueueName, Uid
 from admission.errors import MalformedObjectError
 
 K = TypeVar("K")

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from admission.api import claims, durations, nodes
-from admission.api.claims import ClaimSpec
-from admission.api.names import QueueName
-from admission.api.nodes import Resources
-from admission.api.reading import Json, Reader
+from admission.api.kubernetes import claims, nodes
+from admission.api.kubernetes.claims import ClaimSpec
+from admission.api.kubernetes.nodes import Resources
 from admission.api.validation import claims as rules
-from admission.api.validation import formats
+from admission.api.values import durations, formats
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.names import QueueName
 from admission.errors import Flaw
 
 MOST_PODS = 10_000

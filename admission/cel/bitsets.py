@@ -3,7 +3,7 @@
 The sweep first, where the program has one; then the exact tier for the devices that the sweep left in doubt.
 """
 
-from admission.api.devices import Device, Slice, Version
+from admission.api.kubernetes.devices import Device, Slice, Version
 from admission.cel import programs
 from admission.cel.core.errors import EvaluationError
 from admission.cel.eval.parse_cache import Readings

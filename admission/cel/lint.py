@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from admission.api.devices import Device
+from admission.api.kubernetes.devices import Device
 from admission.cel import environment, programs
 from admission.cel.core import ast
 from admission.cel.core.errors import CompileError, EvaluationError

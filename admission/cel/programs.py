@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from admission.api import devices
+from admission.api.kubernetes import devices
 from admission.cel import environment as cel_environment
 from admission.cel.check import type_checker, validators
 from admission.cel.core import ast, budget, errors, frames, types, values

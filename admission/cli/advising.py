@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 from typing import assert_never
 
-from admission.api import quantities
-from admission.api.reasons import Detail, Hold, HoldReason
+from admission.api.values import quantities
+from admission.api.values.reasons import Detail, Hold, HoldReason
 from admission.errors import AmountError
 
 MOST_NAMED = 4

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from admission.api.meta import Owner
-from admission.api.names import Uid
-from admission.api.parents import UNSERVED
-from admission.api.pods import Pod
+from admission.api.kubernetes.meta import Owner
+from admission.api.kubernetes.owners import UNSERVED
+from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
+from admission.api.values.names import Uid
 from admission.cli.clusters import Cluster
 from admission.cluster import kinds
 from admission.cluster.kinds import Kind

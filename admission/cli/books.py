@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 import typer
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from admission.api import zones
+from admission.api.values import time_zones
 from admission.cli import configuring
 from admission.errors import MendError
 from admission.ledger import bases
@@ -58,11 +58,11 @@ def ask(chosen: Ledger, question: Callable[[SqlLedger], Awaitable[T]]) -> T:
 
 def zone(name: str) -> tzinfo:
     """Return the zone that --time-zone names. Raises MendError when there is none of this name."""
-    found = zones.find(name)
+    found = time_zones.find(name)
     if found is None:
-        meant = " or ".join(zones.near(name))
+        meant = " or ".join(time_zones.near(name))
         raise MendError(
-            f"--time-zone: there is no time zone {name[: zones.LONGEST]!r};"
+            f"--time-zone: there is no time zone {name[: time_zones.LONGEST]!r};"
             f" {f'did you mean {meant}?' if meant else 'use an IANA name such as Europe/Berlin'}"
         )
     return found

@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from admission.api.reading import Json
+from admission.api.values.decoding import Json
 from admission.cluster import paths
 from admission.cluster.connecting import Connection, Patience
 from admission.cluster.credentials import Place

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from admission.api.reading import Json
+from admission.api.values.decoding import Json
 from admission.cli.clusters import Cluster
 from admission.cluster import kinds
 from admission.cluster.connecting import Connection, Patience

@@ -9,9 +9,9 @@ from typing import Any
 
 from cryptography import x509
 
-from admission.api import statuses
-from admission.api.meta import ConditionStatus
-from admission.api.reading import Json
+from admission.api.kubernetes.meta import ConditionStatus
+from admission.api.muster import status_views
+from admission.api.values.decoding import Json
 from admission.cli import findings, permissions
 from admission.cli.clusters import Cluster
 from admission.cli.findings import Finding
@@ -212,7 +212,7 @@ def _driver(driver: str, fenced: set[str], settings: Settings) -> Finding:
 
 async def queues(exam: Exam) -> list[Finding]:
     """Look at the conditions of queues and meters."""
-    reports = [statuses.queue(obj) for obj in await exam.cluster.every(kinds.QUEUES)]
+    reports = [status_views.queue(obj) for obj in await exam.cluster.every(kinds.QUEUES)]
     found = [
         findings.odd("queues", f"{report.name}: {condition.message}", "mend its spec, as it says")
         for report in reports

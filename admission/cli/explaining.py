@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
-from admission.api import durations, pods
-from admission.api.gangs import DomainReport, GangReport, Phase, TopologyReport
-from admission.api.meta import Owner
-from admission.api.pods import Pod
-from admission.api.reasons import Denial, Detail
+from admission.api.kubernetes import pods
+from admission.api.kubernetes.meta import Owner
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import DomainReport, GangReport, Phase, TopologyReport
+from admission.api.values import durations
+from admission.api.values.reasons import Denial, Detail
 from admission.cli import advising, applications, belonging, clusters, completing, gangs, rendering
 from admission.cli.belonging import Belonging
 from admission.cli.clusters import Cluster, ContextOption, KubeconfigOption

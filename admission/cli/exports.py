@@ -11,7 +11,7 @@ from typing import IO, Annotated, TypeVar
 import typer
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from admission.api.names import MeterName
+from admission.api.values.names import MeterName
 from admission.cli import applications, books, progress, sinks
 from admission.cli.books import AllClustersOption, ClustersOption, DatabaseOption, FromOption, ToOption, ZoneOption
 from admission.cli.configuring import ConfigOption

@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
-from admission.api import statuses
-from admission.api.gangs import GangReport, Phase
+from admission.api.muster import status_views
+from admission.api.muster.gangs import GangReport, Phase
 from admission.cli import applications, clusters, rendering
 from admission.cli.clusters import Cluster, ContextOption, KubeconfigOption
 from admission.cli.rendering import Format
@@ -53,7 +53,7 @@ def listed(
 
 async def reports(cluster: Cluster, namespace: str = "") -> list[GangReport]:
     """Return all gangs: those that run first, then those that wait in their order."""
-    found = [statuses.gang(obj) for obj in await cluster.every(kinds.GANGS, namespace)]
+    found = [status_views.gang(obj) for obj in await cluster.every(kinds.GANGS, namespace)]
     last = len(_ORDER)
     return sorted(found, key=lambda gang: (_ORDER.get(gang.phase, last), gang.queue, gang.position or 0, gang.key))
 

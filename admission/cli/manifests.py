@@ -13,8 +13,8 @@ from typing import Any
 
 import yaml
 
-from admission.api import meta
-from admission.api.reading import Json
+from admission.api.kubernetes import meta
+from admission.api.values.decoding import Json
 from admission.errors import Flaw, MendError
 
 STANDARD_INPUT = "-"

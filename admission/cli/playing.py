@@ -6,9 +6,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from admission.api import durations
-from admission.api.reasons import Denial
 from admission.api.traces import Arrival
+from admission.api.values import durations
+from admission.api.values.reasons import Denial
 from admission.cli import charting, progress, rendering, tracing
 from admission.cli.rendering import Number
 from admission.errors import MendError

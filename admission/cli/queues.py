@@ -5,12 +5,11 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from admission.api import queues as api_queues
-from admission.api import statuses
-from admission.api.gangs import GangReport, Phase
-from admission.api.meta import ConditionStatus
-from admission.api.queues import Queue, StopPolicy
-from admission.api.reports import QueueReport
+from admission.api.kubernetes.meta import ConditionStatus
+from admission.api.muster import queues, status_views
+from admission.api.muster.gangs import GangReport, Phase
+from admission.api.muster.queues import Queue, StopPolicy
+from admission.api.muster.status_reports import QueueReport
 from admission.cli import applications, clusters, gangs, refreshing, rendering, stopping
 from admission.cli.clusters import Cluster, ContextOption, KubeconfigOption
 from admission.cli.refreshing import FollowOption, WatchOption
@@ -133,12 +132,12 @@ def _look(
 
 async def _sight(cluster: Cluster, name: str) -> Sight:
     found = {obj["metadata"]["name"]: obj for obj in await cluster.every(kinds.QUEUES)}
-    known = {called: api_queues.decode(obj) for called, obj in found.items()}
+    known = {called: queues.decode(obj) for called, obj in found.items()}
     if name not in known:
         raise stopping.absent(name, known.values())
     members = [gang for gang in await gangs.reports(cluster) if gang.queue == name and gang.phase is not Phase.FINISHED]
     below = sorted(queue.name for queue in known.values() if queue.parent == name)
-    return Sight(known[name], statuses.queue(found[name]), members, list(below))
+    return Sight(known[name], status_views.queue(found[name]), members, list(below))
 
 
 def _show_sight(seen: Sight) -> None:
@@ -184,7 +183,7 @@ def show(reports: list[QueueReport]) -> None:
 
 async def _reports(cluster: Cluster) -> list[QueueReport]:
     found = await cluster.every(kinds.QUEUES)
-    return sorted((statuses.queue(obj) for obj in found), key=lambda report: report.name)
+    return sorted((status_views.queue(obj) for obj in found), key=lambda report: report.name)
 
 
 def _rows(report: QueueReport) -> list[tuple[str, ...]]:

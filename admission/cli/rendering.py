@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from admission.api import quantities
-from admission.api.gangs import Charge, DomainReport, DomainWish, Evicted, PlannedPod, TopologyReport
-from admission.api.reports import BudgetUse, MeterUse, QueueReport
+from admission.api.muster.gangs import Charge, DomainReport, DomainWish, Evicted, PlannedPod, TopologyReport
+from admission.api.muster.status_reports import BudgetUse, MeterUse, QueueReport
+from admission.api.values import quantities
 from admission.quota import budgets
 
 UNLIMITED = 10_000

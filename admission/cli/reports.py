@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from admission.api import quantities
-from admission.api.names import MeterName
+from admission.api.values import quantities
+from admission.api.values.names import MeterName
 from admission.cli import applications, books, progress, rendering
 from admission.cli.books import AllClustersOption, ClustersOption, DatabaseOption, FromOption, ToOption, ZoneOption
 from admission.cli.configuring import ConfigOption

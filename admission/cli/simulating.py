@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from admission.api.reasons import Denial
+from admission.api.values.reasons import Denial
 from admission.cli import applications, manifests, playing, rendering
 from admission.cli.manifests import BadInputError, Manifest
 from admission.cli.rendering import Format, Number

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from admission.api import quantities
-from admission.api.names import QueueName
+from admission.api.values import quantities
+from admission.api.values.names import QueueName
 from admission.cli import applications, books, rendering
 from admission.cli.books import ClusterOption, DatabaseOption, FromOption, ToOption, ZoneOption
 from admission.cli.configuring import ConfigOption

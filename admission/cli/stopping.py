@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from admission.api import queues
-from admission.api.names import QueueName
-from admission.api.queues import Queue, StopPolicy
+from admission.api.muster import queues
+from admission.api.muster.queues import Queue, StopPolicy
+from admission.api.values.names import QueueName
 from admission.cli import applications, completing, rendering
 from admission.cli.clusters import Cluster
 from admission.cluster import kinds, paths

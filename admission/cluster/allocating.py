@@ -14,10 +14,11 @@ from typing import Any
 
 import structlog
 
-from admission.api import claims, names
-from admission.api.claims import FINALIZER, Allocation, Claim
-from admission.api.entries import RequestDevice
-from admission.api.reading import Json
+from admission.api.kubernetes import claims
+from admission.api.kubernetes.claims import FINALIZER, Allocation, Claim
+from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.values import names
+from admission.api.values.decoding import Json
 from admission.cluster import paths, pauses
 from admission.cluster.connecting import Connection, PatchKind
 from admission.errors import ConflictError, GoneError

@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 import admission
-from admission.api import names
+from admission.api.values import names
 from admission.cluster import credentials, failures, pauses
 from admission.cluster.credentials import Place
 from admission.cluster.sessions import Session

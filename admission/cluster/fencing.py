@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import structlog
 
-from admission.api import taint_rules
-from admission.api.reading import Json
-from admission.api.taint_rules import TaintRule
+from admission.api.kubernetes import device_taint_rules
+from admission.api.kubernetes.device_taint_rules import TaintRule
+from admission.api.values.decoding import Json
 from admission.cluster import failures, paths, pauses, policies, registering, upkeep, watching
 from admission.cluster.connecting import Connection, Request
 from admission.cluster.kinds import Kind
@@ -143,7 +143,7 @@ class Fencer:
 
     def _rule(self, driver: str) -> datetime | None:
         """Return since when a driver's rule stands as it must."""
-        return self._standing(RULES, taint_rules.fence_name(driver), rule(driver))
+        return self._standing(RULES, device_taint_rules.fence_name(driver), rule(driver))
 
     def _policy(self, name: str) -> datetime | None:
         """Return since when a policy stands with its binding, and is heeded."""
@@ -239,7 +239,7 @@ class Fencer:
             self._version, self._looked = await served(self._connection), True
         if self._version is not None:
             kept = self._wish.fence if self._wanted is None else self._wanted
-            for name in self._fences() - set(map(taint_rules.fence_name, kept)):
+            for name in self._fences() - set(map(device_taint_rules.fence_name, kept)):
                 await self._objects.remove(RULES, name, version=self._version)
         await self._keep_policies()
         if self._version is not None:
@@ -248,7 +248,7 @@ class Fencer:
 
     async def _put_rule(self, driver: str, version: str) -> None:
         try:
-            await self._objects.put(RULES, taint_rules.fence_name(driver), rule(driver), version=version)
+            await self._objects.put(RULES, device_taint_rules.fence_name(driver), rule(driver), version=version)
         except failures.AbsentEndpointError:
             self._version = None  # another release serves other versions: look again
             raise
@@ -297,12 +297,16 @@ class Fencer:
     def _fences(self) -> set[str]:
         """Return the names of the fences that stand."""
         rules = self._objects.all(RULES)
-        return {name for name, kept in rules.items() if taint_rules.fenced(taint_rules.decode(kept.body)) is not None}
+        return {
+            name
+            for name, kept in rules.items()
+            if device_taint_rules.fenced(device_taint_rules.decode(kept.body)) is not None
+        }
 
 
 def rule(driver: str) -> Json:
     """Return the spec of a driver's fence."""
-    fence = taint_rules.FENCE
+    fence = device_taint_rules.FENCE
     taint = {"key": fence.key, "value": fence.value, "effect": fence.effect}
     return {"deviceSelector": {"driver": driver}, "taint": taint}
 
@@ -341,7 +345,9 @@ async def lift(connection: Connection, drivers: Collection[str] = ()) -> list[st
     version = await served(connection)
     for driver in await _standing_rules(connection, version):
         if not drivers or driver in drivers:
-            removed += await _deleted(connection, RULES, version or RULES.version, taint_rules.fence_name(driver))
+            removed += await _deleted(
+                connection, RULES, version or RULES.version, device_taint_rules.fence_name(driver)
+            )
     if not drivers:
         for kind in (BINDINGS, POLICIES):
             for name in (policies.FENCE, policies.COVERAGE):
@@ -354,8 +360,8 @@ async def _standing_rules(connection: Connection, version: str | None) -> dict[s
     if version is None:
         return {}
     items = (await connection.get(upkeep.collection(RULES, version))).get("items") or ()
-    rules = map(taint_rules.decode, items)
-    return {driver: rule for rule in rules if (driver := taint_rules.fenced(rule)) is not None}
+    rules = map(device_taint_rules.decode, items)
+    return {driver: rule for rule in rules if (driver := device_taint_rules.fenced(rule)) is not None}
 
 
 async def _deleted(connection: Connection, kind: Kind, version: str, name: str) -> list[str]:

@@ -10,9 +10,10 @@ from typing import Any
 
 import structlog
 
-from admission.api import meta, names
-from admission.api.meta import Meta
-from admission.api.reading import Reader
+from admission.api.kubernetes import meta
+from admission.api.kubernetes.meta import Meta
+from admission.api.values import names
+from admission.api.values.decoding import Reader
 from admission.cluster import kinds, paths, pauses
 from admission.cluster.connecting import Connection, PatchKind
 from admission.errors import ConflictError, GoneError, MendError

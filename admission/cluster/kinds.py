@@ -4,21 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from admission.api import (
-    claims,
-    devices,
-    gangs,
-    meters,
-    names,
-    nodes,
-    pods,
-    policies,
-    priorities,
-    queues,
-    taint_rules,
-    workloads,
-)
-from admission.api.reading import Json
+from admission.api.kubernetes import claims, device_taint_rules, devices, jobs, nodes, pods, priorities
+from admission.api.muster import claim_policies, gangs, meters, queues
+from admission.api.values import names
+from admission.api.values.decoding import Json
 from admission.policy.families import table
 from admission.policy.families.kinship import Family
 
@@ -117,14 +106,12 @@ TAINT_RULES = Kind(
     version="v1",
     plural="devicetaintrules",
     field="taint_rules",
-    decode=taint_rules.decode,
+    decode=device_taint_rules.decode,
     older=("v1beta2", "v1alpha3"),
     optional=True,
 )
 """In v1 since Kubernetes 1.37; before, only where a beta or alpha version is switched on."""
-JOBS = Kind(
-    name="Job", group="batch", version="v1", plural="jobs", field="jobs", decode=workloads.decode_live, by_uid=True
-)
+JOBS = Kind(name="Job", group="batch", version="v1", plural="jobs", field="jobs", decode=jobs.decode_live, by_uid=True)
 PARENTS = tuple(map(_parent, table.ALL))
 """What pods belong to or name, beside batch Jobs; most clusters know few of these."""
 PRIORITIES = Kind(
@@ -139,7 +126,7 @@ PRIORITIES = Kind(
 QUEUES = _own("Queue", "queues", "queues", queues.decode)
 METERS = _own("Meter", "meters", "meters", meters.decode)
 GANGS = _own("Gang", "gangs", "gangs", gangs.decode)
-POLICIES = _own("ClaimPolicy", "claimpolicies", "policies", policies.decode)
+POLICIES = _own("ClaimPolicy", "claimpolicies", "policies", claim_policies.decode)
 
 ALL = (
     *(PODS, NODES, NAMESPACES, CLAIMS, TEMPLATES, SLICES, CLASSES, TAINT_RULES, JOBS, PRIORITIES),

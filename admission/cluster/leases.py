@@ -19,7 +19,7 @@ from typing import Any
 
 import structlog
 
-from admission.api.reading import Json
+from admission.api.values.decoding import Json
 from admission.cluster import failures, notices, paths, pauses
 from admission.cluster.connecting import Connection, PatchKind, Patience
 from admission.errors import ConflictError, GoneError, MusterError

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable
 
-from admission.api import names
+from admission.api.values import names
 from admission.policy.arrivals import MIRROR
 from admission.policy.claims.doors import CLAIM_CONTROLLERS, POD_CLAIM, SCHEDULER
 from admission.policy.families import table

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from admission.api import names
-from admission.api.reports import Notice
+from admission.api.muster.status_reports import Notice
+from admission.api.values import names
 
 REPORTER = "muster.dev/controller"
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import structlog
 
-from admission.api import names, pods
-from admission.api.names import NodeName
-from admission.api.pods import Pod
+from admission.api.kubernetes import pods
+from admission.api.kubernetes.pods import Pod
+from admission.api.values import names
+from admission.api.values.names import NodeName
 from admission.cluster import failures, paths, pauses, pins
 from admission.cluster.connecting import Connection, PatchKind, Patience
 from admission.errors import ConflictError, ForbiddenError, GoneError, MendError

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from admission.api import names
-from admission.api.names import NodeName
-from admission.api.pods import Pod
-from admission.api.selectors import NodeSelector, NodeTerm, Requirement
+from admission.api.kubernetes.pods import Pod
+from admission.api.values import names
+from admission.api.values.names import NodeName
+from admission.api.values.selectors import NodeSelector, NodeTerm, Requirement
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 

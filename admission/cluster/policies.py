@@ -8,8 +8,8 @@ that the API server would default: what is kept is compared with what is wanted 
 from collections.abc import Sequence
 from typing import Any
 
-from admission.api import taint_rules
-from admission.api.reading import Json
+from admission.api.kubernetes import device_taint_rules
+from admission.api.values.decoding import Json
 
 FENCE = "muster-fence"
 """Refuses claims and templates that tolerate a fence."""
@@ -17,7 +17,7 @@ FENCE = "muster-fence"
 COVERAGE = "muster-coverage"
 """Refuses claims and templates in the namespaces that the webhook does not see."""
 
-_FENCE = taint_rules.FENCE
+_FENCE = device_taint_rules.FENCE
 
 DEVICES = "dyn(object).spec.?spec.orValue(dyn(object).spec).?devices.orValue({})"
 """CEL: what a claim asks for, or what the claims of a template do."""

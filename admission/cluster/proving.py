@@ -9,7 +9,7 @@ import asyncio
 
 import structlog
 
-from admission.api import names
+from admission.api.values import names
 from admission.cluster import paths, pauses
 from admission.cluster.connecting import Connection, Request
 from admission.cluster.reaching import Terms

@@ -17,11 +17,11 @@ from typing import Any
 
 import structlog
 
-from admission.api import names
-from admission.api.policies import ClaimPolicy
-from admission.api.queues import HoldAt, Queue
-from admission.api.reading import Json
-from admission.api.selectors import LabelSelector, Requirement
+from admission.api.muster.claim_policies import ClaimPolicy
+from admission.api.muster.queues import HoldAt, Queue
+from admission.api.values import names
+from admission.api.values.decoding import Json
+from admission.api.values.selectors import LabelSelector, Requirement
 from admission.cluster import kinds, meeting, pauses
 from admission.cluster.connecting import Connection
 from admission.cluster.reaching import Client, Terms

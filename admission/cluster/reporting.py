@@ -14,11 +14,11 @@ from typing import Any
 
 import structlog
 
-from admission.api import names
-from admission.api.gangs import GangReport
-from admission.api.meta import Owner
-from admission.api.reading import Json
-from admission.api.reports import ConditionReport, Notice, QueueReport
+from admission.api.kubernetes.meta import Owner
+from admission.api.muster.gangs import GangReport
+from admission.api.muster.status_reports import ConditionReport, Notice, QueueReport
+from admission.api.values import names
+from admission.api.values.decoding import Json
 from admission.cluster import failures, kinds, notices, paths, statuses
 from admission.cluster.connecting import ONCE, Connection, PatchKind
 from admission.cluster.kinds import Kind

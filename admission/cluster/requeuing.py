@@ -8,9 +8,9 @@ from typing import Any
 
 import structlog
 
-from admission.api import names
-from admission.api.names import Held
-from admission.api.workloads import Job, Suspendable
+from admission.api.kubernetes.jobs import Job, Suspendable
+from admission.api.values import names
+from admission.api.values.names import Held
 from admission.cluster import paths
 from admission.cluster.connecting import Connection, PatchKind
 from admission.errors import GoneError

@@ -6,7 +6,7 @@ Needs the rights of the ClusterRole `system:auth-delegator`: create on both.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from admission.api.visitors import Ask, Visitor
+from admission.api.kubernetes.access_review import Ask, Visitor
 from admission.cluster.connecting import Connection, Patience
 
 TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from admission.api import sights
-from admission.api.sights import Sights
+from admission.api.muster import observed
+from admission.api.muster.observed import Sights
 from admission.cluster import kinds
 from admission.cluster.kinds import Kind
 from admission.cluster.store import Store
 
-QUEUES = replace(kinds.QUEUES, decode=sights.decode_queue)
-GANGS = replace(kinds.GANGS, decode=sights.decode_gang)
+QUEUES = replace(kinds.QUEUES, decode=observed.decode_queue)
+GANGS = replace(kinds.GANGS, decode=observed.decode_gang)
 
 WATCHED = (QUEUES, GANGS, kinds.METERS, kinds.NODES, kinds.SLICES, kinds.CLAIMS)
 """What a store for the dashboard watches. It reads no pods: a gang's status says all that is shown of them."""

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from admission.api import names, quantities
-from admission.api.gangs import (
+from admission.api.kubernetes.meta import Condition, ConditionStatus, Owner
+from admission.api.muster.gangs import (
     DomainReport,
     DomainWish,
     Evicted,
@@ -19,11 +19,11 @@ from admission.api.gangs import (
     PlannedPod,
     TopologyReport,
 )
-from admission.api.meta import Condition, ConditionStatus, Owner
-from admission.api.queues import Scope
-from admission.api.reading import Json
-from admission.api.reasons import Denial, Hold
-from admission.api.reports import BudgetUse, ConditionReport, MeterUse, QueueReport
+from admission.api.muster.queues import Scope
+from admission.api.muster.status_reports import BudgetUse, ConditionReport, MeterUse, QueueReport
+from admission.api.values import names, quantities
+from admission.api.values.decoding import Json
+from admission.api.values.reasons import Denial, Hold
 from admission.quota import budgets
 
 LONGEST_MESSAGE = 4096

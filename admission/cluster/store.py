@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from admission.api.policies import ClaimPolicy
+from admission.api.muster.claim_policies import ClaimPolicy
 from admission.api.snapshot import Snapshot
 from admission.cluster import kinds
 from admission.cluster.kinds import Kind

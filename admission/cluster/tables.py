@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
-from admission.api import meta
-from admission.api.meta import Meta
-from admission.api.reading import Json, Reader
+from admission.api.kubernetes import meta
+from admission.api.kubernetes.meta import Meta
 from admission.api.snapshot import Version
+from admission.api.values.decoding import Json, Reader
 from admission.cluster.kinds import Kind
 from admission.errors import Flaw, MalformedObjectError
 

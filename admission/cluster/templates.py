@@ -11,8 +11,8 @@ from typing import Any
 
 import structlog
 
-from admission.api.claims import ClaimTemplate
-from admission.api.names import Uid
+from admission.api.kubernetes.claims import ClaimTemplate
+from admission.api.values.names import Uid
 from admission.cluster import kinds, paths, pauses
 from admission.cluster.connecting import Connection, Request
 from admission.cluster.failures import ExistsError

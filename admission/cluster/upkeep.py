@@ -12,9 +12,10 @@ from typing import Any
 
 import structlog
 
-from admission.api import meta, names
-from admission.api.meta import Meta
-from admission.api.reading import Json, Reader
+from admission.api.kubernetes import meta
+from admission.api.kubernetes.meta import Meta
+from admission.api.values import names
+from admission.api.values.decoding import Json, Reader
 from admission.cluster import paths
 from admission.cluster.connecting import Connection, Request
 from admission.cluster.failures import ExistsError

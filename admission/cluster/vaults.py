@@ -8,7 +8,7 @@ import binascii
 from collections.abc import Mapping
 from typing import Any
 
-from admission.api import names
+from admission.api.values import names
 from admission.cluster import paths
 from admission.cluster.connecting import Connection, Request
 from admission.cluster.failures import AbsentEndpointError

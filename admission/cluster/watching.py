@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from admission.api.parents import UNSERVED
+from admission.api.kubernetes.owners import UNSERVED
 from admission.cluster import failures, pauses
 from admission.cluster.connecting import Connection, Kept
 from admission.cluster.kinds import Kind

@@ -13,8 +13,8 @@ from weakref import WeakValueDictionary
 
 import structlog
 
-from admission.api.gangs import GangReport
-from admission.api.reports import ConditionReport, Notice, QueueReport
+from admission.api.muster.gangs import GangReport
+from admission.api.muster.status_reports import ConditionReport, Notice, QueueReport
 from admission.errors import GoneError, MendError, RetryError
 from admission.flow.ports import Reports
 

@@ -11,8 +11,8 @@ import hashlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from admission.api.sights import GangSight
-from admission.api.visitors import Ask, Visitor
+from admission.api.kubernetes.access_review import Ask, Visitor
+from admission.api.muster.observed import GangSight
 from admission.dashboard.ports import Reviewer
 from admission.dashboard.remembering import Memory
 

@@ -6,8 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from admission.api.entries import Entry, Kind
-from admission.api.names import MeterName, QueueName
+from admission.api.muster.ledger_entries import Entry, Kind
+from admission.api.values.names import MeterName, QueueName
 
 
 class Window(NamedTuple):

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import hdrs, web
 
-from admission.api.visitors import Visitor
+from admission.api.kubernetes.access_review import Visitor
 
 FORM_COOKIE = "__Host-muster-form"
 FORM_FIELD = "form"

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from admission.api.claims import Claim
-from admission.api.devices import Device, DeviceId, Slice
-from admission.api.gangs import PlannedClaim
-from admission.api.sights import GangSight
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import Device, DeviceId, Slice
+from admission.api.muster.gangs import PlannedClaim
+from admission.api.muster.observed import GangSight
 from admission.api.snapshot import changed
 
 ROOT = "resource.kubernetes.io/pcieRoot"

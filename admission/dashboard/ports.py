@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from admission.api.names import QueueName
-from admission.api.sights import Sights
-from admission.api.visitors import Ask, Visitor
+from admission.api.kubernetes.access_review import Ask, Visitor
+from admission.api.muster.observed import Sights
+from admission.api.values.names import QueueName
 from admission.dashboard.accounts import Extent, Grouping, Search, Statement, Step, Transaction, Use, Window
 from admission.quota.books import Book
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 
-from admission.api.gangs import Phase
-from admission.api.names import QueueName
-from admission.api.sights import GangSight, QueueSight, Sights
+from admission.api.muster.gangs import Phase
+from admission.api.muster.observed import GangSight, QueueSight, Sights
+from admission.api.values.names import QueueName
 from admission.dashboard import inventories
 from admission.dashboard.inventories import Custody, Holders, Inventory
 from admission.dashboard.ports import View

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
-from admission.api import quantities
+from admission.api.values import quantities
 from admission.quota import budgets
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))

@@ -7,10 +7,10 @@ for allocations that Muster writes itself, and for comparing with the answers of
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from admission.api.claims import Claim
-from admission.api.devices import DeviceId
-from admission.api.entries import RequestDevice
-from admission.api.names import NodeName
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.values.names import NodeName
 from admission.dra import asking, faces, results, traits
 from admission.dra.asking import ClaimAsk, Fatal, Option, Refusal
 from admission.dra.contents import Units, troubles

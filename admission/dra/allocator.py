@@ -8,8 +8,8 @@ whole gangs; this is for single pods, where Muster allocates for them itself.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from admission.api.claims import Claim
-from admission.api.names import NodeName
+from admission.api.kubernetes.claims import Claim
+from admission.api.values.names import NodeName
 from admission.dra import allocating, asking, boards, traits
 from admission.dra.allocating import Outcome, Seen
 from admission.dra.asking import ClaimAsk, Fatal, Mode, Refusal

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from admission.api import names
-from admission.api.claims import MAX_RESULTS, Claim
-from admission.api.devices import DeviceId
-from admission.api.entries import RequestDevice
-from admission.api.names import NodeName
+from admission.api.kubernetes.claims import MAX_RESULTS, Claim
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.values import names
+from admission.api.values.names import NodeName
 from admission.dra import asking, capacities, contents, extended, faces, releases, results, rules, traits
 from admission.dra.allocating import Seen
 from admission.dra.asking import ClaimAsk, Fatal, Mode, Option

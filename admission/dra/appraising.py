@@ -8,8 +8,8 @@ event loop, once a cycle, with what it returned before.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from admission.api.devices import DeviceClass, DeviceId, Slice
-from admission.api.names import MeterName
+from admission.api.kubernetes.devices import DeviceClass, DeviceId, Slice
+from admission.api.values.names import MeterName
 from admission.dra import metering
 from admission.dra.metering import ChargeError, Meters
 from admission.dra.pools import PoolId, Spot

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from admission.api.claims import ALL, EXACT_COUNT, MAX_RESULTS, ClaimSpec, Constraint, DeviceRequest, Request
-from admission.api.devices import DeviceClass
-from admission.api.names import MeterName
-from admission.api.selectors import Toleration
+from admission.api.kubernetes.claims import ALL
+from admission.api.kubernetes.claims import EXACT_COUNT, MAX_RESULTS, ClaimSpec, Constraint, DeviceRequest, Request
+from admission.api.kubernetes.devices import DeviceClass
+from admission.api.values.names import MeterName
+from admission.api.values.selectors import Toleration
 from admission.dra import selecting
 from admission.dra.capacities import Needs
 from admission.dra.releases import Profile, Release

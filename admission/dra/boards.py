@@ -8,8 +8,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import chain
 
-from admission.api.devices import DeviceId
-from admission.api.names import NodeName
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.values.names import NodeName
 from admission.dra import faces, worlds
 from admission.dra.contents import Contents, Units
 from admission.dra.pools import PoolId, Shelf

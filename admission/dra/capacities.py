@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from admission.api.devices import Capacity, RequestPolicy, ValidRange
-from admission.api.quantities import INT64
+from admission.api.kubernetes.devices import Capacity, RequestPolicy, ValidRange
+from admission.api.values.quantities import INT64
 from admission.dra.stocks import Amount, exact
 
 MILLI = 1000

@@ -6,7 +6,7 @@ devices that can stand for each other on all nodes one is tried.
 
 from collections.abc import Hashable, Iterable
 
-from admission.api.gangs import Charge
+from admission.api.muster.gangs import Charge
 from admission.dra import plans
 from admission.dra.asking import ClaimAsk, Refusal
 from admission.dra.decks import Decks

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from admission.api.devices import DeviceId
+from admission.api.kubernetes.devices import DeviceId
 from admission.dra.pools import PoolId, Shelf, Soundness
 from admission.dra.releases import Quirks
 from admission.dra.stocks import Amount, CounterId, Draw

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from admission.api.claims import MAX_CONSUMERS, Claim
-from admission.api.names import NodeName, Uid
+from admission.api.kubernetes.claims import MAX_CONSUMERS, Claim
+from admission.api.values.names import NodeName, Uid
 from admission.dra import asking, extended, filters
 from admission.dra.asking import ClaimAsk, Fatal, Refusal
 from admission.dra.plans import PodDemand

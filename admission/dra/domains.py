@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from admission.api.names import NodeName
-from admission.api.nodes import Node
-from admission.api.reasons import Detail
+from admission.api.kubernetes.nodes import Node
+from admission.api.values.names import NodeName
+from admission.api.values.reasons import Detail
 from admission.dra.demands import Gang
 from admission.dra.no_plan import Kind, NoPlan
 from admission.dra.plans import Plan

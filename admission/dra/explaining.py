@@ -7,7 +7,7 @@ from a greedy search that has come as far as it could.
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from admission.api.reasons import Detail
+from admission.api.values.reasons import Detail
 from admission.dra import filters, pools
 from admission.dra.asking import Ask, ClaimAsk, Option, RequestAsk
 from admission.dra.demands import Gang, PodKind, Wanted

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from admission.api import names
-from admission.api.claims import Claim, ClaimSpec, DeviceRequest, Request
-from admission.api.devices import DeviceClass
-from admission.api.meta import Meta
-from admission.api.names import Uid
-from admission.api.nodes import Node
-from admission.api.pods import Container, Pod, Stage
+from admission.api.kubernetes.claims import Claim, ClaimSpec, DeviceRequest, Request
+from admission.api.kubernetes.devices import DeviceClass
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.nodes import Node
+from admission.api.kubernetes.pods import Container, Pod, Stage
 from admission.api.snapshot import Snapshot, changed
+from admission.api.values import names
+from admission.api.values.names import Uid
 
 ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
 """What kube-scheduler writes into the claims that it makes."""

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from admission.api.names import NodeName
-from admission.api.nodes import Node
-from admission.api.pods import Pod
-from admission.api.selectors import Taint, first_untolerated
+from admission.api.kubernetes.nodes import Node
+from admission.api.kubernetes.pods import Pod
+from admission.api.values.names import NodeName
+from admission.api.values.selectors import Taint, first_untolerated
 from admission.dra import extended
 from admission.dra.plans import PodDemand
 from admission.dra.worlds import World, key_of

@@ -7,7 +7,7 @@ fit, for which there is the planner.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from admission.api.devices import DeviceId, Slice
+from admission.api.kubernetes.devices import DeviceId, Slice
 from admission.dra.selecting import Selectors, Texts
 
 

@@ -8,7 +8,7 @@ the whole gang is in one domain, since its parts have more to say to each other,
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from admission.api.names import NodeName
+from admission.api.values.names import NodeName
 from admission.dra import domains, subgroups
 from admission.dra.demands import Gang
 from admission.dra.domains import Labels, Scope

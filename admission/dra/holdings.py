@@ -7,13 +7,13 @@ for each unit on every meter that lists the resource. Of one pod both may be so,
 
 from collections.abc import Collection, Iterable
 
-from admission.api import names
-from admission.api.claims import ClaimSpec
-from admission.api.entries import Holding, RequestDevice
-from admission.api.gangs import Charge
-from admission.api.meters import AdminAccess
-from admission.api.names import Uid
-from admission.api.nodes import Resources
+from admission.api.kubernetes.claims import ClaimSpec
+from admission.api.kubernetes.nodes import Resources
+from admission.api.muster.gangs import Charge
+from admission.api.muster.ledger_entries import Holding, RequestDevice
+from admission.api.muster.meters import AdminAccess
+from admission.api.values import names
+from admission.api.values.names import Uid
 from admission.dra import metering
 from admission.dra.metering import Meters
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from operator import le
 
-from admission.api.gangs import Charge
+from admission.api.muster.gangs import Charge
 from admission.dra import metering
 from admission.dra.asking import ClaimAsk
 from admission.dra.decks import Deck, Decks

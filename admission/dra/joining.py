@@ -8,7 +8,7 @@ selector fails is passed over, and so is one that a meter cannot price, or whose
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
-from admission.api.gangs import Charge
+from admission.api.muster.gangs import Charge
 from admission.dra import decks, rules
 from admission.dra.asking import ClaimAsk, Option
 from admission.dra.contents import Units

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from admission.api.names import NodeName
+from admission.api.values.names import NodeName
 
 MOST_TRUNKS = 16
 """Journals that one knows of those from which it goes out."""

@@ -10,7 +10,7 @@ or the node would be promised to more pods than it has devices for.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from admission.api.names import NodeName
+from admission.api.values.names import NodeName
 from admission.dra import allocating, worlds
 from admission.dra.allocating import Allocated
 from admission.dra.found import StepsEndedError

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
-from admission.api import quantities
-from admission.api.claims import ALL, ClaimSpec, DeviceRequest, Request
-from admission.api.devices import Device, DeviceId
-from admission.api.entries import RequestDevice
-from admission.api.gangs import Charge
-from admission.api.meters import AdminAccess, Measure, Meter, Source
-from admission.api.names import MeterName
+from admission.api.kubernetes.claims import ALL, ClaimSpec, DeviceRequest, Request
+from admission.api.kubernetes.devices import Device, DeviceId
+from admission.api.muster.gangs import Charge
+from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.muster.meters import AdminAccess, Measure, Meter, Source
+from admission.api.values import quantities
+from admission.api.values.names import MeterName
 from admission.cel import limits, programs
 from admission.cel.core.errors import CompileError, EvaluationError
 from admission.dra import advising

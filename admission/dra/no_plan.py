@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from admission.api.reasons import Detail
+from admission.api.values.reasons import Detail
 from admission.dra.thinning import Lack
 
 

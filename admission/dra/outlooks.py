@@ -7,9 +7,9 @@ for those who would still run then. Nothing here knows of times: the caller says
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from admission.api.devices import DeviceId
-from admission.api.names import NodeName
-from admission.api.nodes import Resources
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.kubernetes.nodes import Resources
+from admission.api.values.names import NodeName
 from admission.dra import worlds
 from admission.dra.overlays import Left, Taken
 from admission.dra.pools import PoolId, Shelf

@@ -2,8 +2,8 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from admission.api.devices import DeviceId
-from admission.api.names import NodeName
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.values.names import NodeName
 from admission.dra.takings import Holder
 
 Amounts = Mapping[str, int]

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import le, mul, sub
 
-from admission.api.gangs import Charge
+from admission.api.muster.gangs import Charge
 from admission.dra import metering, placed, plans
 from admission.dra.demands import Gang, Wanted
 from admission.dra.found import Budget, Found, Pick

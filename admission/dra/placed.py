@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from admission.api.names import NodeName
+from admission.api.values.names import NodeName
 from admission.dra.asking import Ask, Option, Refusal
 from admission.dra.demands import Wanted
 from admission.dra.plans import Shortfall

@@ -10,8 +10,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
-from admission.api.gangs import Charge
-from admission.api.names import MeterName
+from admission.api.muster.gangs import Charge
+from admission.api.values.names import MeterName
 from admission.dra import asking, metering, placed, pools, searching
 from admission.dra.asking import ClaimAsk, Fatal, Refusal
 from admission.dra.boards import Face

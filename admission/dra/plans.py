@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from admission.api.claims import Claim
-from admission.api.entries import Holding
-from admission.api.gangs import Charge, PlannedPod
-from admission.api.names import NodeName, Uid
-from admission.api.pods import Pod
-from admission.api.reasons import Detail
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import Charge, PlannedPod
+from admission.api.muster.ledger_entries import Holding
+from admission.api.values.names import NodeName, Uid
+from admission.api.values.reasons import Detail
 from admission.dra.takings import Taking
 
 

@@ -12,9 +12,9 @@ from enum import StrEnum
 from itertools import chain
 from typing import NamedTuple
 
-from admission.api.devices import Device, DeviceId, Slice
-from admission.api.names import NodeName
-from admission.api.nodes import Node
+from admission.api.kubernetes.devices import Device, DeviceId, Slice
+from admission.api.kubernetes.nodes import Node
+from admission.api.values.names import NodeName
 from admission.dra import stocks
 from admission.dra.releases import Profile, Quirks, Release
 from admission.dra.stocks import Stock

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from admission.api.gangs import Charge
-from admission.api.meters import AdminAccess
-from admission.api.names import MeterName
+from admission.api.muster.gangs import Charge
+from admission.api.muster.meters import AdminAccess
+from admission.api.values.names import MeterName
 from admission.dra import holdings, metering
 from admission.dra.asking import ClaimAsk, Mode, Option
 from admission.dra.contents import Unit

@@ -6,8 +6,8 @@ Asked where somebody keeps the devices of some drivers for himself, and a claim 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from admission.api.claims import Claim
-from admission.api.selectors import Toleration
+from admission.api.kubernetes.claims import Claim
+from admission.api.values.selectors import Toleration
 from admission.dra import allocating, asking, traits
 from admission.dra.asking import Fatal, RequestAsk
 from admission.dra.selecting import Selectors

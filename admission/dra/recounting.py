@@ -9,14 +9,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from admission.api import names
-from admission.api.claims import Claim
-from admission.api.devices import DeviceId
-from admission.api.entries import Placement
-from admission.api.names import GangUid, NodeName, Uid
-from admission.api.nodes import Node, Resources
-from admission.api.pods import Pod
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.kubernetes.nodes import Node, Resources
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.ledger_entries import Placement
 from admission.api.snapshot import Snapshot, changed
+from admission.api.values import names
+from admission.api.values.names import GangUid, NodeName, Uid
 from admission.dra import takings
 from admission.dra.releases import Features
 from admission.dra.takings import Holder, Shared, Taking

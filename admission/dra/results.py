@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from admission.api import quantities
-from admission.api.claims import Claim
-from admission.api.devices import DeviceClass
-from admission.api.entries import RequestDevice
-from admission.api.names import NodeName
-from admission.api.reading import Json
-from admission.api.selectors import NodeSelector, NodeTerm, Requirement, Toleration
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import DeviceClass
+from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.values import quantities
+from admission.api.values.decoding import Json
+from admission.api.values.names import NodeName
+from admission.api.values.selectors import NodeSelector, NodeTerm, Requirement, Toleration
 from admission.dra.asking import ClaimAsk, Option
 from admission.dra.pools import Spot
 from admission.dra.releases import Profile, Release

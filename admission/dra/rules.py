@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Protocol
 
-from admission.api.devices import AttributeValue, Device, Version
+from admission.api.kubernetes.devices import AttributeValue, Device, Version
 from admission.dra.releases import Profile
 
 Value = tuple[str, object]

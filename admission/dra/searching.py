@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
-from admission.api.claims import MAX_RESULTS
+from admission.api.kubernetes.claims import MAX_RESULTS
 from admission.dra import releases, rules, stepping
 from admission.dra.asking import Ask, ClaimAsk, Fatal, Mode, Option, Refusal
 from admission.dra.contents import Contents, Unit, Units

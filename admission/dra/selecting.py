@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from admission.api.devices import Device, Slice
+from admission.api.kubernetes.devices import Device, Slice
 from admission.cel import bitsets, environment, programs
 from admission.cel.core.errors import CompileError, EvaluationError
 from admission.cel.eval.parse_cache import Readings

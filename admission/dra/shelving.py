@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from admission.api.devices import Slice
-from admission.api.names import NodeName
-from admission.api.nodes import Node
+from admission.api.kubernetes.devices import Slice
+from admission.api.kubernetes.nodes import Node
 from admission.api.snapshot import changed
+from admission.api.values.names import NodeName
 from admission.dra import pools
 from admission.dra.pools import Shelf, Slices
 

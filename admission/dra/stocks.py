@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from admission.api.devices import Device, DeviceId, Slice
+from admission.api.kubernetes.devices import Device, DeviceId, Slice
 
 Amount = int | Fraction
 CounterId = tuple[str, str]

@@ -7,8 +7,8 @@ matches every device in 1.36, and none in 1.37.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from admission.api.devices import Device, DeviceId, Slice
-from admission.api.taint_rules import TaintRule
+from admission.api.kubernetes.device_taint_rules import TaintRule
+from admission.api.kubernetes.devices import Device, DeviceId, Slice
 from admission.dra.releases import Release
 
 

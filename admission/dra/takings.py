@@ -6,9 +6,9 @@ And who has it.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from admission.api.claims import Allocation, ClaimSpec
-from admission.api.devices import Device, DeviceId
-from admission.api.entries import RequestDevice
+from admission.api.kubernetes.claims import Allocation, ClaimSpec
+from admission.api.kubernetes.devices import Device, DeviceId
+from admission.api.muster.ledger_entries import RequestDevice
 from admission.dra import capacities, metering, stocks
 from admission.dra.releases import Features
 from admission.dra.stocks import Amount

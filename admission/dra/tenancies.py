@@ -7,9 +7,9 @@ what `worlds.of` would make of a snapshot in which all claims are allocated and 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from admission.api.devices import DeviceId
-from admission.api.names import NodeName
-from admission.api.nodes import Resources
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.kubernetes.nodes import Resources
+from admission.api.values.names import NodeName
 from admission.dra import worlds
 from admission.dra.pools import PoolId
 from admission.dra.takings import Holder, Shared, Taking

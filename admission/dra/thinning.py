@@ -15,7 +15,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from weakref import ref
 
-from admission.api.names import NodeName
+from admission.api.values.names import NodeName
 from admission.dra import asking, boards, filters, waking
 from admission.dra.asking import Mode
 from admission.dra.boards import Board, Face

@@ -10,9 +10,9 @@ from enum import Enum
 from itertools import groupby
 from typing import Any
 
-from admission.api.devices import Device, DeviceId, Slice
-from admission.api.names import MeterName
-from admission.api.selectors import first_untolerated
+from admission.api.kubernetes.devices import Device, DeviceId, Slice
+from admission.api.values.names import MeterName
+from admission.api.values.selectors import first_untolerated
 from admission.dra import capacities, metering, rules, stocks
 from admission.dra.asking import Ask, Fatal, Refusal, Unpriced
 from admission.dra.capacities import Unfit, Unrepresentable

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Container, Hashable, Iterable
 
-from admission.api.devices import DeviceId
+from admission.api.kubernetes.devices import DeviceId
 from admission.dra import contents
 from admission.dra.contents import Use
 from admission.dra.takings import Share, Taking

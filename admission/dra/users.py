@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from admission.api.entries import Placement
-from admission.api.names import GangUid, Uid
+from admission.api.muster.ledger_entries import Placement
 from admission.api.snapshot import changed
+from admission.api.values.names import GangUid, Uid
 
 
 class Users:

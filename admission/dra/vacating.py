@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from admission.api.devices import DeviceId
-from admission.api.names import NodeName, Uid
-from admission.api.nodes import Resources
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.kubernetes.nodes import Resources
+from admission.api.values.names import NodeName, Uid
 from admission.dra import worlds
 from admission.dra.pools import PoolId
 from admission.dra.takings import Holder, Shared, Taking

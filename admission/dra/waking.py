@@ -8,8 +8,8 @@ none of them would if it came alone, there is still no plan. This errs on one si
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from admission.api.claims import EXACT_COUNT, Claim
-from admission.api.names import NodeName
+from admission.api.kubernetes.claims import EXACT_COUNT, Claim
+from admission.api.values.names import NodeName
 from admission.dra import allocating, releases, worlds
 from admission.dra.allocating import NotHere
 from admission.dra.found import StepsEndedError

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Self, TypeVar
 
-from admission.api import names
-from admission.api.claims import Claim
-from admission.api.devices import Device, DeviceClass, DeviceId
-from admission.api.entries import Placement, RequestDevice
-from admission.api.names import NodeName, Uid
-from admission.api.nodes import Node
-from admission.api.pods import Pod
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import Device, DeviceClass, DeviceId
+from admission.api.kubernetes.nodes import Node
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.ledger_entries import Placement, RequestDevice
 from admission.api.snapshot import Snapshot
 from admission.api.snapshot import changed as changed_keys
+from admission.api.values import names
+from admission.api.values.names import NodeName, Uid
 from admission.dra import extended, recounting, shelving, tainting, takings
 from admission.dra.journals import Journal
 from admission.dra.plans import Plan

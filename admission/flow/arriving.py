@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from admission.api import names
-from admission.api.claims import Claim
-from admission.api.meta import Meta
-from admission.api.names import GangUid, QueueName, Uid
-from admission.api.pods import Pod, PodClaim
-from admission.api.queues import Queue
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.pods import Pod, PodClaim
+from admission.api.muster.queues import Queue
 from admission.api.traces import Arrival
+from admission.api.values import names
+from admission.api.values.names import GangUid, QueueName, Uid
 from admission.policy.deciding import Known
 from admission.policy.identities import Identity
 from admission.policy.recognition import Group

@@ -6,8 +6,8 @@ would write it again, or give the same devices to somebody else. kube-scheduler 
 
 from dataclasses import dataclass, field, replace
 
-from admission.api.claims import Claim
-from admission.api.meta import Meta
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.meta import Meta
 from admission.api.snapshot import Snapshot
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from admission.api.entries import BudgetShare, Entry, Placement, Posted
+from admission.api.muster.ledger_entries import BudgetShare, Entry, Placement, Posted
 from admission.errors import AmountError, ConflictError, LedgerAwayError, PageError
 from admission.flow import epochs, spending, withdrawing
 from admission.flow.desks import Desk, Facts

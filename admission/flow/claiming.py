@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from admission.api import claims, meta
-from admission.api.patches import Operation
-from admission.api.reading import Json
-from admission.api.reviews import Verdict
+from admission.api.kubernetes import claims, meta
+from admission.api.kubernetes.admission_review import Verdict
 from admission.api.snapshot import Snapshot
+from admission.api.values.decoding import Json
+from admission.api.values.json_patch import Operation
 from admission.flow import completing
 from admission.flow.completing import Store
 from admission.policy.claims import doors, promising, ruling, templating

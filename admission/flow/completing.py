@@ -9,26 +9,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from admission.api import (
-    claims,
-    devices,
-    gangs,
-    meta,
-    meters,
-    names,
-    nodes,
-    pods,
-    policies,
-    priorities,
-    queues,
-    taint_rules,
-    workloads,
-)
-from admission.api.meta import Meta
-from admission.api.nodes import Namespace
-from admission.api.parents import Parent
-from admission.api.reading import Json
+from admission.api.kubernetes import claims, device_taint_rules, devices, jobs, meta, nodes, pods, priorities
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.nodes import Namespace
+from admission.api.kubernetes.owners import Parent
+from admission.api.muster import claim_policies, gangs, meters, queues
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.decoding import Json
 from admission.dra.releases import Profile
 from admission.errors import Flaw, MalformedObjectError
 from admission.flow import memory, vetting
@@ -55,18 +43,18 @@ _KINDS: Mapping[tuple[str, str], _Kind] = {
     ("", "Node"): _Kind(_CORE, nodes.decode),
     ("", "Namespace"): _Kind(_CORE, nodes.decode_namespace),
     ("", "Pod"): _Kind(_CORE, pods.decode, namespaced=True),
-    ("batch", "Job"): _Kind(_CORE, workloads.decode, namespaced=True),
+    ("batch", "Job"): _Kind(_CORE, jobs.decode, namespaced=True),
     ("scheduling.k8s.io", "PriorityClass"): _Kind(_CORE, priorities.decode),
     ("resource.k8s.io", "ResourceSlice"): _Kind(_DRA, devices.decode_slice),
     ("resource.k8s.io", "DeviceClass"): _Kind(_DRA, devices.decode_class),
     ("resource.k8s.io", "ResourceClaim"): _Kind(_CLAIMS, claims.decode, namespaced=True),
     ("resource.k8s.io", "ResourceClaimTemplate"): _Kind(_CLAIMS, claims.decode_template, namespaced=True),
-    ("resource.k8s.io", "DeviceTaintRule"): _Kind(_TAINT_RULES, taint_rules.decode),
+    ("resource.k8s.io", "DeviceTaintRule"): _Kind(_TAINT_RULES, device_taint_rules.decode),
     **{of: _Kind(frozenset(one.versions), one.decode, namespaced=True) for of, one in table.BY_GROUP.items()},
     (names.GROUP, "Queue"): _Kind(_OWN, queues.decode),
     (names.GROUP, "Meter"): _Kind(_OWN, meters.decode),
     (names.GROUP, "Gang"): _Kind(_OWN, gangs.decode, namespaced=True),
-    (names.GROUP, "ClaimPolicy"): _Kind(_OWN, policies.decode),
+    (names.GROUP, "ClaimPolicy"): _Kind(_OWN, claim_policies.decode),
 }
 
 

@@ -11,12 +11,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from admission.api.entries import Placement
-from admission.api.gangs import GangReport, Phase
-from admission.api.names import GangUid, QueueName
-from admission.api.queues import Queue
-from admission.api.reports import ConditionReport, QueueReport
+from admission.api.muster.gangs import GangReport, Phase
+from admission.api.muster.ledger_entries import Placement
+from admission.api.muster.queues import Queue
+from admission.api.muster.status_reports import ConditionReport, QueueReport
 from admission.api.snapshot import Snapshot
+from admission.api.values.names import GangUid, QueueName
 from admission.cel.syntax import parser
 from admission.dra import appraising, landing, metering, worlds
 from admission.dra.metering import Meters

@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from admission.api.entries import BudgetShare, Entry
-from admission.api.gangs import Evicted, GangReport
-from admission.api.meta import EPOCH
-from admission.api.names import GangUid, QueueName, Uid
-from admission.api.parents import Parent
-from admission.api.queues import Queue
-from admission.api.reasons import Hold
-from admission.api.reports import ConditionReport, QueueReport
+from admission.api.kubernetes.jobs import Job
+from admission.api.kubernetes.meta import EPOCH
+from admission.api.kubernetes.owners import Parent
+from admission.api.muster.gangs import Evicted, GangReport
+from admission.api.muster.ledger_entries import BudgetShare, Entry
+from admission.api.muster.queues import Queue
+from admission.api.muster.status_reports import ConditionReport, QueueReport
 from admission.api.snapshot import Snapshot
-from admission.api.workloads import Job
+from admission.api.values.names import GangUid, QueueName, Uid
+from admission.api.values.reasons import Hold
 from admission.dra import appraising
 from admission.dra.appraising import Appraisal
 from admission.dra.metering import Meters

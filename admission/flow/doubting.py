@@ -7,9 +7,9 @@ of which every pod is seen that was granted a place there. `judging` lets no pro
 
 from dataclasses import replace
 
-from admission.api import names
-from admission.api.names import NodeName
-from admission.api.reasons import Hold, HoldReason
+from admission.api.values import names
+from admission.api.values.names import NodeName
+from admission.api.values.reasons import Hold, HoldReason
 from admission.flow.desks import Desk, Facts
 
 LOOKING = "a new leader first makes sure that it sees all that the one before it saw"

@@ -13,13 +13,13 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
-from admission.api import names
-from admission.api.entries import Placement
-from admission.api.gangs import Evicted, Gang
-from admission.api.meta import EPOCH, Owner
-from admission.api.names import GangUid, QueueName, Uid
-from admission.api.pods import Pod
-from admission.api.reasons import EvictionReason
+from admission.api.kubernetes.meta import EPOCH, Owner
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import Evicted, Gang
+from admission.api.muster.ledger_entries import Placement
+from admission.api.values import names
+from admission.api.values.names import GangUid, QueueName, Uid
+from admission.api.values.reasons import EvictionReason
 from admission.errors import GoneError, MendError, RetryError
 from admission.flow import bookkeeping, epochs, notices, withdrawing, writing
 from admission.flow.desks import Desk, Facts

@@ -9,15 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from admission.api import meta, names, patches, pods
-from admission.api.claims import Claim, ClaimTemplate
-from admission.api.meta import Meta, Owner
-from admission.api.names import GangUid, QueueName
-from admission.api.pods import Pod
-from admission.api.reading import Json, Reader
-from admission.api.reasons import Denial
-from admission.api.reviews import Review
+from admission.api.kubernetes import meta, pods
+from admission.api.kubernetes.admission_review import Review
+from admission.api.kubernetes.claims import Claim, ClaimTemplate
+from admission.api.kubernetes.meta import Meta, Owner
+from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
+from admission.api.values import json_patch, names
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.names import GangUid, QueueName
+from admission.api.values.reasons import Denial
 from admission.dra.releases import Profile
 from admission.errors import MalformedObjectError
 from admission.flow import choosing, claiming, completing, making, memory, reviewing
@@ -122,7 +123,7 @@ class _Door:
         source = pod.maker or f"Pod {meta.name_in(pod.body)}"
         verdict = reviewing.mutate(_review(pod.body), self._view, memory=self._memory)
         if verdict.denial is None:
-            pod.body = patches.apply(pod.body, verdict.patch)
+            pod.body = json_patch.apply(pod.body, verdict.patch)
             if not _is_gated(pod):
                 # Nothing else is told of who is in no queue.
                 self.effects += claiming.given(source, verdict.patch)

@@ -13,17 +13,18 @@ from datetime import timedelta
 from itertools import islice
 from typing import Any
 
-from admission.api import names, patches, pods
-from admission.api.claims import Claim, ClaimTemplate
-from admission.api.entries import Placement
-from admission.api.meta import Meta, Owner
-from admission.api.names import GangUid, Uid
-from admission.api.pods import Pod, PodClaim
-from admission.api.reading import Json
-from admission.api.reasons import Denial, Hold, HoldReason
-from admission.api.reviews import Review
+from admission.api.kubernetes import pods
+from admission.api.kubernetes.admission_review import Review
+from admission.api.kubernetes.claims import Claim, ClaimTemplate
+from admission.api.kubernetes.jobs import PodTemplate
+from admission.api.kubernetes.meta import Meta, Owner
+from admission.api.kubernetes.pods import Pod, PodClaim
+from admission.api.muster.ledger_entries import Placement
 from admission.api.snapshot import Snapshot
-from admission.api.workloads import PodTemplate
+from admission.api.values import json_patch, names
+from admission.api.values.decoding import Json
+from admission.api.values.names import GangUid, Uid
+from admission.api.values.reasons import Denial, Hold, HoldReason
 from admission.errors import MalformedObjectError, RetryError
 from admission.flow import claiming, memory, reviewing
 from admission.policy import doors, holdable, identities, lineages, prioritizing
@@ -325,7 +326,7 @@ def _first(workload: Workload, template: PodTemplate, snapshot: Snapshot, known:
     verdict = reviewing.mutate(_review(obj, MAKER if of_job else ""), memory.Still(snapshot), memory=known)
     if verdict.denial is not None:
         return verdict.denial
-    obj = patches.apply(obj, verdict.patch)
+    obj = json_patch.apply(obj, verdict.patch)
     pod = prioritizing.prioritized(pods.decode(obj), obj, snapshot.priorities)
     return pod if pod.gated else replace(pod, gates=(*pod.gates, names.GATE))
 

@@ -4,11 +4,11 @@ import uuid
 from collections.abc import Mapping
 from fractions import Fraction
 
-from admission.api.claims import AllocatedDevice, Allocation, Claim
-from admission.api.devices import Device, DeviceId
-from admission.api.entries import Holding, RequestDevice
-from admission.api.names import NodeName, Uid
-from admission.api.selectors import NodeSelector, NodeTerm, Requirement
+from admission.api.kubernetes.claims import AllocatedDevice, Allocation, Claim
+from admission.api.kubernetes.devices import Device, DeviceId
+from admission.api.muster.ledger_entries import Holding, RequestDevice
+from admission.api.values.names import NodeName, Uid
+from admission.api.values.selectors import NodeSelector, NodeTerm, Requirement
 from admission.dra import takings
 from admission.dra.releases import Features
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from admission.api.entries import BudgetShare, Entry, Seat
-from admission.api.names import GangUid
-from admission.api.queues import PlacementMode
-from admission.api.reasons import Hold, HoldReason
+from admission.api.muster.ledger_entries import BudgetShare, Entry, Seat
+from admission.api.muster.queues import PlacementMode
+from admission.api.values.names import GangUid
+from admission.api.values.reasons import Hold, HoldReason
 from admission.errors import BudgetTakenError, LedgerAwayError, Share
 from admission.flow import bookkeeping, notices, placing
 from admission.flow.desks import Desk, Facts

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from admission.api.meta import Meta
-from admission.api.names import QueueName
+from admission.api.kubernetes.meta import Meta
+from admission.api.values.names import QueueName
 from admission.errors import GoneError, MendError, RetryError
 from admission.flow import notices
 from admission.flow.desks import Desk, Facts

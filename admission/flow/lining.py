@@ -14,10 +14,10 @@ from datetime import timedelta
 from operator import itemgetter
 from typing import Protocol
 
-from admission.api.gangs import Charge
-from admission.api.names import QueueName
-from admission.api.queues import Queue, QueueingStrategy
-from admission.api.reasons import Denial, Hold
+from admission.api.muster.gangs import Charge
+from admission.api.muster.queues import Queue, QueueingStrategy
+from admission.api.values.names import QueueName
+from admission.api.values.reasons import Denial, Hold
 from admission.flow import arriving
 from admission.flow.arriving import Waiting
 from admission.flow.staging import Running, Stage

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from admission.api import claims, meta
-from admission.api.names import MeterName, QueueName
-from admission.api.reading import Json, Reader
-from admission.api.reasons import DenyReason
-from admission.api.rules import Action
+from admission.api.kubernetes import claims, meta
+from admission.api.muster.policy_rules import Action
 from admission.api.snapshot import Snapshot
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.names import MeterName, QueueName
+from admission.api.values.reasons import DenyReason
 from admission.cel import lint as cel_lint
 from admission.cel.lint import Name, Trap, TrapKind, Types
 from admission.dra import fitting

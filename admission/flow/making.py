@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from admission.api import pods
-from admission.api.meta import Meta
-from admission.api.names import Held
-from admission.api.parents import Parent
-from admission.api.reading import Json, Reader
+from admission.api.kubernetes import pods
+from admission.api.kubernetes.jobs import Job, PodTemplate
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.owners import Parent
 from admission.api.snapshot import Snapshot
-from admission.api.workloads import Job, PodTemplate
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.names import Held
 from admission.errors import Flaw, MalformedObjectError
 from admission.flow import memory
 from admission.flow.completing import Candidate, Store

@@ -12,19 +12,20 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from admission.api import claims, names
-from admission.api.claims import Claim
-from admission.api.devices import Device, DeviceId
-from admission.api.entries import Bucket, BudgetShare, Entry, Holding, Kind, Posted, UsageInterval
-from admission.api.gangs import Gang, GangReport
-from admission.api.meta import Meta, Owner
-from admission.api.names import Held, MeterName, NodeName, QueueName, Uid
-from admission.api.pods import Pod
-from admission.api.queues import Queue
-from admission.api.reading import Json
-from admission.api.reports import ConditionReport, Notice, QueueReport
+from admission.api.kubernetes import claims
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import Device, DeviceId
+from admission.api.kubernetes.jobs import Job, Suspendable
+from admission.api.kubernetes.meta import Meta, Owner
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import Gang, GangReport
+from admission.api.muster.ledger_entries import Bucket, BudgetShare, Entry, Holding, Kind, Posted, UsageInterval
+from admission.api.muster.queues import Queue
+from admission.api.muster.status_reports import ConditionReport, Notice, QueueReport
 from admission.api.snapshot import Snapshot
-from admission.api.workloads import Job, Suspendable
+from admission.api.values import names
+from admission.api.values.decoding import Json
+from admission.api.values.names import Held, MeterName, NodeName, QueueName, Uid
 from admission.dra import extended
 from admission.dra.releases import Profile
 from admission.errors import BudgetTakenError, ConflictError, DeposedError, GoneError

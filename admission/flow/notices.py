@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from admission.api import names
-from admission.api.gangs import GangReport
-from admission.api.meta import Meta
-from admission.api.names import GangUid
-from admission.api.pods import Pod
-from admission.api.queues import Queue
-from admission.api.reasons import EventReason, HoldReason
-from admission.api.reports import EventType, Notice, NoticeReason
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import GangReport
+from admission.api.muster.queues import Queue
+from admission.api.muster.status_reports import EventType, Notice, NoticeReason
+from admission.api.values import names
+from admission.api.values.names import GangUid
+from admission.api.values.reasons import EventReason, HoldReason
 from admission.errors import MusterError
 from admission.flow.ports import Reports
 from admission.policy.deciding import Grant

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from admission.api import names
-from admission.api.claims import Claim
-from admission.api.devices import Device, DeviceId
-from admission.api.entries import Entry, Holding, Seat
-from admission.api.gangs import Charge
-from admission.api.names import Uid
-from admission.api.pods import Pod
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import Device, DeviceId
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import Charge
+from admission.api.muster.ledger_entries import Entry, Holding, Seat
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import Uid
 from admission.dra import extended, holdings, metering
 from admission.dra.metering import ChargeError, Given, Meters
 from admission.errors import MendError

@@ -7,8 +7,8 @@ began is not evicted.
 
 from collections.abc import Collection, Iterator
 
-from admission.api.names import GangUid
-from admission.api.queues import QueueingStrategy
+from admission.api.muster.queues import QueueingStrategy
+from admission.api.values.names import GangUid
 from admission.dra.vacating import Belongings
 from admission.flow import arriving
 from admission.flow.arriving import Waiting

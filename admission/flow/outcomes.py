@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from admission.api.gangs import Charge, Evicted, GangReport
-from admission.api.names import GangUid, QueueName
-from admission.api.reasons import Denial, Detail
+from admission.api.muster.gangs import Charge, Evicted, GangReport
+from admission.api.values.names import GangUid, QueueName
+from admission.api.values.reasons import Denial, Detail
 from admission.policy.deciding import Decision, Grant
 from admission.policy.recognition import Group
 

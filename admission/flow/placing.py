@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
-from admission.api.claims import Claim
-from admission.api.names import GangUid, NodeName, Uid
-from admission.api.pods import Pod
-from admission.api.queues import PlacementMode
-from admission.api.reading import Json
-from admission.api.reasons import Hold, HoldReason
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.queues import PlacementMode
+from admission.api.values.decoding import Json
+from admission.api.values.names import GangUid, NodeName, Uid
+from admission.api.values.reasons import Hold, HoldReason
 from admission.dra import allotting, worlds
 from admission.dra.allotting import Misfit
 from admission.dra.results import Result

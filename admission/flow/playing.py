@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
-from admission.api.reasons import Denial, Hold
 from admission.api.traces import Arrival
+from admission.api.values.reasons import Denial, Hold
 from admission.flow import arriving, ousting
 from admission.flow.arriving import Waiting
 from admission.flow.lining import Counting, Decider, Muster

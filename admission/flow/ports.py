@@ -9,16 +9,16 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
 
-from admission.api.claims import Claim
-from admission.api.entries import BudgetShare, Entry, Posted, UsageInterval
-from admission.api.gangs import GangReport
-from admission.api.meta import Meta
-from admission.api.names import NodeName
-from admission.api.pods import Pod
-from admission.api.reading import Json
-from admission.api.reports import ConditionReport, Notice, QueueReport
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.jobs import Job, Suspendable
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import GangReport
+from admission.api.muster.ledger_entries import BudgetShare, Entry, Posted, UsageInterval
+from admission.api.muster.status_reports import ConditionReport, Notice, QueueReport
 from admission.api.snapshot import Snapshot
-from admission.api.workloads import Job, Suspendable
+from admission.api.values.decoding import Json
+from admission.api.values.names import NodeName
 from admission.dra.releases import Profile
 from admission.policy.protection import Barriers
 from admission.policy.recognition import Group

@@ -9,9 +9,9 @@ as long as those who go are enough.
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from admission.api.names import GangUid
-from admission.api.queues import Queue
-from admission.api.reasons import Hold
+from admission.api.muster.queues import Queue
+from admission.api.values.names import GangUid
+from admission.api.values.reasons import Hold
 from admission.dra.worlds import World
 from admission.flow import evicting
 from admission.flow.desks import Desk, Facts

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from admission.api.entries import Entry, Posted
+from admission.api.muster.ledger_entries import Entry, Posted
 from admission.api.snapshot import Snapshot
 from admission.dra import metering
 from admission.errors import ConflictError

@@ -8,11 +8,11 @@ early, whatever becomes of a workload in between.
 from collections.abc import Sequence
 from functools import partial
 
-from admission.api import names
-from admission.api.entries import Entry
-from admission.api.names import GangUid
-from admission.api.reasons import Hold, HoldReason
+from admission.api.muster.ledger_entries import Entry
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import GangUid
+from admission.api.values.reasons import Hold, HoldReason
 from admission.errors import GoneError, MendError, MusterError, RetryError
 from admission.flow import bookkeeping, notices
 from admission.flow.desks import Desk, Facts

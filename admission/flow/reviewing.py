@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import cast
 
-from admission.api import names, patches, reviews
-from admission.api.reasons import Denial, DenyReason
-from admission.api.reviews import ALLOWED, Review, Verdict
+from admission.api.kubernetes import admission_review
+from admission.api.kubernetes.admission_review import ALLOWED, Review, Verdict
 from admission.api.snapshot import Snapshot
+from admission.api.values import json_patch, names
+from admission.api.values.reasons import Denial, DenyReason
 from admission.cel.syntax import parser
 from admission.errors import MalformedObjectError, RetryError
 from admission.flow.ports import View
@@ -61,7 +62,7 @@ def mutate(review: Review, view: View, *, memory: Memory) -> Verdict:
     try:
         arrival = _arrival(review)
     except MalformedObjectError as error:
-        return reviews.refuse_malformed(error)
+        return admission_review.refuse_malformed(error)
     return _completed(arrival, review, view.snapshot(), memory)
 
 
@@ -78,7 +79,7 @@ def _completed(arrival: Arrival, review: Review, snapshot: Snapshot, memory: Mem
     text, conversions = arrival.annotations.get(names.CLAIMS), _conversions(arrival, snapshot, memory)
     if arrival.node or not (text or conversions):
         return Verdict(patch=patch) if patch else ALLOWED
-    draft = Draft(patches.apply(review.whole(), patch))
+    draft = Draft(json_patch.apply(review.whole(), patch))
     denial = attaching.attach(draft, text) if text else None
     denial = denial or converting.convert(draft, conversions)
     return Verdict(denial=denial) if denial is not None else Verdict(patch=(*patch, *draft.patch))
@@ -105,7 +106,7 @@ def _stamped(review: Review) -> Verdict:
             return Verdict(patch=doors.job_additions(job, review.username))
         return Verdict(patch=doors.job_restorations(arrivals.decode_job(review.old), job))
     except MalformedObjectError as error:
-        return reviews.refuse_malformed(error)
+        return admission_review.refuse_malformed(error)
 
 
 def hold(review: Review, view: View, *, memory: Memory) -> Verdict:
@@ -119,7 +120,7 @@ def hold(review: Review, view: View, *, memory: Memory) -> Verdict:
         old, new = _workloads(review, kind)
         patch = holding.additions(new, snapshot, memory.defaults(snapshot), username=review.username, before=old)
     except MalformedObjectError as error:
-        return reviews.refuse_malformed(error)
+        return admission_review.refuse_malformed(error)
     return Verdict(patch=patch) if patch else ALLOWED
 
 
@@ -130,7 +131,7 @@ def _of_workload(review: Review, kind: Holdable, snapshot: Snapshot, rules: Rule
             new, snapshot, memory.defaults(snapshot), rules=rules, username=review.username, before=old
         )
     except MalformedObjectError as error:
-        return reviews.refuse_malformed(error)
+        return admission_review.refuse_malformed(error)
     return ALLOWED if denial is None else Verdict(denial=denial)
 
 
@@ -184,7 +185,7 @@ def _of_pod(review: Review, view: View, rules: Rules, memory: Memory) -> Verdict
             return _ruled(verdict, arrival, review, snapshot, memory)
         old, new = (arrivals.decode(obj, review.namespace) for obj in (review.old, review.obj))
     except MalformedObjectError as error:
-        return reviews.refuse_malformed(error)
+        return admission_review.refuse_malformed(error)
     denial = changing.judge(old, new, username=review.username, rules=rules)
     return ALLOWED if denial is None else Verdict(denial=denial)
 
@@ -236,7 +237,7 @@ def _of_claim(
     try:
         return answer(_claim(review), _known(view, memory))
     except MalformedObjectError as error:
-        return reviews.refuse_malformed(error)
+        return admission_review.refuse_malformed(error)
 
 
 def _claim(review: Review) -> ClaimArrival:
@@ -281,7 +282,7 @@ def _of_own(review: Review, view: View, memory: Memory) -> Verdict:
     try:
         return own_doors.judge(arrival, own_doors.Knowledge(snapshot=snapshot, policies=memory.policies(snapshot)))
     except MalformedObjectError as error:
-        return reviews.refuse_malformed(error)
+        return admission_review.refuse_malformed(error)
 
 
 def _is_job(review: Review) -> bool:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 
-from admission.api import meta, taint_rules
-from admission.api.gangs import Charge, Evicted, GangReport, PlannedPod, TopologyReport
-from admission.api.names import GangUid, QueueName
-from admission.api.reasons import Denial, Detail, Hold
-from admission.api.reports import ConditionReport, QueueReport
+from admission.api.kubernetes import device_taint_rules, meta
+from admission.api.muster.gangs import Charge, Evicted, GangReport, PlannedPod, TopologyReport
+from admission.api.muster.status_reports import ConditionReport, QueueReport
 from admission.api.snapshot import Snapshot
+from admission.api.values.names import GangUid, QueueName
+from admission.api.values.reasons import Denial, Detail, Hold
 from admission.flow import cycle, memory, opening
 from admission.flow.desks import Desk, Ports, Result
 from admission.flow.expanding import Expanded, Refusal
@@ -207,7 +207,7 @@ class _Run:
 
 def fences(snapshot: Snapshot) -> Barriers:
     """Return what there is to be seen of the fences in the input: that they have stood for long, and are heeded."""
-    drivers = sorted(filter(None, map(taint_rules.fenced, snapshot.taint_rules.values())))
+    drivers = sorted(filter(None, map(device_taint_rules.fenced, snapshot.taint_rules.values())))
     return Barriers(fence=tuple(drivers), rules=dict.fromkeys(drivers, meta.EPOCH), policy=meta.EPOCH)
 
 

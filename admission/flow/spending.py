@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from admission.api.entries import Bucket, Entry, Kind, UsageInterval
+from admission.api.muster.ledger_entries import Bucket, Entry, Kind, UsageInterval
 from admission.errors import LedgerAwayError
 from admission.flow.desks import Desk, Facts
 from admission.policy import paying, times

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from admission.api.claims import Claim
-from admission.api.gangs import Charge
-from admission.api.names import QueueName
-from admission.api.queues import Queue
+from admission.api.kubernetes.claims import Claim
+from admission.api.muster.gangs import Charge
+from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot
 from admission.api.traces import Arrival
+from admission.api.values.names import QueueName
 from admission.cel import limits
 from admission.dra import metering, worlds
 from admission.dra.plans import Plan

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from admission.api.names import QueueName
+from admission.api.values.names import QueueName
 from admission.flow.playing import Moment, Play, Played
 
 BOUND = 10.0

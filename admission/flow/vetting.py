@@ -6,8 +6,8 @@ For `muster simulate`: an object that no cluster would keep must not be decided 
 from collections.abc import Iterator
 from functools import lru_cache
 
-from admission.api.reading import Json, Reader
 from admission.api.validation import claims, objects
+from admission.api.values.decoding import Json, Reader
 from admission.cel import environment, limits
 from admission.dra.releases import Profile
 from admission.errors import Flaw

@@ -7,11 +7,11 @@ what Muster gave in vain it has to take back itself, and what a leader has left 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from admission.api import names
-from admission.api.claims import Claim
-from admission.api.entries import Entry, Holding, Placement
-from admission.api.names import Uid
-from admission.api.reasons import Hold, HoldReason
+from admission.api.kubernetes.claims import Claim
+from admission.api.muster.ledger_entries import Entry, Holding, Placement
+from admission.api.values import names
+from admission.api.values.names import Uid
+from admission.api.values.reasons import Hold, HoldReason
 from admission.errors import GoneError, MendError, RetryError
 from admission.flow import epochs
 from admission.flow.desks import Desk, Facts

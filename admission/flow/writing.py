@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
-from admission.api.names import NodeName
-from admission.api.pods import Pod
+from admission.api.kubernetes.pods import Pod
+from admission.api.values.names import NodeName
 from admission.errors import GoneError, MendError, RetryError
 from admission.flow import notices
 from admission.flow.desks import Desk

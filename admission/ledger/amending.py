@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from admission.api.entries import Entry, Posted
+from admission.api.muster.ledger_entries import Entry, Posted
 from admission.errors import ConflictError
 from admission.ledger import posting, reading
 from admission.ledger.tables import clusters

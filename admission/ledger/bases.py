@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from admission.api.names import MeterName, QueueName
+from admission.api.values.names import MeterName, QueueName
 from admission.errors import MendError
 from admission.ledger import carrying, reading
 from admission.ledger.tables import balances, closings, clusters, transactions

@@ -18,8 +18,8 @@ from sqlalchemy import Row, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from admission.api.entries import Bucket, Kind, Placement, UsageInterval
-from admission.api.names import GangUid, MeterName, QueueName, Uid
+from admission.api.muster.ledger_entries import Bucket, Kind, Placement, UsageInterval
+from admission.api.values.names import GangUid, MeterName, QueueName, Uid
 from admission.errors import LedgerCorruptError
 from admission.ledger import encoding, failures, hashing, reading
 from admission.ledger.tables import carried_usage, closings, transactions

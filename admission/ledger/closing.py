@@ -16,8 +16,8 @@ from typing import Any
 from sqlalchemy import delete, insert, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from admission.api.entries import Bucket, Entry, Kind, UsageInterval
-from admission.api.names import MeterName, QueueName
+from admission.api.muster.ledger_entries import Bucket, Entry, Kind, UsageInterval
+from admission.api.values.names import MeterName, QueueName
 from admission.errors import ConflictError, LedgerCorruptError
 from admission.ledger import amending, carrying, documents, hashing, reading
 from admission.ledger.archives import Header, Writer

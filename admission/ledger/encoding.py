@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from admission.api.devices import DeviceId
-from admission.api.entries import Holding, RequestDevice, Seat
-from admission.api.names import MeterName, NodeName, Uid
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.muster.ledger_entries import Holding, RequestDevice, Seat
+from admission.api.values.names import MeterName, NodeName, Uid
 
 _compact = msgspec.json.Encoder(order="deterministic").encode
 _decode = msgspec.json.Decoder().decode

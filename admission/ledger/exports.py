@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Select, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from admission.api import quantities
+from admission.api.values import quantities
 from admission.ledger import bases, encoding, reading, tenures
 from admission.ledger.bases import Span, Window
 from admission.ledger.tables import postings, transactions

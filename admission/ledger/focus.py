@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from admission.api.names import MeterName
+from admission.api.values.names import MeterName
 from admission.errors import AmountError
 from admission.ledger import encoding, hours, tenures
 from admission.ledger.bases import Window

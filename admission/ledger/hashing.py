@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from admission.api.entries import Entry
+from admission.api.muster.ledger_entries import Entry
 from admission.ledger import encoding
 
 FORMAT = 2

@@ -12,8 +12,8 @@ from sqlalchemy import URL, text
 from sqlalchemy.exc import OperationalError, ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from admission.api.entries import BudgetShare, Entry, Posted, UsageInterval
-from admission.api.names import QueueName
+from admission.api.muster.ledger_entries import BudgetShare, Entry, Posted, UsageInterval
+from admission.api.values.names import QueueName
 from admission.errors import LedgerAwayError, LedgerVersionError
 from admission.ledger import (
     amending,

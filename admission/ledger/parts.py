@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from admission.api.entries import Bucket, Entry, Holding, Kind, Placement, Seat
-from admission.api.names import GangUid, NodeName, QueueName, Uid
+from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Kind, Placement, Seat
+from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.ledger import bulk, encoding, hashing, reading
 from admission.ledger.columns import moment
 from admission.ledger.tables import balances, open_gangs, open_holdings, open_seats

@@ -15,7 +15,7 @@ from sqlalchemy import and_, bindparam, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from admission.api.entries import Entry, Kind, Posted
+from admission.api.muster.ledger_entries import Entry, Kind, Posted
 from admission.errors import ClockError, DeposedError, LedgerCorruptError, PageError
 from admission.ledger import bulk, hashing, parts, reading
 from admission.ledger.hashing import Line, Said

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import Row, Select, Table, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from admission.api.entries import Bucket, Entry, Holding, Kind, Placement, Posting, Seat
-from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Kind, Placement, Posting, Seat
+from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.errors import LedgerCorruptError
 from admission.ledger import bulk, encoding
 from admission.ledger.columns import moment

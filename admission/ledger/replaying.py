@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from admission.api import quantities
-from admission.api.devices import DeviceId
-from admission.api.entries import Bucket, Holding, Kind, Placement, RequestDevice, Seat
-from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.muster.ledger_entries import Bucket, Holding, Kind, Placement, RequestDevice, Seat
+from admission.api.values import quantities
+from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.ledger import documents, encoding, hashing
 from admission.ledger.documents import Document
 from admission.quota.accruals import Accrual

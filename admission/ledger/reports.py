@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from admission.api.names import MeterName
+from admission.api.values.names import MeterName
 from admission.ledger import tenures
 from admission.ledger.bases import Window
 from admission.ledger.tenures import Tenure, Watch

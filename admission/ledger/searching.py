@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, RowMapping, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from admission.api.entries import Kind
+from admission.api.muster.ledger_entries import Kind
 from admission.errors import LedgerCorruptError
 from admission.ledger import bases, reading
 from admission.ledger.bases import Span, Window

@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Row, Table, and_, insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from admission.api.entries import BudgetShare
+from admission.api.muster.ledger_entries import BudgetShare
 from admission.errors import BudgetTakenError
 from admission.ledger import reading
 from admission.ledger.posting import OvertakenError

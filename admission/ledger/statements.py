@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import Row, Select, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from admission.api.entries import Bucket, Kind
-from admission.api.names import MeterName, QueueName
+from admission.api.muster.ledger_entries import Bucket, Kind
+from admission.api.values.names import MeterName, QueueName
 from admission.ledger import bases, reading
 from admission.ledger.bases import Span, Window
 from admission.ledger.tables import balances, postings, transactions

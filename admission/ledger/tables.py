@@ -29,7 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from admission.api.entries import Bucket, Kind
+from admission.api.muster.ledger_entries import Bucket, Kind
 from admission.ledger.columns import ExactInteger, Instant, counted, known, natural, nonzero, whole
 
 REVISION = "0002"

@@ -8,7 +8,7 @@ amount was used. Either can be divided where a budget's period begins.
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
-from admission.api.entries import Bucket, Entry, Kind, UsageInterval
+from admission.api.muster.ledger_entries import Bucket, Entry, Kind, UsageInterval
 from admission.quota import accruals
 from admission.quota.accruals import QueueMeter
 from admission.quota.books import Book

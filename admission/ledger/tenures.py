@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Row, select, union
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from admission.api.entries import Holding, Kind, Placement
-from admission.api.names import GangUid, QueueName, Uid
+from admission.api.muster.ledger_entries import Holding, Kind, Placement
+from admission.api.values.names import GangUid, QueueName, Uid
 from admission.errors import LedgerCorruptError
 from admission.ledger import bases, encoding, reading
 from admission.ledger.bases import Base, Span, Window

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import insert
 
-from admission.api.entries import Kind
+from admission.api.muster.ledger_entries import Kind
 from admission.ledger import sessions, urls
 from admission.ledger.failures import translated
 from admission.ledger.tables import FORMATS, GENESIS, clusters, transactions

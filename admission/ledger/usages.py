@@ -15,8 +15,8 @@ from typing import NamedTuple
 from sqlalchemy import and_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from admission.api.entries import Bucket, Kind, UsageInterval
-from admission.api.names import MeterName, QueueName
+from admission.api.muster.ledger_entries import Bucket, Kind, UsageInterval
+from admission.api.values.names import MeterName, QueueName
 from admission.errors import LedgerCorruptError
 from admission.ledger import reading
 from admission.ledger.reading import Mark

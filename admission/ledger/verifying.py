@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, exists, func, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from admission.api.names import GangUid
+from admission.api.values.names import GangUid
 from admission.errors import AmountError, ConflictError, LedgerCorruptError, PageError
 from admission.ledger import archives, carrying, documents, failures, hashing, reading, shares
 from admission.ledger.carrying import Carried

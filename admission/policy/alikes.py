@@ -8,14 +8,14 @@ import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from admission.api.claims import Claim
-from admission.api.entries import Holding
-from admission.api.gangs import PlannedClaim, PlannedPod
-from admission.api.meta import Meta
-from admission.api.names import Uid
-from admission.api.pods import Pod
-from admission.api.queues import PlacementMode
-from admission.api.reasons import Detail, Hold
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import PlannedClaim, PlannedPod
+from admission.api.muster.ledger_entries import Holding
+from admission.api.muster.queues import PlacementMode
+from admission.api.values.names import Uid
+from admission.api.values.reasons import Detail, Hold
 from admission.dra import demands as demands_
 from admission.dra import holdings
 from admission.dra.plans import Plan, PodDemand, Topology

@@ -1,7 +1,7 @@
 """What the door reads of a pod: far less than the planner does, since this runs for every pod that anyone creates.
 
-`api.pods` reads a whole pod. Here only the fields are touched that `doors` decides by; everything else about the pod is
-for the API server to judge, which answers with its own words.
+`kubernetes.pods` reads a whole pod. Here only the fields are touched that `doors` decides by; everything else about the
+pod is for the API server to judge, which answers with its own words.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,12 +10,13 @@ from typing import TypedDict
 
 import msgspec
 
-from admission.api import meta, names, pods
-from admission.api.meta import Owner
-from admission.api.names import Uid
-from admission.api.nodes import Resources
-from admission.api.pods import Container, PodClaim
-from admission.api.reading import Json, Reader
+from admission.api.kubernetes import meta, pods
+from admission.api.kubernetes.meta import Owner
+from admission.api.kubernetes.nodes import Resources
+from admission.api.kubernetes.pods import Container, PodClaim
+from admission.api.values import names
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.names import Uid
 from admission.errors import Flaw, MalformedObjectError
 
 MIRROR = "kubernetes.io/config.mirror"

@@ -8,12 +8,12 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from admission.api.claims import Claim
-from admission.api.gangs import Charge
-from admission.api.names import GangUid
-from admission.api.pods import Pod
-from admission.api.queues import Queue
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import Charge
+from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot
+from admission.api.values.names import GangUid
 from admission.dra import demands as demands_
 from admission.policy import alikes, elastic, paying, placements, runtimes, topologies, wanting
 from admission.policy.families import table

@@ -7,9 +7,9 @@ that was ahead and was set right holds nobody for longer than the back-off itsel
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from admission.api.meta import EPOCH
-from admission.api.queues import Queue
-from admission.api.reasons import Detail, Hold, HoldReason
+from admission.api.kubernetes.meta import EPOCH
+from admission.api.muster.queues import Queue
+from admission.api.values.reasons import Detail, Hold, HoldReason
 
 LONGEST = timedelta(days=3650)
 """However long a queue says: the calendar has an end."""

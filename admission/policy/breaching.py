@@ -8,11 +8,11 @@ count for the rest of a leader's term: who mends it restarts Muster.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from admission.api import names
-from admission.api.claims import Claim
-from admission.api.devices import DeviceId
-from admission.api.names import Uid
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import DeviceId
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import Uid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from admission.api.entries import Placement
-from admission.api.names import GangUid, Uid
-from admission.api.pods import Pod
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.ledger_entries import Placement
 from admission.api.snapshot import Snapshot, changed
+from admission.api.values.names import GangUid, Uid
 from admission.policy import identities, recognition
 from admission.policy.recognition import Group
 

@@ -6,8 +6,8 @@ whatever kind of request.
 
 from collections.abc import Mapping
 
-from admission.api import names
-from admission.api.reasons import Denial, DenyReason
+from admission.api.values import names
+from admission.api.values.reasons import Denial, DenyReason
 from admission.policy import topologies
 from admission.policy.arrivals import Arrival
 from admission.policy.doors import JOB_CONTROLLERS, Rules

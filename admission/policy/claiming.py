@@ -4,11 +4,11 @@ Asked of what the pods name, in every cycle: a claim may be deleted while its ga
 made anew meanwhile changes nothing for claims that were made from it before; Kubernetes does not make them again.
 """
 
-from admission.api.claims import Claim
-from admission.api.meta import Owner
-from admission.api.pods import Pod, PodClaim
-from admission.api.reasons import Hold, HoldReason
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.meta import Owner
+from admission.api.kubernetes.pods import Pod, PodClaim
 from admission.api.snapshot import Snapshot
+from admission.api.values.reasons import Hold, HoldReason
 from admission.policy.recognition import Group
 
 

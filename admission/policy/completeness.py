@@ -5,11 +5,11 @@ Nobody knows of a gang that it will never be complete: it waits, and is told for
 
 from datetime import UTC, datetime, timedelta
 
-from admission.api import names
-from admission.api.names import QueueName
-from admission.api.queues import Queue
-from admission.api.reasons import Denial, DenyReason, Detail, Hold, HoldReason
+from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import QueueName
+from admission.api.values.reasons import Denial, DenyReason, Detail, Hold, HoldReason
 from admission.policy import entering, identities, topologies
 from admission.policy.families import sayings
 from admission.policy.identities import LARGEST_SIZE, UNKNOWN_SIZE

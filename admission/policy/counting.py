@@ -6,13 +6,14 @@ on the very device (a selector, a capacity, a counter, a price, a request for al
 
 from collections.abc import Sequence
 
-from admission.api import names, taint_rules
-from admission.api.claims import ALL, ClaimSpec, DeviceRequest, Request
-from admission.api.entries import Holding
-from admission.api.gangs import PlannedClaim, PlannedPod
-from admission.api.meters import AdminAccess, Measure
-from admission.api.names import MeterName, NodeName, Uid
-from admission.api.reasons import Hold, HoldReason
+from admission.api.kubernetes import device_taint_rules
+from admission.api.kubernetes.claims import ALL, ClaimSpec, DeviceRequest, Request
+from admission.api.muster.gangs import PlannedClaim, PlannedPod
+from admission.api.muster.ledger_entries import Holding
+from admission.api.muster.meters import AdminAccess, Measure
+from admission.api.values import names
+from admission.api.values.names import MeterName, NodeName, Uid
+from admission.api.values.reasons import Hold, HoldReason
 from admission.dra import holdings, metering, reaching, worlds
 from admission.dra.metering import Meters
 from admission.dra.plans import Plan, PodDemand
@@ -71,7 +72,7 @@ def barred(pods: Sequence[PodDemand], world: World, protections: Protections, se
         protections.closed,
         world,
         selectors=selectors,
-        tolerates=lambda toleration: toleration.tolerates(taint_rules.FENCE),
+        tolerates=lambda toleration: toleration.tolerates(device_taint_rules.FENCE),
     )
     if found is None:
         return None

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from admission.api.gangs import Charge
-from admission.api.names import GangUid, Uid
-from admission.api.queues import PlacementMode, Queue, StopPolicy, UnmeteredClasses
-from admission.api.reasons import Denial, DenyReason, Hold, HoldReason
+from admission.api.muster.gangs import Charge
+from admission.api.muster.queues import PlacementMode, Queue, StopPolicy, UnmeteredClasses
 from admission.api.snapshot import Snapshot
+from admission.api.values.names import GangUid, Uid
+from admission.api.values.reasons import Denial, DenyReason, Hold, HoldReason
 from admission.dra.metering import Meters
 from admission.dra.plans import Plan, PodDemand, Topology
 from admission.dra.releases import Profile

@@ -6,9 +6,8 @@
 from collections.abc import Callable
 from functools import lru_cache
 
-from admission.api import durations, names
-from admission.api.reasons import Denial, DenyReason
-from admission.api.validation import formats
+from admission.api.values import durations, formats, names
+from admission.api.values.reasons import Denial, DenyReason
 from admission.policy import identities, topologies
 from admission.policy.arrivals import Arrival
 from admission.policy.families import labelled, sayings

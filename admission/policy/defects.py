@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
-from admission.api.reasons import Hold, HoldReason
+from admission.api.values.reasons import Hold, HoldReason
 
 T = TypeVar("T")
 

@@ -16,15 +16,15 @@ is evicted by the queue's startTimeout, and that is what the warning says.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from admission.api import names, patches
-from admission.api.claims import MAX_RESULTS, ClaimSpec
-from admission.api.nodes import Resources
-from admission.api.patches import Patch
-from admission.api.pods import PodClaim
-from admission.api.queues import Queue, UnmeteredClasses
-from admission.api.reasons import Denial, DenyReason
-from admission.api.reviews import ALLOWED, Verdict
+from admission.api.kubernetes.admission_review import ALLOWED, Verdict
+from admission.api.kubernetes.claims import MAX_RESULTS, ClaimSpec
+from admission.api.kubernetes.nodes import Resources
+from admission.api.kubernetes.pods import PodClaim
+from admission.api.muster.queues import Queue, UnmeteredClasses
 from admission.api.snapshot import Snapshot
+from admission.api.values import json_patch, names
+from admission.api.values.json_patch import Patch
+from admission.api.values.reasons import Denial, DenyReason
 from admission.dra import extended, holdings
 from admission.policy import declaring, entering
 from admission.policy.arrivals import Arrival, JobArrival
@@ -114,8 +114,8 @@ def additions(
         told[names.TRACE] = trace
     return (
         *_gate(arrival),
-        *patches.set_pairs("/metadata/labels", arrival.labels, {names.QUEUE: queue.name}),
-        *patches.set_pairs("/metadata/annotations", arrival.annotations or None, told),
+        *json_patch.set_pairs("/metadata/labels", arrival.labels, {names.QUEUE: queue.name}),
+        *json_patch.set_pairs("/metadata/annotations", arrival.annotations or None, told),
     )
 
 
@@ -143,8 +143,8 @@ def job_additions(job: JobArrival, username: str) -> Patch:
 
 def _annotated(job: JobArrival, said: dict[str, str]) -> Patch:
     if not job.has_meta:
-        return (patches.add("/spec/template/metadata", {"annotations": said}),)
-    return tuple(patches.set_pairs("/spec/template/metadata/annotations", job.annotations, said))
+        return (json_patch.add("/spec/template/metadata", {"annotations": said}),)
+    return tuple(json_patch.set_pairs("/spec/template/metadata/annotations", job.annotations, said))
 
 
 def job_restorations(old: JobArrival, new: JobArrival) -> Patch:
@@ -153,7 +153,7 @@ def job_restorations(old: JobArrival, new: JobArrival) -> Patch:
     if before == after:
         return ()
     if before is None:
-        return (patches.remove(patches.pointer("spec", "template", "metadata", "annotations", names.USER)),)
+        return (json_patch.remove(json_patch.pointer("spec", "template", "metadata", "annotations", names.USER)),)
     return _annotated(new, {names.USER: before})
 
 
@@ -196,11 +196,11 @@ def judge_creation(
     return Verdict(warnings=tuple(_warnings(inputs, rules)), annotations={"queue": entrance.queue.name})
 
 
-def _gate(arrival: Arrival) -> Iterator[patches.Operation]:
+def _gate(arrival: Arrival) -> Iterator[json_patch.Operation]:
     if arrival.gates is None:
-        yield patches.add("/spec/schedulingGates", [{"name": names.GATE}])
+        yield json_patch.add("/spec/schedulingGates", [{"name": names.GATE}])
     elif not arrival.gated:
-        yield patches.add("/spec/schedulingGates/-", {"name": names.GATE})
+        yield json_patch.add("/spec/schedulingGates/-", {"name": names.GATE})
 
 
 def _outside(arrival: Arrival, warning: str) -> Verdict:

@@ -7,9 +7,9 @@ names, as what is numbered does.
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
-from admission.api.pods import Pod
-from admission.api.queues import Queue, QueueingStrategy
-from admission.api.reasons import Denial, Hold, HoldReason
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.queues import Queue, QueueingStrategy
+from admission.api.values.reasons import Denial, Hold, HoldReason
 from admission.dra import demands
 from admission.policy import alikes
 from admission.policy.families import table

@@ -7,12 +7,12 @@ anything is deleted: the next leader ends what was begun.
 from collections.abc import Iterable
 from datetime import datetime
 
-from admission.api import durations
-from admission.api.entries import Placement
-from admission.api.gangs import Evicted
-from admission.api.names import QueueName
-from admission.api.queues import Queue, StopPolicy
-from admission.api.reasons import EvictionReason
+from admission.api.muster.gangs import Evicted
+from admission.api.muster.ledger_entries import Placement
+from admission.api.muster.queues import Queue, StopPolicy
+from admission.api.values import durations
+from admission.api.values.names import QueueName
+from admission.api.values.reasons import EvictionReason
 from admission.policy.backoffs import LONGEST
 from admission.policy.following import Eviction
 from admission.policy.recognition import Group

@@ -7,13 +7,13 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from admission.api import names
-from admission.api.names import QueueName
-from admission.api.nodes import Namespace
-from admission.api.queues import Queue
-from admission.api.reasons import Denial, DenyReason
-from admission.api.selectors import LabelSelector, Requirement
+from admission.api.kubernetes.nodes import Namespace
+from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import QueueName
+from admission.api.values.reasons import Denial, DenyReason
+from admission.api.values.selectors import LabelSelector, Requirement
 from admission.errors import RetryError
 from admission.policy.arrivals import Arrival
 from admission.policy.families import foreign_queues, sayings

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from admission.api import names, quantities
-from admission.api.gangs import Charge, GangReport, Phase
-from admission.api.meta import Condition, ConditionStatus
-from admission.api.names import MeterName, QueueName
-from admission.api.queues import OnExhausted, Queue
-from admission.api.reports import BudgetUse, MeterUse, QueueReport
+from admission.api.kubernetes.meta import Condition, ConditionStatus
+from admission.api.muster.gangs import Charge, GangReport, Phase
+from admission.api.muster.queues import OnExhausted, Queue
+from admission.api.muster.status_reports import BudgetUse, MeterUse, QueueReport
+from admission.api.values import names, quantities
+from admission.api.values.names import MeterName, QueueName
 from admission.policy import guarding, lingering, reporting
 from admission.policy.reporting import Facts
 from admission.quota import budgets as budgets_

@@ -8,11 +8,11 @@ a plan was made, nor in which order its pods come; so it is tried, in the order 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from admission.api import names
-from admission.api.claims import Claim
-from admission.api.entries import RequestDevice
-from admission.api.names import NodeName, Uid
-from admission.api.pods import Pod
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.values import names
+from admission.api.values.names import NodeName, Uid
 from admission.dra import landing
 from admission.dra.found import StepsEndedError
 from admission.dra.selecting import Selectors

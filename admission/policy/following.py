@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Self
 
-from admission.api import durations, names
-from admission.api.claims import Claim
-from admission.api.devices import Device, DeviceId, Slice
-from admission.api.entries import Entry, Holding, Placement, Seat
-from admission.api.gangs import Charge
-from admission.api.meters import Measure
-from admission.api.names import NodeName, Uid
-from admission.api.pods import Pod
-from admission.api.reasons import EvictionReason
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import Device, DeviceId, Slice
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import Charge
+from admission.api.muster.ledger_entries import Entry, Holding, Placement, Seat
+from admission.api.muster.meters import Measure
 from admission.api.snapshot import Snapshot
+from admission.api.values import durations, names
+from admission.api.values.names import NodeName, Uid
+from admission.api.values.reasons import EvictionReason
 from admission.dra import extended, holdings, metering
 from admission.dra.metering import ChargeError, Meters
 from admission.policy.recognition import Group

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from admission.api import durations
-from admission.api.queues import Queue
-from admission.api.reasons import Detail, Hold, HoldReason
+from admission.api.muster.queues import Queue
+from admission.api.values import durations
+from admission.api.values.reasons import Detail, Hold, HoldReason
 from admission.policy import runtimes
 from admission.policy.recognition import Group
 from admission.policy.reservations import Reservation

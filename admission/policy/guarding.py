@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from admission.api.meta import Condition, ConditionStatus
-from admission.api.queues import PlacementMode, Queue
+from admission.api.kubernetes.meta import Condition, ConditionStatus
+from admission.api.muster.queues import PlacementMode, Queue
 from admission.policy import placements, protection
 from admission.policy.protection import Protection, Protections
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from admission.api import deadlines, names, workloads
-from admission.api import meta as meta_
-from admission.api.meta import Meta, Owner
-from admission.api.names import Held, Uid
-from admission.api.parents import Parent
-from admission.api.reading import Json, Reader
+from admission.api.kubernetes import active_deadline, jobs, meta
+from admission.api.kubernetes.jobs import Job, PodTemplate, Suspendable
+from admission.api.kubernetes.meta import Meta, Owner
+from admission.api.kubernetes.owners import Parent
 from admission.api.snapshot import Snapshot
-from admission.api.workloads import Job, PodTemplate, Suspendable
+from admission.api.values import names
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.names import Held, Uid
 from admission.policy import lineages
 from admission.policy.families import kinship, table
 from admission.policy.families.kinship import Family
@@ -109,7 +109,7 @@ def of_job(job: Job) -> tuple[PodTemplate, ...]:
 def _of_family(family: Family) -> Callable[[Json], tuple[PodTemplate, ...]]:
     def read(obj: Json) -> tuple[PodTemplate, ...]:
         reader = Reader(obj)
-        known = meta_.decode(reader)
+        known = meta.decode(reader)
         found = tuple(family.templates(reader, known))
         reader.finish(family.kind, known.key)
         return found
@@ -123,8 +123,8 @@ JOB = Holdable(
     versions=("v1",),
     plural="jobs",
     suspend=("spec", "suspend"),
-    templates=lambda obj: of_job(workloads.decode(obj)),
-    deadline=("spec", deadlines.FIELD),
+    templates=lambda obj: of_job(jobs.decode(obj)),
+    deadline=("spec", active_deadline.FIELD),
 )
 
 ALL: tuple[Holdable, ...] = (

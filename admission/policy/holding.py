@@ -8,16 +8,17 @@ what is held, or writes the mark, as nobody else opens a gate; and behind all of
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from admission.api import meta, names, patches
-from admission.api.meta import Meta
-from admission.api.names import Held
-from admission.api.parents import UNSERVED
-from admission.api.patches import Operation, Patch
-from admission.api.queues import HoldAt, Queue
-from admission.api.reading import Json, Reader
-from admission.api.reasons import Denial, DenyReason
+from admission.api.kubernetes import meta
+from admission.api.kubernetes.jobs import PodTemplate
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.owners import UNSERVED
+from admission.api.muster.queues import HoldAt, Queue
 from admission.api.snapshot import Snapshot
-from admission.api.workloads import PodTemplate
+from admission.api.values import json_patch, names
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.json_patch import Operation, Patch
+from admission.api.values.names import Held
+from admission.api.values.reasons import Denial, DenyReason
 from admission.policy import doors, entering, holdable
 from admission.policy.arrivals import Arrival
 from admission.policy.doors import Rules
@@ -152,7 +153,7 @@ _HELD = {names.HELD: Held.WAITING.value}
 
 def _said(arrival: WorkloadArrival, wanted: Mapping[str, str]) -> Iterable[Operation]:
     """Return what annotates a workload."""
-    return patches.set_pairs("/metadata/annotations", arrival.meta.annotations or None, wanted)
+    return json_patch.set_pairs("/metadata/annotations", arrival.meta.annotations or None, wanted)
 
 
 def _suspended(arrival: WorkloadArrival) -> Iterator[Operation]:
@@ -161,15 +162,15 @@ def _suspended(arrival: WorkloadArrival) -> Iterator[Operation]:
     reader = Reader(arrival.obj)
     for depth, name in enumerate(above, 1):
         if name not in reader:
-            yield patches.add(patches.pointer(*way[:depth]), {})
+            yield json_patch.add(json_patch.pointer(*way[:depth]), {})
         reader = reader.child(name)
-    yield patches.add(patches.pointer(*way), value=True)
+    yield json_patch.add(json_patch.pointer(*way), value=True)
 
 
 def _unmarked(arrival: WorkloadArrival) -> Iterator[Operation]:
     """Yield what takes a mark away that its author has written."""
     if names.HELD in arrival.meta.annotations:
-        yield patches.remove(patches.pointer("metadata", "annotations", names.HELD))
+        yield json_patch.remove(json_patch.pointer("metadata", "annotations", names.HELD))
 
 
 def _labelled(arrival: WorkloadArrival, queue: Queue) -> Iterator[Operation]:
@@ -177,12 +178,12 @@ def _labelled(arrival: WorkloadArrival, queue: Queue) -> Iterator[Operation]:
     for template in arrival.templates:
         if _label(template):
             continue
-        path, body = patches.pointer(*template.path), Reader(template.body)
+        path, body = json_patch.pointer(*template.path), Reader(template.body)
         if "metadata" not in body:
-            yield patches.add(f"{path}/metadata", {"labels": {names.QUEUE: queue.name}})
+            yield json_patch.add(f"{path}/metadata", {"labels": {names.QUEUE: queue.name}})
             continue
         labels = body.child("metadata").pairs("labels") if "labels" in body.child("metadata") else None
-        yield from patches.set_pairs(f"{path}/metadata/labels", labels, {names.QUEUE: queue.name})
+        yield from json_patch.set_pairs(f"{path}/metadata/labels", labels, {names.QUEUE: queue.name})
 
 
 # What is refused.

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from admission.api.gangs import Charge
-from admission.api.names import GangUid
+from admission.api.muster.gangs import Charge
+from admission.api.values.names import GangUid
 from admission.dra.outlooks import Outlook
 from admission.dra.worlds import World
 from admission.policy import deciding, earliest, reservations

@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from admission.api import names
-from admission.api.meta import Owner
-from admission.api.names import GangUid, Uid
-from admission.api.parents import UNSERVED, Parent, Part, Wave
-from admission.api.pods import Pod
+from admission.api.kubernetes.jobs import Job
+from admission.api.kubernetes.meta import Owner
+from admission.api.kubernetes.owners import UNSERVED, Parent, Part, Wave
+from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
-from admission.api.workloads import Job
+from admission.api.values import names
+from admission.api.values.names import GangUid, Uid
 from admission.policy import lineages
 from admission.policy.families import labelled, leaderworkersets, podgroups, sayings, spark
 from admission.policy.families.kinship import Family, Member, kind_of

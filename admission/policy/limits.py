@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from admission.api.claims import ClaimSpec
-from admission.api.gangs import Charge
-from admission.api.meters import Meter
-from admission.api.names import MeterName, QueueName
-from admission.api.queues import Queue
-from admission.api.reasons import Denial, DenyReason
+from admission.api.kubernetes.claims import ClaimSpec
+from admission.api.muster.gangs import Charge
+from admission.api.muster.meters import Meter
+from admission.api.muster.queues import Queue
+from admission.api.values.names import MeterName, QueueName
+from admission.api.values.reasons import Denial, DenyReason
 from admission.dra import holdings, metering
 from admission.dra.metering import Meters
 from admission.policy.doors import NOTHING, Extended, KnownClaim

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from admission.api import names
-from admission.api.meta import Owner
-from admission.api.parents import Parent
-from admission.api.pods import Pod
+from admission.api.kubernetes.jobs import Job
+from admission.api.kubernetes.meta import Owner
+from admission.api.kubernetes.owners import Parent
+from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
-from admission.api.workloads import Job
+from admission.api.values import names
 from admission.policy.families import table
 from admission.policy.families.kinship import Family, Link, kind_of
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from admission.api.gangs import Charge
-from admission.api.names import GangUid, QueueName
-from admission.api.reasons import Hold
+from admission.api.muster.gangs import Charge
+from admission.api.values.names import GangUid, QueueName
+from admission.api.values.reasons import Hold
 from admission.policy.alikes import Alike
 from admission.policy.recalling import Proof
 from admission.policy.recognition import Group

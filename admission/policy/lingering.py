@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from admission.api import names
-from admission.api.entries import Placement
-from admission.api.meta import Meta
-from admission.api.names import QueueName
-from admission.api.queues import Queue
+from admission.api.kubernetes.meta import Meta
+from admission.api.muster.ledger_entries import Placement
+from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import QueueName
 
 Queues = Mapping[QueueName, Queue]
 

@@ -7,10 +7,10 @@ there are more, nobody can say whose belong together, and as many of them as the
 from collections import Counter
 from typing import NamedTuple
 
-from admission.api import names
-from admission.api.pods import Pod
-from admission.api.reasons import Denial, DenyReason, Detail
+from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.reasons import Denial, DenyReason, Detail
 from admission.policy import identities
 from admission.policy.families import sayings
 from admission.policy.families.kinship import kind_of

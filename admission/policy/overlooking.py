@@ -5,8 +5,8 @@ What cannot be read takes no part in decisions. Who waits for devices would othe
 
 from dataclasses import replace
 
-from admission.api.reasons import Denial, Hold, HoldReason
 from admission.api.snapshot import Snapshot
+from admission.api.values.reasons import Denial, Hold, HoldReason
 
 LACKING = frozenset({HoldReason.NO_FEASIBLE_PLACEMENT, HoldReason.DEVICES_BUSY, HoldReason.POOL_INCOMPLETE})
 HARDWARE = ("ResourceSlice", "Node", "DeviceClass")

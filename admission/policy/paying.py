@@ -7,12 +7,12 @@ A gang is paid for as long as it says that it runs: `spec.runtime` of a Gang tha
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
-from admission.api import durations, names
-from admission.api.gangs import Charge
-from admission.api.names import GangUid, MeterName, QueueName
-from admission.api.pods import Pod
-from admission.api.reasons import Hold, HoldReason
-from admission.api.reports import BudgetUse
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import Charge
+from admission.api.muster.status_reports import BudgetUse
+from admission.api.values import durations, names
+from admission.api.values.names import GangUid, MeterName, QueueName
+from admission.api.values.reasons import Hold, HoldReason
 from admission.errors import Share
 from admission.policy.families import sayings
 from admission.policy.recognition import Group

@@ -7,11 +7,11 @@ that was asked for waits, with the mend.
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from admission.api import names
-from admission.api.entries import Holding
-from admission.api.gangs import Gang
-from admission.api.queues import PlacementMode, Queue
-from admission.api.reasons import Hold, HoldReason
+from admission.api.muster.gangs import Gang
+from admission.api.muster.ledger_entries import Holding
+from admission.api.muster.queues import PlacementMode, Queue
+from admission.api.values import names
+from admission.api.values.reasons import Hold, HoldReason
 from admission.policy.protection import Protection, Protections
 
 HOPEFUL = frozenset({PlacementMode.AUTO, PlacementMode.ALLOCATE})

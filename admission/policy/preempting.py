@@ -8,10 +8,10 @@ these gangs, and without those that go in any case; and beside what is reserved 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from admission.api.gangs import Charge
-from admission.api.names import GangUid, QueueName
-from admission.api.queues import Queue, Reclaim, WithinQueue
-from admission.api.reasons import EvictionReason, Hold, HoldReason
+from admission.api.muster.gangs import Charge
+from admission.api.muster.queues import Queue, Reclaim, WithinQueue
+from admission.api.values.names import GangUid, QueueName
+from admission.api.values.reasons import EvictionReason, Hold, HoldReason
 from admission.dra import vacating
 from admission.dra.vacating import Belongings
 from admission.dra.worlds import World

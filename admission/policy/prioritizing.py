@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from admission.api.pods import Pod
-from admission.api.priorities import PriorityClass
-from admission.api.reading import Json
+from admission.api.kubernetes.pods import Pod
+from admission.api.kubernetes.priorities import PriorityClass
+from admission.api.values.decoding import Json
 
 
 def prioritized(pod: Pod, body: Json, classes: Mapping[str, PriorityClass]) -> Pod:

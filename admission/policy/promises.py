@@ -11,12 +11,12 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from admission.api.entries import Placement
-from admission.api.gangs import Charge
-from admission.api.names import GangUid, QueueName, Uid
-from admission.api.queues import Queue
-from admission.api.reasons import Hold
+from admission.api.muster.gangs import Charge
+from admission.api.muster.ledger_entries import Placement
+from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot
+from admission.api.values.names import GangUid, QueueName, Uid
+from admission.api.values.reasons import Hold
 from admission.dra import vacating, waking, worlds
 from admission.dra.outlooks import Stay
 from admission.dra.takings import Holder

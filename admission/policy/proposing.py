@@ -8,8 +8,8 @@ that kube-scheduler would have to carry out is made anew as kube-scheduler would
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from admission.api.queues import PlacementMode
-from admission.api.reasons import Hold, HoldReason
+from admission.api.muster.queues import PlacementMode
+from admission.api.values.reasons import Hold, HoldReason
 from admission.dra import metering, no_plan, planning
 from admission.dra.metering import Meters
 from admission.dra.no_plan import NoPlan

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from admission.api import taint_rules
-from admission.api.claims import Claim, ClaimSpec, ClaimTemplate
-from admission.api.entries import Placement
-from admission.api.names import Uid
-from admission.api.pods import Pod
-from admission.api.queues import Queue
+from admission.api.kubernetes import device_taint_rules
+from admission.api.kubernetes.claims import Claim, ClaimSpec, ClaimTemplate
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.ledger_entries import Placement
+from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot
+from admission.api.values.names import Uid
 from admission.dra import extended
 
 SETTLING = timedelta(seconds=5)
@@ -164,7 +164,9 @@ NOTHING = Protections(
 def judge(scene: Scene) -> Judgement:
     """Return which drivers' devices are protected now, by what, and why the others' are not."""
     barriers = scene.barriers
-    standing = {driver for driver in map(taint_rules.fenced, scene.snapshot.taint_rules.values()) if driver is not None}
+    standing = {
+        driver for driver in map(device_taint_rules.fenced, scene.snapshot.taint_rules.values()) if driver is not None
+    }
     rest = NOTHING.rest if barriers.webhooks is None else _covered(barriers.webhooks, scene)
     if not barriers.fence and not standing:
         return Judgement(protections=Protections(rest=rest))
@@ -192,7 +194,7 @@ def later(protections: Protections, why: str) -> Protections:
 
 def without_fences(snapshot: Snapshot) -> Snapshot:
     """Return the snapshot as Muster's planner has to see it: fences keep others off the devices, not Muster."""
-    rules = {key: rule for key, rule in snapshot.taint_rules.items() if taint_rules.fenced(rule) is None}
+    rules = {key: rule for key, rule in snapshot.taint_rules.items() if device_taint_rules.fenced(rule) is None}
     return snapshot if len(rules) == len(snapshot.taint_rules) else replace(snapshot, taint_rules=rules)
 
 
@@ -246,7 +248,7 @@ def _nobody_tolerates_it(_: str, scene: Scene) -> _Lack | None:
         return None
     tolerate = "tolerates" if len(found) == 1 else "tolerate"
     return _Lack(
-        f"{_some(found)} {tolerate} every taint or {taint_rules.FENCE.key}, and so the fence:"
+        f"{_some(found)} {tolerate} every taint or {device_taint_rules.FENCE.key}, and so the fence:"
         " delete and make anew with tolerations that name the key of another taint"
     )
 
@@ -272,7 +274,7 @@ def _no_gang_is_in_flight(driver: str, scene: Scene) -> _Lack | None:
 def _rule_stands(driver: str, scene: Scene) -> _Lack | None:
     if driver in scene.barriers.rules:
         return None
-    return _Lack(f"DeviceTaintRule {taint_rules.fence_name(driver)} is not there yet", soon=True, rule=True)
+    return _Lack(f"DeviceTaintRule {device_taint_rules.fence_name(driver)} is not there yet", soon=True, rule=True)
 
 
 def _rule_is_heeded(driver: str, scene: Scene) -> _Lack | None:
@@ -409,7 +411,7 @@ def _tolerant(spec: ClaimSpec) -> str | None:
         for option in request.alternatives:
             if option.admin_access or not option.tolerations:
                 continue
-            if any(toleration.tolerates(taint_rules.FENCE) for toleration in option.tolerations):
+            if any(toleration.tolerates(device_taint_rules.FENCE) for toleration in option.tolerations):
                 return f"{request.name}/{option.name}" if request.first_available else request.name
     return None
 

@@ -12,9 +12,9 @@ A cycle runs for every change in the cluster, most of which change nothing for t
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from admission.api.names import GangUid, MeterName, NodeName, QueueName
-from admission.api.queues import PlacementMode, Queue
-from admission.api.reasons import Hold
+from admission.api.muster.queues import PlacementMode, Queue
+from admission.api.values.names import GangUid, MeterName, NodeName, QueueName
+from admission.api.values.reasons import Hold
 from admission.dra import waking, worlds
 from admission.dra.metering import Meters
 from admission.dra.plans import PodDemand, Topology

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from admission.api.entries import Placement
-from admission.api.gangs import Gang
-from admission.api.names import GangUid, QueueName, Uid
-from admission.api.pods import Pod
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import Gang
+from admission.api.muster.ledger_entries import Placement
 from admission.api.snapshot import Snapshot
+from admission.api.values.names import GangUid, QueueName, Uid
 from admission.policy import identities, remainders
 from admission.policy.families import kinship
 from admission.policy.identities import UNKNOWN_SIZE, Identity

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from admission.api import names, quantities
-from admission.api.claims import Claim
-from admission.api.entries import Bucket, Entry, Holding, Kind, Placement, RequestDevice, Seat
-from admission.api.gangs import Charge
-from admission.api.names import MeterName, QueueName, Uid
-from admission.api.pods import Pod
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import Charge
+from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Kind, Placement, RequestDevice, Seat
 from admission.api.snapshot import Snapshot
+from admission.api.values import names, quantities
+from admission.api.values.names import MeterName, QueueName, Uid
 from admission.dra import extended, holdings
 from admission.policy import following, recognition
 from admission.policy.following import Sight

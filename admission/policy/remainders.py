@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from admission.api.names import Uid
-from admission.api.parents import Part
-from admission.api.pods import Pod
-from admission.api.workloads import Job
+from admission.api.kubernetes.jobs import Job
+from admission.api.kubernetes.owners import Part
+from admission.api.kubernetes.pods import Pod
+from admission.api.values.names import Uid
 from admission.policy.families import jobsets
 from admission.policy.identities import UNKNOWN_SIZE, Identity
 

@@ -9,15 +9,15 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import NamedTuple
 
-from admission.api import names
-from admission.api.entries import Placement
-from admission.api.gangs import Charge, Evicted, Gang, GangReport, Phase, PlannedClaim, PlannedPod
-from admission.api.meta import EPOCH, Condition, ConditionStatus
-from admission.api.names import GangUid, MeterName, QueueName, Uid
-from admission.api.queues import PlacementMode
-from admission.api.reasons import Denial, Hold, HoldReason
-from admission.api.reports import BudgetUse, ConditionReport
+from admission.api.kubernetes.meta import EPOCH, Condition, ConditionStatus
+from admission.api.muster.gangs import Charge, Evicted, Gang, GangReport, Phase, PlannedClaim, PlannedPod
+from admission.api.muster.ledger_entries import Placement
+from admission.api.muster.queues import PlacementMode
+from admission.api.muster.status_reports import BudgetUse, ConditionReport
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import GangUid, MeterName, QueueName, Uid
+from admission.api.values.reasons import Denial, Hold, HoldReason
 from admission.dra import appraising
 from admission.dra.appraising import Appraisal
 from admission.dra.metering import Meters

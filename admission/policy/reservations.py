@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from admission.api.gangs import Charge
-from admission.api.names import MeterName, NodeName, QueueName
-from admission.api.nodes import Resources
+from admission.api.kubernetes.nodes import Resources
+from admission.api.muster.gangs import Charge
+from admission.api.values.names import MeterName, NodeName, QueueName
 from admission.dra import recounting
 from admission.dra.outlooks import Room, Stay, Visit
 from admission.dra.plans import Plan

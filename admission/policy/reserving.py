@@ -21,9 +21,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from admission.api.names import GangUid, QueueName
-from admission.api.queues import Queue, QueueingStrategy
-from admission.api.reasons import Hold, HoldReason
+from admission.api.muster.queues import Queue, QueueingStrategy
+from admission.api.values.names import GangUid, QueueName
+from admission.api.values.reasons import Hold, HoldReason
 from admission.dra.outlooks import Outlook, Stay, Visit
 from admission.dra.plans import Plan
 from admission.dra.selecting import Selectors

@@ -9,13 +9,13 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from admission.api.claims import Claim
-from admission.api.gangs import Charge
-from admission.api.meta import Meta
-from admission.api.names import GangUid, QueueName
-from admission.api.queues import Queue
-from admission.api.reasons import Hold
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.meta import Meta
+from admission.api.muster.gangs import Charge
+from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot, changed
+from admission.api.values.names import GangUid, QueueName
+from admission.api.values.reasons import Hold
 from admission.dra.plans import PodDemand
 from admission.policy.alikes import Alike
 from admission.policy.lines import Ground, Lines

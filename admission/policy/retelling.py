@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from admission.api.gangs import Charge, Evicted, Gang, GangReport
-from admission.api.names import GangUid, NodeName, Uid
-from admission.api.nodes import Node
+from admission.api.kubernetes.nodes import Node
+from admission.api.muster.gangs import Charge, Evicted, Gang, GangReport
 from admission.api.snapshot import changed
+from admission.api.values.names import GangUid, NodeName, Uid
 from admission.errors import MalformedObjectError
 from admission.policy import defects, reporting
 from admission.policy.backoffs import Backoff

@@ -7,10 +7,10 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from admission.api.gangs import Charge
-from admission.api.names import QueueName
-from admission.api.queues import Queue
-from admission.api.reasons import Hold, HoldReason
+from admission.api.muster.gangs import Charge
+from admission.api.muster.queues import Queue
+from admission.api.values.names import QueueName
+from admission.api.values.reasons import Hold, HoldReason
 from admission.dra import worlds
 from admission.dra.worlds import World
 from admission.policy import alikes, completeness, deciding, elastic, paying, placements, topologies

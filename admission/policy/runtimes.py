@@ -10,7 +10,7 @@ was reckoned with is reckoned anew a few times, not all the time, and the later 
 
 from datetime import datetime, timedelta
 
-from admission.api.queues import Queue
+from admission.api.muster.queues import Queue
 from admission.policy import paying
 from admission.policy.recognition import Group
 

@@ -4,7 +4,7 @@ A subgroup is no more than a name inside one gang, so what a pod says is enough:
 device by it. It matters only for gangs whose subgroups ask to be together.
 """
 
-from admission.api.pods import Pod
+from admission.api.kubernetes.pods import Pod
 from admission.policy.families import table
 
 

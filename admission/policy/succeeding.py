@@ -11,12 +11,12 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from admission.api import names
-from admission.api.claims import Claim
-from admission.api.entries import Entry, Holding, Placement, Seat
-from admission.api.names import GangUid, Uid
-from admission.api.pods import Pod
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.ledger_entries import Entry, Holding, Placement, Seat
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import GangUid, Uid
 from admission.dra import demands
 from admission.policy import subgroups
 from admission.policy.families import table

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from admission.api.entries import Placement, Seat
-from admission.api.gangs import Charge
-from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
-from admission.api.nodes import Resources
-from admission.api.pods import Pod
+from admission.api.kubernetes.nodes import Resources
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import Charge
+from admission.api.muster.ledger_entries import Placement, Seat
+from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.dra.vacating import Belongings
 from admission.policy.following import Sight
 from admission.policy.preempting import Tenant

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from admission.api.entries import Placement
-from admission.api.names import GangUid, NodeName, QueueName, Uid
-from admission.api.nodes import Resources
-from admission.api.queues import Queue
+from admission.api.kubernetes.nodes import Resources
+from admission.api.muster.ledger_entries import Placement
+from admission.api.muster.queues import Queue
+from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.dra import metering
 from admission.dra.outlooks import Stay
 from admission.policy import runtimes

@@ -8,7 +8,7 @@ ends, so that what a period has used is a sum of whole marks.
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from admission.api.queues import Budget, Queue
+from admission.api.muster.queues import Budget, Queue
 from admission.quota import periods
 from admission.quota.books import Book
 

@@ -8,12 +8,12 @@ leader sees the same.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from admission.api import names
-from admission.api.gangs import DomainReport, DomainWish, TopologyReport, TopologyWish
-from admission.api.names import NodeName
-from admission.api.nodes import Node
-from admission.api.pods import Pod
-from admission.api.reasons import Denial, DenyReason, Hold, HoldReason
+from admission.api.kubernetes.nodes import Node
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import DomainReport, DomainWish, TopologyReport, TopologyWish
+from admission.api.values import names
+from admission.api.values.names import NodeName
+from admission.api.values.reasons import Denial, DenyReason, Hold, HoldReason
 from admission.dra import demands as demands_
 from admission.dra.plans import PodDemand, Together, Topology
 from admission.policy import subgroups

@@ -8,10 +8,10 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from admission.api.entries import Entry, Kind, Placement
-from admission.api.names import GangUid, NodeName, Uid
-from admission.api.pods import Pod
-from admission.api.selectors import NodeSelector, NodeTerm, Requirement
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.ledger_entries import Entry, Kind, Placement
+from admission.api.values.names import GangUid, NodeName, Uid
+from admission.api.values.selectors import NodeSelector, NodeTerm, Requirement
 from admission.policy import elastic
 from admission.policy.elastic import Decide
 from admission.policy.recognition import Group

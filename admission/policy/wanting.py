@@ -2,12 +2,12 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from admission.api import names
-from admission.api.claims import Claim
-from admission.api.gangs import Charge
-from admission.api.names import MeterName
-from admission.api.nodes import Node
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.nodes import Node
+from admission.api.muster.gangs import Charge
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import MeterName
 from admission.dra import extended, holdings, metering
 from admission.dra.metering import Meters
 from admission.dra.plans import PodDemand

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from admission.api import quantities
-from admission.api.names import MeterName, QueueName
+from admission.api.values import quantities
+from admission.api.values.names import MeterName, QueueName
 
 QueueMeter = tuple[QueueName, MeterName]
 

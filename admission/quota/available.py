@@ -6,8 +6,8 @@ the meter's base unit.
 
 from collections.abc import Iterator
 
-from admission.api.gangs import Charge
-from admission.api.names import MeterName, QueueName
+from admission.api.muster.gangs import Charge
+from admission.api.values.names import MeterName, QueueName
 from admission.quota import shortages, standing
 from admission.quota.standing import Standing
 from admission.quota.tree import Tree

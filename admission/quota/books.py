@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
-from admission.api import quantities
-from admission.api.entries import Bucket, Entry, Holding, Kind, Placement, Posting, RequestDevice, Seat
-from admission.api.names import GangUid, MeterName, QueueName, Uid
+from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Kind, Placement, Posting, RequestDevice, Seat
+from admission.api.values import quantities
+from admission.api.values.names import GangUid, MeterName, QueueName, Uid
 from admission.errors import ConflictError
 from admission.quota import accruals, forms
 from admission.quota.accruals import Accrual, Change, QueueMeter

@@ -27,12 +27,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from admission.api import quantities, zones
-from admission.api.entries import BudgetShare, Placement
-from admission.api.gangs import Charge
-from admission.api.names import GangUid, MeterName, QueueName
-from admission.api.queues import Budget, OnExhausted, Queue, Scope
-from admission.api.reasons import Detail
+from admission.api.muster.gangs import Charge
+from admission.api.muster.ledger_entries import BudgetShare, Placement
+from admission.api.muster.queues import Budget, OnExhausted, Queue, Scope
+from admission.api.values import quantities, time_zones
+from admission.api.values.names import GangUid, MeterName, QueueName
+from admission.api.values.reasons import Detail
 from admission.quota import accruals, periods
 from admission.quota.accruals import QueueMeter
 from admission.quota.periods import Span
@@ -99,7 +99,7 @@ class BudgetShortage:
         balance, budget = self.balance, self.balance.budget
         kind = f" for each {budget.period}" if budget.period else ""
         elsewhere = f", taken by other clusters {hours(balance.elsewhere)}" if budget.scope is Scope.GLOBAL else ""
-        end = balance.span.end.astimezone(zones.find(budget.time_zone) or UTC).isoformat()
+        end = balance.span.end.astimezone(time_zones.find(budget.time_zone) or UTC).isoformat()
         return (
             f"queue {balance.queue} has {hours(balance.left)} hours of {budget.meter} left of its budget of"
             f" {hours(budget.seconds)}{kind} (spent {hours(balance.spent)}, promised to gangs that were let in"

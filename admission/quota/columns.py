@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from admission.api.queues import Quota
+from admission.api.muster.queues import Quota
 from admission.quota import lending
 
 ROOT = -1

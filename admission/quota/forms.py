@@ -2,9 +2,9 @@
 
 from collections import defaultdict
 
-from admission.api import quantities
-from admission.api.entries import Entry, Holding, Kind
-from admission.api.names import MeterName, QueueName
+from admission.api.muster.ledger_entries import Entry, Holding, Kind
+from admission.api.values import quantities
+from admission.api.values.names import MeterName, QueueName
 from admission.errors import PageError
 
 

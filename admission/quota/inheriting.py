@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from datetime import datetime
 
-from admission.api.entries import Entry, Holding, Kind, Placement, Seat
-from admission.api.names import Uid
+from admission.api.muster.ledger_entries import Entry, Holding, Kind, Placement, Seat
+from admission.api.values.names import Uid
 from admission.quota import books
 
 REASON = "the pods that were planned for have come"

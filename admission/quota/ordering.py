@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Generic, Protocol, TypeVar
 
-from admission.api.gangs import Charge
-from admission.api.names import QueueName
+from admission.api.muster.gangs import Charge
+from admission.api.values.names import QueueName
 from admission.quota.sharing import Shares
 
 

@@ -15,8 +15,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import NamedTuple, assert_never
 from zoneinfo import ZoneInfo
 
-from admission.api import zones
-from admission.api.queues import Budget, Period
+from admission.api.muster.queues import Budget, Period
+from admission.api.values import time_zones
 from admission.quota import accruals
 
 _FIRST, _LAST = datetime(2, 1, 1, tzinfo=UTC), datetime(9997, 1, 1, tzinfo=UTC)
@@ -56,7 +56,7 @@ def following(budget: Budget, now: datetime) -> Span | None:
 
 def calendar(period: Period, time_zone: str, now: datetime) -> Span:
     """Return the calendar period around a moment. Raises ValueError for a zone that does not exist."""
-    zone = zones.find(time_zone)
+    zone = time_zones.find(time_zone)
     if zone is None:
         raise ValueError(f"{time_zone} is not a known time zone")
     now = min(max(now, _FIRST), _LAST)

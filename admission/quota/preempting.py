@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, product
 
-from admission.api.names import GangUid, MeterName
+from admission.api.values.names import GangUid, MeterName
 from admission.quota.reclaiming import Candidate, Incoming, Rules
 from admission.quota.standing import Standing
 

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from admission.api.gangs import Charge
-from admission.api.names import GangUid, MeterName, QueueName
-from admission.api.queues import Preemption, Reclaim, WithinQueue
+from admission.api.muster.gangs import Charge
+from admission.api.muster.queues import Preemption, Reclaim, WithinQueue
+from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.quota.standing import Standing
 
 

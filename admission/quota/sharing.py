@@ -29,10 +29,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
-from admission.api.entries import UsageInterval
-from admission.api.gangs import Charge
-from admission.api.names import MeterName, QueueName
-from admission.api.queues import FairSharing
+from admission.api.muster.gangs import Charge
+from admission.api.muster.ledger_entries import UsageInterval
+from admission.api.muster.queues import FairSharing
+from admission.api.values.names import MeterName, QueueName
 from admission.quota.standing import Standing, Usage
 from admission.quota.tree import Tree
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from admission.api.names import MeterName, QueueName
-from admission.api.reasons import Detail
+from admission.api.values.names import MeterName, QueueName
+from admission.api.values.reasons import Detail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,9 @@ further one a step for every level of the tree.
 from collections.abc import Mapping
 from typing import Self
 
-from admission.api.gangs import Charge
-from admission.api.names import MeterName, QueueName
-from admission.api.queues import Quota
+from admission.api.muster.gangs import Charge
+from admission.api.muster.queues import Quota
+from admission.api.values.names import MeterName, QueueName
 from admission.quota import columns, lending
 from admission.quota.columns import ROOT, Column, Pool
 from admission.quota.shortages import Loan, Shortage

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
 
-from admission.api.names import MeterName, QueueName
-from admission.api.queues import Queue, Quota
+from admission.api.muster.queues import Queue, Quota
+from admission.api.values.names import MeterName, QueueName
 
 MAX_DEPTH = 16
 """Queues on the longest path from a root to a leaf."""

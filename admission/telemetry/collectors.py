@@ -19,8 +19,8 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 import admission
-from admission.api.reasons import HoldReason
-from admission.api.reports import BudgetUse, QueueReport
+from admission.api.muster.status_reports import BudgetUse, QueueReport
+from admission.api.values.reasons import HoldReason
 from admission.telemetry import catalogue
 from admission.telemetry.catalogue import Metric
 

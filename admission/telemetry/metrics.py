@@ -11,7 +11,7 @@ from datetime import datetime
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from admission.api.gangs import GangReport
+from admission.api.muster.gangs import GangReport
 from admission.flow.desks import Result
 from admission.policy.defects import During
 from admission.telemetry import catalogue

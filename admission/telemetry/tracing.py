@@ -19,8 +19,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import admission
-from admission.api import names
-from admission.api.reviews import Review, Verdict
+from admission.api.kubernetes.admission_review import Review, Verdict
+from admission.api.values import names
 from admission.errors import MendError
 from admission.policy.recognition import Group
 

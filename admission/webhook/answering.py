@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 import structlog
 
-from admission.api import reviews
-from admission.api.meta import name_in
-from admission.api.reasons import Denial
-from admission.api.reviews import Review, Verdict
+from admission.api.kubernetes import admission_review
+from admission.api.kubernetes.admission_review import Review, Verdict
+from admission.api.kubernetes.meta import name_in
+from admission.api.values.reasons import Denial
 from admission.errors import MalformedObjectError, RetryError
 from admission.webhook import quick
 
@@ -69,7 +69,7 @@ def answer(body: bytes, judge: Judge) -> Answer:
         except (ValueError, RecursionError) as error:
             return Answer(400, status(400, f"the body is not JSON: {_short(error)}"), Outcome.MALFORMED)
         try:
-            review = reviews.decode(sent)
+            review = admission_review.decode(sent)
         except MalformedObjectError as error:
             return _malformed(sent, error)
     try:
@@ -84,7 +84,7 @@ def answer(body: bytes, judge: Judge) -> Answer:
 
 def encode(uid: str, verdict: Verdict) -> bytes:
     """Write an answer as JSON."""
-    return quick.write(uid, verdict) or msgspec.json.encode(reviews.encode(uid, verdict))
+    return quick.write(uid, verdict) or msgspec.json.encode(admission_review.encode(uid, verdict))
 
 
 def status(code: int, message: str) -> bytes:
@@ -104,7 +104,7 @@ def _malformed(sent: Any, error: MalformedObjectError) -> Answer:
     request = sent.get("request") if isinstance(sent, Mapping) else None
     uid = request.get("uid") if isinstance(request, Mapping) else None
     if isinstance(uid, str) and uid:
-        return Answer(200, encode(uid, reviews.refuse_malformed(error)), Outcome.MALFORMED)
+        return Answer(200, encode(uid, admission_review.refuse_malformed(error)), Outcome.MALFORMED)
     return Answer(400, status(400, _short(error)), Outcome.MALFORMED)
 
 

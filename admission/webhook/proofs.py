@@ -1,7 +1,7 @@
 """The answer by which `cluster.proving` sees that the API server reaches the webhook and applies its patches."""
 
-from admission.api import names
-from admission.api.reviews import Review, Verdict
+from admission.api.kubernetes.admission_review import Review, Verdict
+from admission.api.values import names
 
 
 def prove(_review: Review) -> Verdict:

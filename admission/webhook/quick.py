@@ -1,14 +1,14 @@
-"""What `api.reviews` reads and writes, faster, for the reviews that come by the thousand: pods that are created.
+"""What `admission_review` reads and writes, faster, for the reviews that come by the thousand: pods that are created.
 
 Parsing is most of a review's cost. Here the parser itself skips what nobody reads, in one pass over the bytes. Whatever
-is unusual in any way is left to `api.reviews`, which knows how to say what is wrong.
+is unusual in any way is left to `admission_review`, which knows how to say what is wrong.
 """
 
 import base64
 
 import msgspec
 
-from admission.api.reviews import API_VERSION, Review, Verdict
+from admission.api.kubernetes.admission_review import API_VERSION, Review, Verdict
 from admission.policy.arrivals import PodHead
 
 
@@ -68,7 +68,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def read(body: bytes) -> Review | None:
-    """Read the review of a pod's creation. The object has the fields of `PodHead` only. None: use `api.reviews`."""
+    """Read the review of a pod's creation. The object has the fields of `PodHead` only. None: use `admission_review`."""
     try:
         sent = _decoder.decode(body)
     except (ValueError, RecursionError):
@@ -98,7 +98,7 @@ def read(body: bytes) -> Review | None:
 
 
 def write(uid: str, verdict: Verdict) -> bytes | None:
-    """Write an answer that allows, without warnings. None: use `api.reviews`."""
+    """Write an answer that allows, without warnings. None: use `admission_review`."""
     if verdict.denial is not None or verdict.warnings:
         return None
     response = _Response(uid, allowed=True, auditAnnotations=dict(verdict.annotations))

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import yaml
 
-from admission.api import names
-from admission.api.schemas import definitions
+from admission.api.schemas import crds
 from admission.api.schemas.fields import Schema
+from admission.api.values import names
 
 CRDS = Path(__file__).parents[2] / "config" / "crds"
-DEFINITIONS = definitions.all_definitions()
+DEFINITIONS = crds.all_definitions()
 HEADER = """\
 # Written from admission/api/schemas; change it there and run
 #   MUSTER_REGENERATE=1 uv run pytest tests/architecture/test_crds.py

@@ -11,9 +11,9 @@ import pytest
 import yaml
 from prometheus_client import Metric as Family
 
-from admission.api.gangs import Phase
-from admission.api.names import GangUid, MeterName, QueueName
-from admission.api.reports import BudgetUse, MeterUse, QueueReport
+from admission.api.muster.gangs import Phase
+from admission.api.muster.status_reports import BudgetUse, MeterUse, QueueReport
+from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.cluster import registering
 from admission.flow.desks import Result
 from admission.flow.outcomes import Kind, Outcome

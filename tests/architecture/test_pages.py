@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from admission.api import names
+from admission.api.values import names
 from tests.docs import pages
 from tests.docs.pages import Block
 from tests.unit import crds

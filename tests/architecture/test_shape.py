@@ -10,8 +10,8 @@ from typing import get_type_hints
 
 import pytest
 
-from admission.api.reasons import DenyReason, EventReason, EvictionReason, HoldReason
-from admission.api.reports import Notice, NoticeReason
+from admission.api.muster.status_reports import Notice, NoticeReason
+from admission.api.values.reasons import DenyReason, EventReason, EvictionReason, HoldReason
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted(path for path in (ROOT / "admission").rglob("*.py") if "_shipped" not in path.parts)

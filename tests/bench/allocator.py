@@ -18,11 +18,11 @@ from typing import Any
 
 from rich.table import Table
 
-from admission.api import claims, devices, nodes, pods
-from admission.api.claims import Claim
-from admission.api.devices import Slice
-from admission.api.names import NodeName
+from admission.api.kubernetes import claims, devices, nodes, pods
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import Slice
 from admission.api.snapshot import Snapshot
+from admission.api.values.names import NodeName
 from admission.cel import programs
 from admission.dra import planning, worlds
 from admission.dra.allocating import Allocated, NotHere

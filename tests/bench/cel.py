@@ -13,8 +13,8 @@ from typing import Any
 
 from rich.table import Table
 
-from admission.api import devices
-from admission.api.meta import Meta
+from admission.api.kubernetes import devices
+from admission.api.kubernetes.meta import Meta
 from admission.cel import programs
 from admission.dra.selecting import Selectors, Texts
 

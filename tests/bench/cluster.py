@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from admission.api import claims, meters, names, nodes, policies, queues
-from admission.api.names import MeterName, QueueName
+from admission.api.kubernetes import claims, nodes
+from admission.api.muster import claim_policies, meters, queues
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import MeterName, QueueName
 from tests.bench import rules
 
 PARENTS = 10
@@ -67,7 +69,7 @@ def snapshot() -> Snapshot:
             )
             for name, namespace, template in templates
         },
-        policies={"bench": policies.decode(_policy())},
+        policies={"bench": claim_policies.decode(_policy())},
     )
 
 

@@ -17,13 +17,15 @@ from typing import Any, TypeVar
 
 from rich.table import Table
 
-from admission.api import claims, devices, meters, names, nodes, pods, queues, workloads
-from admission.api.claims import AllocatedDevice, Allocation, Claim
-from admission.api.devices import DeviceId
-from admission.api.entries import Entry, Holding, RequestDevice, Seat
-from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
-from admission.api.pods import Pod
+from admission.api.kubernetes import claims, devices, jobs, nodes, pods
+from admission.api.kubernetes.claims import AllocatedDevice, Allocation, Claim
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster import meters, queues
+from admission.api.muster.ledger_entries import Entry, Holding, RequestDevice, Seat
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk, Ports
 from admission.quota import books
@@ -252,12 +254,12 @@ def _made() -> tuple[Snapshot, Book]:
     return snapshot, Book.replay(entry for entries, _, _ in running for entry in entries)
 
 
-def _waiting(number: int) -> tuple[workloads.Job, list[Pod], list[Claim]]:
+def _waiting(number: int) -> tuple[jobs.Job, list[Pod], list[Claim]]:
     """Return a Job whose pods wait behind the gate: in every queue half of them for one GPU a pod, others for more."""
     uid, name = f"job-{number}", f"wait-{number}"
     created = (NOON - timedelta(hours=5) + timedelta(seconds=number)).isoformat()
     meta = {"name": name, "namespace": NAMESPACE, "uid": uid, "creationTimestamp": created}
-    job = workloads.decode({"metadata": meta, "spec": {"parallelism": PODS, "completions": PODS, "template": {}}})
+    job = jobs.decode({"metadata": meta, "spec": {"parallelism": PODS, "completions": PODS, "template": {}}})
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": True}
     count = (1, 2, 1, 4, 1, 8)[number // QUEUES % 6]
     members, wanted = [], []

@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from admission.api.names import API_VERSION
-from admission.api.visitors import Ask, Visitor
+from admission.api.kubernetes.access_review import Ask, Visitor
+from admission.api.values.names import API_VERSION
 from admission.cluster import kinds, showing, watching
 from admission.cluster.kinds import Kind
 from admission.cluster.showing import Showcase

@@ -23,9 +23,9 @@ import aiosqlite
 import pytest
 from rich.table import Table
 
-from admission.api.devices import DeviceId
-from admission.api.entries import Entry, Holding, RequestDevice, Seat
-from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.muster.ledger_entries import Entry, Holding, RequestDevice, Seat
+from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.ledger import migrating
 from admission.ledger.ledger import SqlLedger
 from admission.quota import books

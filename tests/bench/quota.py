@@ -14,9 +14,9 @@ from typing import Any
 
 from rich.table import Table
 
-from admission.api.meta import Meta
-from admission.api.names import MeterName, QueueName
-from admission.api.queues import Queue, Quota
+from admission.api.kubernetes.meta import Meta
+from admission.api.muster.queues import Queue, Quota
+from admission.api.values.names import MeterName, QueueName
 from admission.quota.standing import Standing, Usage
 from admission.quota.tree import Tree
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from rich.table import Table
 
-from admission.api import names
-from admission.api.pods import Pod
+from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
 from admission.policy import arrivals, doors, identities
 from admission.policy.census import Census
 from admission.policy.remembering import Memory

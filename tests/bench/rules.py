@@ -9,10 +9,11 @@ from typing import Any
 
 from rich.table import Table
 
-from admission.api import claims, policies
-from admission.api.meta import Meta
-from admission.api.nodes import Namespace
-from admission.api.pods import PodClaim
+from admission.api.kubernetes import claims
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.nodes import Namespace
+from admission.api.kubernetes.pods import PodClaim
+from admission.api.muster import claim_policies
 from admission.api.snapshot import Snapshot
 from admission.policy.arrivals import Arrival
 from admission.policy.claims import ruling, selecting
@@ -56,7 +57,7 @@ USER = User(username="alice", groups=("vision", "dev"))
 
 def measure(rounds: int) -> dict[str, Any]:
     """Return the milliseconds of compiling the policy, of a claim's review and of a pod's."""
-    decoded = policies.decode(policy())
+    decoded = claim_policies.decode(policy())
     compiled = selecting.compile_policy(decoded)
     assert not compiled.flaws
     times = {
@@ -86,7 +87,7 @@ def _claim_review(compiled: selecting.Compiled) -> None:
     assert not ruling.judge([compiled.rules], [subject]).findings
 
 
-def _pod_review(decoded: policies.ClaimPolicy) -> Callable[[], None]:
+def _pod_review(decoded: claim_policies.ClaimPolicy) -> Callable[[], None]:
     labels = {"team": "vision"}
     namespaces = {"ml": Namespace(meta=Meta(name="ml"), labels=labels)}
     spec = {"metadata": {"labels": labels}, "spec": claim()["spec"]}

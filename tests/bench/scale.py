@@ -21,7 +21,7 @@ import aiohttp
 import yaml
 from rich.table import Table
 
-from admission.api import names
+from admission.api.values import names
 from admission.ledger import migrating
 from admission.ledger.ledger import SqlLedger
 from tests import tomls

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from admission.api import names
-from admission.api.devices import DeviceId
-from admission.api.entries import Entry, Holding, RequestDevice, Seat
-from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.muster.ledger_entries import Entry, Holding, RequestDevice, Seat
+from admission.api.values import names
+from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.quota import books
 from admission.quota.books import Book
 from tests.bench import cluster

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 import uvloop
 from aiohttp import web
 
-from admission.api import reviews
+from admission.api.kubernetes import admission_review
 from admission.flow import reviewing
 from admission.policy.doors import Rules
 from admission.telemetry.metrics import Metrics
@@ -42,7 +42,7 @@ def judges() -> dict[str, Judge]:
 
 def answer_of(door: str) -> bytes:
     """Return what Muster answers, for the plain server to repeat."""
-    review = reviews.decode(cluster.reviews(door)[0])
+    review = admission_review.decode(cluster.reviews(door)[0])
     return answering.encode(review.uid, judges()[door](review))
 
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from admission.api import claims, devices, nodes, pods
-from admission.api.claims import Claim
-from admission.api.devices import DeviceId
+from admission.api.kubernetes import claims, devices, nodes, pods
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import DeviceId
 from admission.api.snapshot import Snapshot
 from admission.dra import worlds
 from admission.dra.plans import PodDemand

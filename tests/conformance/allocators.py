@@ -7,8 +7,8 @@ tolerations and consumed capacity; not the wording of errors, nor share ids.
 from collections.abc import Sequence
 from typing import Any, assert_never
 
-from admission.api import quantities
-from admission.api.claims import Claim
+from admission.api.kubernetes.claims import Claim
+from admission.api.values import quantities
 from admission.dra import allocating
 from admission.dra.allocating import Allocated, NotHere
 from admission.dra.asking import Fatal, Unpriced

@@ -7,7 +7,7 @@ evaluation that have one.
 
 from typing import Any
 
-from admission.api import devices
+from admission.api.kubernetes import devices
 from admission.cel import environment, limits, programs
 from admission.cel.core import values
 from admission.cel.library import quantities

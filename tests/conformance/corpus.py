@@ -10,10 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from admission.api import claims, devices, nodes, pods, quantities
-from admission.api.claims import Claim
-from admission.api.devices import DeviceId
+from admission.api.kubernetes import claims, devices, nodes, pods
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import DeviceId
 from admission.api.snapshot import Snapshot
+from admission.api.values import quantities
 from admission.dra import releases, stocks, worlds
 from admission.dra.plans import PodDemand
 from admission.dra.releases import Features, Profile, Release

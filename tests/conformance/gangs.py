@@ -8,10 +8,10 @@ the allocator must give the very devices that it names, or an independent checke
 from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
-from admission.api.claims import Claim
-from admission.api.devices import DeviceId
-from admission.api.gangs import PlannedPod
-from admission.api.names import Uid
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.muster.gangs import PlannedPod
+from admission.api.values.names import Uid
 from admission.dra import allocating, allotting, planning, worlds
 from admission.dra.allocating import Allocated
 from admission.dra.no_plan import Kind, NoPlan

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from admission.api.devices import DeviceId
-from admission.api.entries import RequestDevice
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.muster.ledger_entries import RequestDevice
 from admission.dra import allotting, worlds
 from admission.dra.allotting import Misfit
 from admission.dra.releases import Release

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from admission.api import names
-from admission.api.meta import Meta
-from admission.api.names import GangUid, Uid
+from admission.api.kubernetes.meta import Meta
+from admission.api.values import names
+from admission.api.values.names import GangUid, Uid
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk, Ports
 from admission.ledger import migrating

@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from admission.api import names
-from admission.api.names import Held
+from admission.api.values import names
+from admission.api.values.names import Held
 from tests import standins
 from tests.controlplane import ApiError, workloads
 from tests.controlplane.fleet import Manifest

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
-from admission.api import quantities
-from admission.api.names import NodeName
 from admission.api.snapshot import Snapshot
+from admission.api.values import quantities
+from admission.api.values.names import NodeName
 from admission.cluster import kinds
 from admission.dra import allocating, releases, worlds
 from admission.dra.allocating import Allocated, NotHere

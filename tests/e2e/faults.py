@@ -18,7 +18,7 @@ import asyncpg
 import pytest
 import yaml
 
-from admission.api.reasons import HoldReason
+from admission.api.values.reasons import HoldReason
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.observing import eventually
 from tests.e2e import disks, jumping, versions

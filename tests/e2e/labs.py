@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from admission.api import quantities
+from admission.api.values import quantities
 from tests.controlplane import ControlPlane, fleet, workloads
 from tests.controlplane.clients import Client
 from tests.controlplane.fleet import Manifest

@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 
 from admission import resources
-from admission.api import names, pods
-from admission.api.devices import DeviceId
-from admission.api.entries import RequestDevice
-from admission.api.gangs import GangReport, Phase, PlannedClaim, PlannedPod
-from admission.api.meta import Condition, ConditionStatus, Owner
-from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
-from admission.api.pods import Pod
-from admission.api.reasons import EventReason, Hold, HoldReason
-from admission.api.reports import ConditionReport, EventType, MeterUse, Notice, QueueReport
-from admission.api.selectors import LabelSelector, Requirement, Taint
+from admission.api.kubernetes import pods
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.kubernetes.meta import Condition, ConditionStatus, Owner
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import GangReport, Phase, PlannedClaim, PlannedPod
+from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.muster.status_reports import ConditionReport, EventType, MeterUse, Notice, QueueReport
+from admission.api.values import names
+from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.api.values.reasons import EventReason, Hold, HoldReason
+from admission.api.values.selectors import LabelSelector, Requirement, Taint
 from admission.cluster import installing, kinds, notices, registering, watching
 from admission.cluster.connecting import ONCE, Connection, PatchKind
 from admission.cluster.credentials import Place

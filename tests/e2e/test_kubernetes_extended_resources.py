@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from admission.api import devices, pods
+from admission.api.kubernetes import devices, pods
 from admission.dra import extended
 from tests.controlplane import ApiError, ControlPlane, fleet, placements, workloads
 from tests.controlplane.fleet import Manifest

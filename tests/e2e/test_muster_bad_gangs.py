@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from admission.api import names
+from admission.api.values import names
 from tests import standins
 from tests.controlplane import ApiError, ControlPlane, fleet, workloads
 from tests.controlplane.fleet import Manifest

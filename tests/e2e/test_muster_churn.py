@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from admission.api import names
-from admission.api.entries import Kind
-from admission.api.reasons import EvictionReason
+from admission.api.muster.ledger_entries import Kind
+from admission.api.values import names
+from admission.api.values.reasons import EvictionReason
 from admission.quota import inheriting
 from tests.controlplane import ApiError, ControlPlane
 from tests.controlplane.fleet import Manifest

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from admission.api.names import API_VERSION
+from admission.api.values.names import API_VERSION
 from tests.controlplane import ControlPlane, fleet, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from admission.api import names
+from admission.api.values import names
 from tests.controlplane import ControlPlane, fleet
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually, holds_for

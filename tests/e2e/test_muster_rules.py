@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from admission.api.rules import Action, Rule, Variable
+from admission.api.muster.policy_rules import Action, Rule, Variable
 from admission.policy.claims import ruling
 from admission.policy.claims.ruling import Finding
 from admission.policy.claims.subjects import Subject, User

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from admission.api import names
+from admission.api.values import names
 from tests.controlplane import ControlPlane, workloads
 from tests.controlplane.clients import Client
 from tests.controlplane.namespaces import Namespace

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from admission.api import names
+from admission.api.values import names
 from tests.controlplane import ControlPlane, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import eventually

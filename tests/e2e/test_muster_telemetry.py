@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from admission.api import names
-from admission.api.reasons import DenyReason, EventReason, EvictionReason, HoldReason
+from admission.api.values import names
+from admission.api.values.reasons import DenyReason, EventReason, EvictionReason, HoldReason
 from admission.cluster import notices
 from admission.telemetry import catalogue
 from tests.collecting import Collector, Span

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from admission.api import names
+from admission.api.values import names
 from tests.controlplane import ApiError, ControlPlane, workloads
 from tests.controlplane.clients import Client
 from tests.controlplane.namespaces import Namespace

@@ -16,7 +16,7 @@ from http.client import HTTPException
 from threading import Event, Thread
 from typing import Any
 
-from admission.api import quantities
+from admission.api.values import quantities
 from tests.controlplane import ApiError
 from tests.controlplane.clients import Client
 from tests.controlplane.fleet import Manifest

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from admission.api.devices import DeviceId
-from admission.api.entries import Entry, Holding, RequestDevice, Seat
-from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.muster.ledger_entries import Entry, Holding, RequestDevice, Seat
+from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.ledger import migrating
 from admission.quota import books
 from admission.quota.books import Allocated, Book

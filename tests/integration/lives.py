@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from admission.api.entries import Entry
-from admission.api.names import GangUid
+from admission.api.muster.ledger_entries import Entry
+from admission.api.values.names import GangUid
 from admission.ledger.ledger import SqlLedger
 from admission.quota import books
 from admission.quota.books import Allocated, Book

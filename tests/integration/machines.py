@@ -12,8 +12,8 @@ from typing import Any, TypeVar, cast
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from admission.api.names import QUEUE, QueueName
-from admission.api.pods import Pod
+from admission.api.kubernetes.pods import Pod
+from admission.api.values.names import QUEUE, QueueName
 from admission.dra import metering
 from admission.errors import LedgerAwayError, RetryError
 from admission.flow import cycle, memory

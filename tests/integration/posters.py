@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from admission.api.entries import Entry
+from admission.api.muster.ledger_entries import Entry
 from admission.errors import LedgerAwayError
 from admission.ledger.ledger import SqlLedger
 from tests.integration.ledgers import AT, CLUSTER, a_grant

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from admission.api.claims import Claim
-from admission.api.entries import Holding
-from admission.api.pods import Pod
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.ledger_entries import Holding
 from admission.flow import evicting, memory, withdrawing
 from tests import soaking
 from tests.integration.machines import TEAMS, Fire, Late, Others

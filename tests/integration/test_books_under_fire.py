@@ -23,9 +23,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from admission.api.entries import Bucket, Placement
-from admission.api.names import MeterName, QueueName
-from admission.api.queues import Budget, Period, Quota
+from admission.api.muster.ledger_entries import Bucket, Placement
+from admission.api.muster.queues import Budget, Period, Quota
+from admission.api.values.names import MeterName, QueueName
 from admission.errors import DeposedError
 from admission.ledger.ledger import SqlLedger
 from admission.quota.books import Book

@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from admission.api.entries import Bucket, Kind
-from admission.api.names import QueueName
+from admission.api.muster.ledger_entries import Bucket, Kind
+from admission.api.values.names import QueueName
 from admission.console import Ledger
 from admission.dashboard.accounts import Extent, Grouping, Search, Step, Window
 from admission.errors import LedgerAwayError, LedgerCorruptError, MendError

@@ -8,8 +8,8 @@ from datetime import timedelta, timezone
 import pytest
 from blockbuster import blockbuster_ctx
 
-from admission.api.entries import Bucket
-from admission.api.names import GangUid, QueueName, Uid
+from admission.api.muster.ledger_entries import Bucket
+from admission.api.values.names import GangUid, QueueName, Uid
 from admission.errors import ConflictError, PageError
 from admission.ledger import migrating, sessions
 from admission.ledger.ledger import SqlLedger

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from admission.api.entries import Entry, Kind
-from admission.api.names import GangUid
+from admission.api.muster.ledger_entries import Entry, Kind
+from admission.api.values.names import GangUid
 from admission.errors import ConflictError, LedgerCorruptError, MendError
 from admission.ledger import archives, closing
 from admission.ledger.carrying import Carried

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from admission.api.names import QueueName
+from admission.api.values.names import QueueName
 from admission.cli import ledgers
 from admission.errors import MendError
 from admission.ledger import closing, sessions, urls

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from admission.api import zones
-from admission.api.entries import Entry
-from admission.api.names import MeterName
+from admission.api.muster.ledger_entries import Entry
+from admission.api.values import time_zones
+from admission.api.values.names import MeterName
 from admission.cli import sinks
 from admission.ledger import exports, focus, reports
 from admission.ledger.bases import Window
@@ -219,7 +219,7 @@ async def test_focus_says_what_a_claim_used_and_cost(ledger: SqlLedger) -> None:
     assert first["BilledCost"] == "0.03750000000075"
 
 
-BERLIN = zones.find("Europe/Berlin")
+BERLIN = time_zones.find("Europe/Berlin")
 KIND = settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=20
 )
@@ -230,7 +230,7 @@ KIND = settings(
     history=histories(),
     times=st.tuples(moments, moments).map(sorted).filter(lambda times: times[0] < times[1]),
     granularity=st.sampled_from(Granularity),
-    zone=st.sampled_from(["UTC", "Asia/Kathmandu", "America/St_Johns"]).map(zones.find),
+    zone=st.sampled_from(["UTC", "Asia/Kathmandu", "America/St_Johns"]).map(time_zones.find),
 )
 async def test_focus_sums_to_the_report(
     url: str, history: list[Entry], times: list[datetime], granularity: Granularity, zone: Any

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hypothesis import given, settings
 
-from admission.api.entries import Entry
+from admission.api.muster.ledger_entries import Entry
 from admission.ledger.ledger import SqlLedger
 from admission.quota.books import Book
 from tests.integration.ledgers import CLUSTER, a_ledger

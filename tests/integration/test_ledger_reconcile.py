@@ -5,8 +5,8 @@ import itertools
 
 import pytest
 
-from admission.api.entries import Entry, Kind
-from admission.api.names import QueueName
+from admission.api.muster.ledger_entries import Entry, Kind
+from admission.api.values.names import QueueName
 from admission.errors import ConflictError, LedgerCorruptError
 from admission.ledger.ledger import SqlLedger
 from admission.quota.books import Book

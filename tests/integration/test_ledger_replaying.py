@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from admission.api.entries import Entry, Kind
-from admission.api.names import GangUid, Uid
+from admission.api.muster.ledger_entries import Entry, Kind
+from admission.api.values.names import GangUid, Uid
 from admission.errors import MusterError
 from admission.ledger import documents, hashing
 from admission.ledger.ledger import SqlLedger

@@ -10,8 +10,8 @@ from blockbuster import blockbuster_ctx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.api.entries import Bucket, Entry, Holding, Placement
-from admission.api.names import MeterName, QueueName
+from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Placement
+from admission.api.values.names import MeterName, QueueName
 from admission.errors import LedgerCorruptError, MendError
 from admission.ledger import reports, tenures
 from admission.ledger.bases import Window

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from admission.api.entries import Kind
+from admission.api.muster.ledger_entries import Kind
 from admission.flow import cycle, reconciling
 from admission.ledger.ledger import SqlLedger
 from admission.policy.reconciling import What

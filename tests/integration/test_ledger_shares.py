@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from admission.api.entries import BudgetShare
-from admission.api.names import QueueName
+from admission.api.muster.ledger_entries import BudgetShare
+from admission.api.values.names import QueueName
 from admission.errors import BudgetTakenError, DeposedError
 from admission.ledger.ledger import SqlLedger
 from admission.ledger.verifying import What

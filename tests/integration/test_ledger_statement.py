@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.api.entries import Bucket, Entry, Kind
-from admission.api.names import QueueName
+from admission.api.muster.ledger_entries import Bucket, Entry, Kind
+from admission.api.values.names import QueueName
 from admission.ledger.ledger import SqlLedger
 from admission.ledger.statements import Amounts
 from admission.quota.accruals import QueueMeter

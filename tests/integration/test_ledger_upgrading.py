@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from admission.api.entries import Entry
+from admission.api.muster.ledger_entries import Entry
 from admission.errors import LedgerVersionError
 from admission.ledger import encoding, hashing, migrating
 from admission.ledger.ledger import SqlLedger

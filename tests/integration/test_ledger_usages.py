@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.api.entries import Bucket, Entry, Kind, UsageInterval
-from admission.api.names import GangUid
+from admission.api.muster.ledger_entries import Bucket, Entry, Kind, UsageInterval
+from admission.api.values.names import GangUid
 from admission.errors import ConflictError, LedgerCorruptError
 from admission.ledger.ledger import SqlLedger
 from admission.ledger.tables import carried_usage, closings

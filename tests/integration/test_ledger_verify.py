@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from admission.api.entries import Kind
+from admission.api.muster.ledger_entries import Kind
 from admission.errors import LedgerCorruptError
 from admission.ledger import encoding, hashing, verifying
 from admission.ledger.ledger import SqlLedger

@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from admission.api.entries import Entry, Kind
-from admission.api.reasons import HoldReason
+from admission.api.muster.ledger_entries import Entry, Kind
+from admission.api.values.reasons import HoldReason
 from admission.flow.desks import Desk, Ports
 from admission.ledger import reading
 from admission.ledger.ledger import SqlLedger

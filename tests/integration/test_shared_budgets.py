@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from admission.api.reasons import HoldReason
+from admission.api.values.reasons import HoldReason
 from admission.flow.desks import Desk, Ports, Result
 from admission.ledger.ledger import SqlLedger
 from tests.builders import NOON, ClusterBuilder, a_cluster

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from admission.api import claims, devices, nodes, pods
-from admission.api.claims import Claim
+from admission.api.kubernetes import claims, devices, nodes, pods
+from admission.api.kubernetes.claims import Claim
 from admission.api.snapshot import Snapshot
 from admission.dra import releases, worlds
 from admission.dra.plans import PodDemand

@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import strategies as st
 
-from admission.api.devices import DeviceId
-from admission.api.entries import Entry, Holding, Placement, RequestDevice, Seat
-from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.muster.ledger_entries import Entry, Holding, Placement, RequestDevice, Seat
+from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.quota import books
 from admission.quota.books import Book
 

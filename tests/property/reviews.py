@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from admission.api import names
+from admission.api.values import names
 from tests.unit.webhook import cases
 
 Json = Any

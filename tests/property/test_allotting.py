@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from admission.api.devices import DeviceId
-from admission.api.entries import RequestDevice
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.muster.ledger_entries import RequestDevice
 from admission.dra import allotting
 from admission.dra.allotting import Misfit
 from admission.dra.releases import Release

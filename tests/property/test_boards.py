@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.api.devices import DeviceId
+from admission.api.kubernetes.devices import DeviceId
 from admission.api.snapshot import Snapshot
 from admission.dra import boards, selecting, traits, worlds
 from admission.dra.allocating import Allocated

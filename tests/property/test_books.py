@@ -7,8 +7,8 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.api.entries import Bucket, Entry, Holding, Kind
-from admission.api.names import GangUid, MeterName, QueueName, Uid
+from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Kind
+from admission.api.values.names import GangUid, MeterName, QueueName, Uid
 from admission.quota import accruals, books
 from admission.quota.accruals import Change
 from admission.quota.books import Book

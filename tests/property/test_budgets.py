@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.api import queues
-from admission.api.entries import Holding, Placement
-from admission.api.names import GangUid, MeterName, QueueName, Uid
-from admission.api.queues import Budget, Queue
+from admission.api.muster import queues
+from admission.api.muster.ledger_entries import Holding, Placement
+from admission.api.muster.queues import Budget, Queue
+from admission.api.values.names import GangUid, MeterName, QueueName, Uid
 from admission.quota import budgets, periods
 from admission.quota.accruals import QueueMeter
 from admission.quota.budgets import Balances, Sources

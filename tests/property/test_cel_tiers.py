@@ -7,8 +7,8 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.api import devices
-from admission.api.meta import Meta
+from admission.api.kubernetes import devices
+from admission.api.kubernetes.meta import Meta
 from admission.cel import bitsets, environment, programs
 from admission.cel.eval.parse_cache import Readings
 from tests.conformance import test_cel

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from admission.api.claims import ALL, Claim, ClaimSpec, DeviceRequest, Request
-from admission.api.devices import DeviceId
-from admission.api.entries import RequestDevice
-from admission.api.names import NodeName, Uid
-from admission.api.selectors import NodeSelector, Taint
+from admission.api.kubernetes.claims import ALL, Claim, ClaimSpec, DeviceRequest, Request
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.values.names import NodeName, Uid
+from admission.api.values.selectors import NodeSelector, Taint
 from admission.dra import allotting, metering, planning, vacating, worlds
 from admission.dra.allotting import Flaw, Misfit
 from admission.dra.no_plan import Kind, NoPlan

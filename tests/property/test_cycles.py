@@ -9,11 +9,11 @@ from random import Random
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from admission.api.meters import Meter
-from admission.api.names import GANG_MIN, MeterName, QueueName
-from admission.api.queues import QueueingStrategy
-from admission.api.reasons import HoldReason
+from admission.api.muster.meters import Meter
+from admission.api.muster.queues import QueueingStrategy
 from admission.api.snapshot import Snapshot
+from admission.api.values.names import GANG_MIN, MeterName, QueueName
+from admission.api.values.reasons import HoldReason
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk, Ports, Result
 from admission.policy.deciding import Decision, Grant

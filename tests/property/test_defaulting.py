@@ -7,7 +7,7 @@ import jsonpatch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.api import policies
+from admission.api.muster import claim_policies
 from admission.policy.claims import defaulting, selecting
 from admission.policy.claims.defaulting import Asker
 
@@ -98,7 +98,7 @@ def an_object(metadata: dict[str, Any], devices: dict[str, Any], *, template: bo
 def test_a_second_pass_changes_nothing(
     defaults: list[dict[str, Any]], metadata: dict[str, Any], devices: dict[str, Any], template: bool
 ) -> None:
-    policy = policies.decode({"metadata": {"name": "p"}, "spec": {"defaults": defaults}})
+    policy = claim_policies.decode({"metadata": {"name": "p"}, "spec": {"defaults": defaults}})
     entries = selecting.compile_policy(policy).defaults
     obj = an_object(metadata, devices, template=template)
 
@@ -113,7 +113,7 @@ def test_a_second_pass_changes_nothing(
 def test_what_the_author_wrote_stays(
     defaults: list[dict[str, Any]], metadata: dict[str, Any], devices: dict[str, Any]
 ) -> None:
-    policy = policies.decode({"metadata": {"name": "p"}, "spec": {"defaults": defaults}})
+    policy = claim_policies.decode({"metadata": {"name": "p"}, "spec": {"defaults": defaults}})
     entries = selecting.compile_policy(policy).defaults
     obj = an_object(metadata, devices, template=False)
 

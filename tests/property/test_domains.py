@@ -7,7 +7,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from admission.api.names import NodeName
+from admission.api.values.names import NodeName
 from admission.dra import planning, vacating
 from admission.dra.no_plan import Kind, NoPlan
 from admission.dra.plans import Choice, Plan, PodDemand, Together, Topology

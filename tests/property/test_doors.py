@@ -17,9 +17,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from admission.api import names, policies
-from admission.api.reviews import API_VERSION, Review
+from admission.api.kubernetes.admission_review import API_VERSION, Review
+from admission.api.muster import claim_policies
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
 from admission.cel.syntax import parser
 from admission.errors import RetryError
 from admission.flow import reviewing
@@ -60,7 +61,7 @@ def a_snapshot() -> Snapshot:
         },
     }
     known = {field: getattr(made, field) for field in ("namespaces", "queues", "meters", "classes", "templates")}
-    return Snapshot(**known, policies={"p": policies.decode(policy)})
+    return Snapshot(**known, policies={"p": claim_policies.decode(policy)})
 
 
 VIEW = MemoryView(a_snapshot())

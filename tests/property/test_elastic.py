@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.api.names import GANG, GANG_MIN, GANG_SIZE
-from admission.api.reasons import Hold, HoldReason
+from admission.api.values.names import GANG, GANG_MIN, GANG_SIZE
+from admission.api.values.reasons import Hold, HoldReason
 from admission.policy import elastic
 from admission.policy.recognition import Group
 from admission.policy.resting import Finding

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from admission.api import claims
-from admission.api.claims import MAX_RESULTS, Allocation, Claim
-from admission.api.entries import Holding, Placement, Seat
-from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
-from admission.api.selectors import NodeSelector
+from admission.api.kubernetes import claims
+from admission.api.kubernetes.claims import MAX_RESULTS, Allocation, Claim
+from admission.api.muster.ledger_entries import Holding, Placement, Seat
+from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.api.values.selectors import NodeSelector
 from admission.dra import allocating, metering, planning, results, worlds
 from admission.dra.allocating import Allocated
 from admission.dra.found import StepsEndedError

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from admission.api.names import Held, MeterName, Uid
-from admission.api.pods import Pod
-from admission.api.workloads import Suspendable
+from admission.api.kubernetes.jobs import Suspendable
+from admission.api.kubernetes.pods import Pod
+from admission.api.values.names import Held, MeterName, Uid
 from admission.policy import holdable
 from tests.builders import a_cluster
 from tests.unit.flow.fences import KilledError

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.api.devices import DeviceId
-from admission.api.names import NodeName
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.values.names import NodeName
 from admission.dra import worlds
 from admission.dra.journals import Journal
 from admission.dra.outlooks import Outlook, Stay, Visit

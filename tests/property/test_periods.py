@@ -6,12 +6,12 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.api import zones
-from admission.api.names import MeterName
-from admission.api.queues import Budget, Period
+from admission.api.muster.queues import Budget, Period
+from admission.api.values import time_zones
+from admission.api.values.names import MeterName
 from admission.quota import periods
 
-ZONES = st.sampled_from(zones.names())
+ZONES = st.sampled_from(time_zones.names())
 PERIODS = st.sampled_from(Period)
 SECOND = timedelta(seconds=1)
 NEAR = st.sampled_from([timedelta(0), -SECOND, SECOND, timedelta(minutes=-30), timedelta(minutes=45)])
@@ -42,7 +42,7 @@ def test_a_period_contains_its_moment_and_touches_its_neighbours(period: Period,
 def test_a_period_begins_at_midnight_or_at_the_first_moment_after_a_gap(
     period: Period, name: str, now: datetime
 ) -> None:
-    zone = zones.find(name)
+    zone = time_zones.find(name)
     start = periods.calendar(period, name, now).start
     shown, before = start.astimezone(zone), (start - SECOND).astimezone(zone)
 

@@ -12,10 +12,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.api import names, traces
-from admission.api.names import Uid
-from admission.api.pods import Pod
+from admission.api import traces
+from admission.api.kubernetes.pods import Pod
 from admission.api.traces import Arrival, Row
+from admission.api.values import names
+from admission.api.values.names import Uid
 from admission.flow import arriving, cycle, expanding, memory, playing, staging
 from admission.flow.arriving import Waiting
 from admission.flow.desks import Desk, Ports

@@ -11,9 +11,9 @@ from typing import TypeVar
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from admission.api.meta import Meta
-from admission.api.names import GangUid, MeterName, QueueName
-from admission.api.queues import Preemption, Queue, Quota, Reclaim, WithinQueue
+from admission.api.kubernetes.meta import Meta
+from admission.api.muster.queues import Preemption, Queue, Quota, Reclaim, WithinQueue
+from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.quota import preempting
 from admission.quota.preempting import Bounds, NoVictims, Victims
 from admission.quota.reclaiming import Candidate, Incoming

@@ -8,14 +8,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.api import names
-from admission.api.claims import Claim
-from admission.api.devices import DeviceId
-from admission.api.entries import Holding, Placement, RequestDevice, Seat
-from admission.api.meta import Owner
-from admission.api.names import GangUid, NodeName, QueueName, Uid
-from admission.api.pods import Pod
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.kubernetes.meta import Owner
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.ledger_entries import Holding, Placement, RequestDevice, Seat
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.dra import extended, worlds
 from admission.dra.worlds import World
 from tests.unit.dra.clusters import DRIVER, a_claim, a_pod, a_request, a_world

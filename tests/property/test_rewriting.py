@@ -6,10 +6,10 @@ import jsonpatch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.api import claims, names, patches, pods
-from admission.api.policies import Conversion
-from admission.api.reading import Reader
-from admission.api.validation import formats
+from admission.api.kubernetes import claims, pods
+from admission.api.muster.claim_policies import Conversion
+from admission.api.values import formats, json_patch, names
+from admission.api.values.decoding import Reader
 from admission.policy.claims import attaching, converting
 from admission.policy.claims.drafts import Draft
 from admission.policy.claims.selecting import Owned
@@ -63,7 +63,7 @@ def test_conversions_hold_what_a_device_plugin_would_and_leave_nothing_behind(po
     denial = converting.convert(draft, CONVERSIONS)
 
     assert denial is None
-    assert jsonpatch.apply_patch(pod, list(draft.patch)) == patches.apply(pod, draft.patch) == draft.obj
+    assert jsonpatch.apply_patch(pod, list(draft.patch)) == json_patch.apply(pod, draft.patch) == draft.obj
     again = Draft(draft.obj)
     assert converting.convert(again, CONVERSIONS) is None
     assert again.patch == ()
@@ -116,7 +116,7 @@ def test_claims_by_annotation_are_put_in_once(pod: dict[str, Any], text: str) ->
         assert names.CLAIMS in denial.message
         assert draft.patch == ()
         return
-    assert jsonpatch.apply_patch(pod, list(draft.patch)) == patches.apply(pod, draft.patch) == draft.obj
+    assert jsonpatch.apply_patch(pod, list(draft.patch)) == json_patch.apply(pod, draft.patch) == draft.obj
     again = Draft(draft.obj)
     assert attaching.attach(again, text) is None
     assert again.patch == ()

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.api.names import MeterName, QueueName
+from admission.api.values.names import MeterName, QueueName
 from admission.quota import ordering, sharing
 from admission.quota.ordering import Tournament
 from admission.quota.sharing import Rules, Shares

@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.api.names import MeterName, QueueName
+from admission.api.values.names import MeterName, QueueName
 from admission.quota import available
 from admission.quota.available import Loans
 from admission.quota.standing import Standing

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.api.meta import Meta
-from admission.api.names import Uid
-from admission.api.nodes import Resources
-from admission.api.pods import Pod
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.nodes import Resources
+from admission.api.kubernetes.pods import Pod
+from admission.api.values.names import Uid
 from admission.dra import planning
 from admission.dra.no_plan import NoPlan
 from admission.dra.plans import Choice, Plan, PodDemand

@@ -11,12 +11,12 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, cast
 
-from admission.api import queues
-from admission.api.devices import DeviceId
-from admission.api.entries import RequestDevice
-from admission.api.meta import Meta
-from admission.api.names import MeterName, NodeName, QueueName, Uid
-from admission.api.pods import Pod
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster import queues
+from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.values.names import MeterName, NodeName, QueueName, Uid
 from admission.errors import LedgerAwayError, RetryError
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk, Ports, Result

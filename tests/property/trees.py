@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from admission.api.meta import Meta
-from admission.api.names import MeterName, QueueName
-from admission.api.queues import Queue, Quota
+from admission.api.kubernetes.meta import Meta
+from admission.api.muster.queues import Queue, Quota
+from admission.api.values.names import MeterName, QueueName
 from admission.quota.tree import Tree
 
 METERS = (MeterName("gpu"), MeterName("memory"))

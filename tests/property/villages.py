@@ -9,15 +9,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from admission.api import taint_rules
-from admission.api.claims import AllocatedDevice, Allocation, Claim
-from admission.api.devices import DeviceId, Slice
-from admission.api.entries import RequestDevice
-from admission.api.meta import Meta
-from admission.api.names import HOSTNAME, QUEUE, NodeName
-from admission.api.pods import Pod, PodClaim
-from admission.api.selectors import NodeSelector, NodeTerm, Requirement
-from admission.api.taint_rules import TaintRule
+from admission.api.kubernetes import device_taint_rules
+from admission.api.kubernetes.claims import AllocatedDevice, Allocation, Claim
+from admission.api.kubernetes.device_taint_rules import TaintRule
+from admission.api.kubernetes.devices import DeviceId, Slice
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.pods import Pod, PodClaim
+from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.values.names import HOSTNAME, QUEUE, NodeName
+from admission.api.values.selectors import NodeSelector, NodeTerm, Requirement
 from admission.errors import ConflictError, GoneError
 from admission.flow import memory
 from admission.policy import following
@@ -113,8 +113,8 @@ class Village(memory.Cluster):
         barriers, wanted = self.fences.barriers, CLASS in self.fences.wanted
         if wanted is not self.fenced:
             self.fences.barriers = replace(barriers, rules={CLASS: now} if wanted else {})
-            name = taint_rules.fence_name(CLASS)
-            rule = TaintRule(meta=Meta(name=name), taint=taint_rules.FENCE, driver=CLASS)
+            name = device_taint_rules.fence_name(CLASS)
+            rule = TaintRule(meta=Meta(name=name), taint=device_taint_rules.FENCE, driver=CLASS)
             self._rest = replace(self._rest, taint_rules={name: rule} if wanted else {})
 
     # Muster.

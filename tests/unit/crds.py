@@ -11,15 +11,14 @@ from typing import Any
 import jsonschema
 import yaml
 
-from admission.api import names
-from admission.api.schemas import definitions
+from admission.api.schemas import crds
 from admission.api.schemas.fields import Schema
+from admission.api.values import names
 
 EXAMPLES = Path(__file__).parents[2] / "config" / "examples"
 
 SCHEMAS = {
-    definition["spec"]["names"]["kind"]: definitions.schema_of(definition)
-    for definition in definitions.all_definitions().values()
+    definition["spec"]["names"]["kind"]: crds.schema_of(definition) for definition in crds.all_definitions().values()
 }
 
 

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from admission.api.devices import DeviceId
-from admission.api.entries import Bucket, Entry, Holding, Kind, Placement, Posting, RequestDevice, Seat
-from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Kind, Placement, Posting, RequestDevice, Seat
+from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.errors import AmountError, ConflictError, PageError
 from admission.quota import books, forms
 from admission.quota.books import Allocated, Book, Use

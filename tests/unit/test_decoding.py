@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.api import claims, devices, gangs, meters, nodes, pods, queues, reviews, taint_rules, workloads
+from admission.api.kubernetes import admission_review, claims, device_taint_rules, devices, jobs, nodes, pods
+from admission.api.muster import gangs, meters, queues
 from admission.errors import MalformedObjectError
 
 DECODERS: dict[str, Callable[[Any], object]] = {
@@ -19,12 +20,12 @@ DECODERS: dict[str, Callable[[Any], object]] = {
     "ResourceClaimTemplate": claims.decode_template,
     "ResourceSlice": devices.decode_slice,
     "DeviceClass": devices.decode_class,
-    "DeviceTaintRule": taint_rules.decode,
-    "Job": workloads.decode,
+    "DeviceTaintRule": device_taint_rules.decode,
+    "Job": jobs.decode,
     "Queue": queues.decode,
     "Meter": meters.decode,
     "Gang": gangs.decode,
-    "AdmissionReview": reviews.decode,
+    "AdmissionReview": admission_review.decode,
 }
 
 WRONG: dict[str, tuple[str, dict[str, Any], str]] = {

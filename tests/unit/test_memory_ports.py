@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from admission.api.entries import BudgetShare
-from admission.api.names import MeterName, QueueName
+from admission.api.muster.ledger_entries import BudgetShare
+from admission.api.values.names import MeterName, QueueName
 from admission.errors import BudgetTakenError, DeposedError
 from admission.flow import memory
 from admission.quota import books

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.api import quantities, queues, zones
-from admission.api.queues import (
+from admission.api.muster import queues
+from admission.api.muster.queues import (
     Budget,
     FairSharing,
     OnExhausted,
@@ -21,6 +21,7 @@ from admission.api.queues import (
     Scope,
     WithinQueue,
 )
+from admission.api.values import quantities, time_zones
 from admission.errors import MalformedObjectError
 from tests.unit.crds import a_budget, a_queue, a_quota
 
@@ -223,5 +224,5 @@ def test_nothing_but_flaws_comes_of_hostile_input(spec: dict[str, Any]) -> None:
 
 
 def test_every_zone_of_the_package_is_found_under_its_name() -> None:
-    assert len(zones.names()) > 400
-    assert [name for name in zones.names() if zones.find(name) is None] == []
+    assert len(time_zones.names()) > 400
+    assert [name for name in time_zones.names() if time_zones.find(name) is None] == []

@@ -5,13 +5,13 @@ from typing import Any
 import jsonschema
 import pytest
 
-from admission.api.schemas import definitions
+from admission.api.schemas import crds
 from admission.api.schemas.fields import Schema
-from tests.unit import crds
+from tests.unit import crds as unit_crds
 from tests.unit.crds import a_gang, a_meter, a_policy, a_queue, a_quota
 
-EXAMPLES = crds.examples()
-FIELDS = {f"{kind}{path}": part for kind, schema in crds.SCHEMAS.items() for path, part in crds.walk(schema)}
+EXAMPLES = unit_crds.examples()
+FIELDS = {f"{kind}{path}": part for kind, schema in unit_crds.SCHEMAS.items() for path, part in unit_crds.walk(schema)}
 WITH_DEFAULT = {path: part for path, part in FIELDS.items() if "default" in part}
 
 
@@ -78,10 +78,10 @@ def test_every_rule_names_the_mend() -> None:
     assert all(len(rule["message"]) > 20 and "\n" not in rule["message"] + rule["rule"] for rule in rules)
 
 
-@pytest.mark.parametrize("definition", definitions.all_definitions().values(), ids=definitions.all_definitions())
+@pytest.mark.parametrize("definition", crds.all_definitions().values(), ids=crds.all_definitions())
 def test_the_columns_show_fields_that_exist(definition: Schema) -> None:
     version = definition["spec"]["versions"][0]
-    known = {path for path, _ in crds.walk(version["schema"]["openAPIV3Schema"])} | {".metadata.creationTimestamp"}
+    known = {path for path, _ in unit_crds.walk(version["schema"]["openAPIV3Schema"])} | {".metadata.creationTimestamp"}
 
     for column in version["additionalPrinterColumns"]:
         assert column["jsonPath"].partition("[?")[0] in known
@@ -91,12 +91,12 @@ def test_the_columns_show_fields_that_exist(definition: Schema) -> None:
 
 @pytest.mark.parametrize("obj", EXAMPLES.values(), ids=EXAMPLES)
 def test_the_examples_are_valid(obj: Any) -> None:
-    assert crds.flaws(obj) == []
-    assert crds.flaws(crds.defaulted(obj)) == []
+    assert unit_crds.flaws(obj) == []
+    assert unit_crds.flaws(unit_crds.defaulted(obj)) == []
 
 
 def test_the_examples_show_every_kind() -> None:
-    assert {obj["kind"] for obj in EXAMPLES.values()} == set(crds.SCHEMAS)
+    assert {obj["kind"] for obj in EXAMPLES.values()} == set(unit_crds.SCHEMAS)
 
 
 GOOD = {
@@ -122,7 +122,7 @@ GOOD = {
 
 @pytest.mark.parametrize("obj", GOOD.values(), ids=GOOD)
 def test_what_is_good_is_taken(obj: Any) -> None:
-    assert crds.flaws(obj) == []
+    assert unit_crds.flaws(obj) == []
 
 
 BAD = {
@@ -158,4 +158,4 @@ BAD = {
 
 @pytest.mark.parametrize(("obj", "flaw"), BAD.values(), ids=BAD)
 def test_what_is_bad_is_refused(obj: Any, flaw: str) -> None:
-    assert any(flaw in found for found in crds.flaws(obj)), crds.flaws(obj)
+    assert any(flaw in found for found in unit_crds.flaws(obj)), unit_crds.flaws(obj)

@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.api import durations, gangs, meters, policies, quantities, queues
+from admission.api.muster import claim_policies, gangs, meters, queues
 from admission.api.schemas import fields
+from admission.api.values import durations, quantities
 from tests.unit import crds
 
 DECODERS: Mapping[str, Callable[[Any], Any]] = {
     "Queue": queues.decode,
     "Meter": meters.decode,
     "Gang": gangs.decode,
-    "ClaimPolicy": policies.decode,
+    "ClaimPolicy": claim_policies.decode,
 }
 EXAMPLES = {name: obj for name, obj in crds.examples().items() if obj["kind"] in DECODERS}
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from admission.api.reasons import DenyReason
+from admission.api.values.reasons import DenyReason
 from admission.flow import expanding
 from admission.flow.claiming import Act
 from tests.unit.test_simulating import expand, fates, job, node, simulate, teams

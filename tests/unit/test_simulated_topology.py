@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from admission.api.gangs import DomainReport, DomainWish, TopologyReport
-from admission.api.reasons import DenyReason, HoldReason
+from admission.api.muster.gangs import DomainReport, DomainWish, TopologyReport
+from admission.api.values.reasons import DenyReason, HoldReason
 from admission.flow.simulating import GangOutcome
 from tests.unit.test_simulating import Objects, fates, job, node, of, simulate, teams
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from admission.api import names
-from admission.api.names import Held
+from admission.api.values import names
+from admission.api.values.names import Held
 from tests.unit.test_simulating import Objects, expand, fates, job, node, objects, of, simulate, teams
 
 Json = dict[str, Any]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from admission.api import names
-from admission.api.names import Held
-from admission.api.reasons import DenyReason, HoldReason
+from admission.api.values import names
+from admission.api.values.names import Held
+from admission.api.values.reasons import DenyReason, HoldReason
 from admission.dra import releases
 from admission.dra.releases import Release
 from admission.flow import expanding, simulating

@@ -2,11 +2,11 @@
 
 from enum import StrEnum
 
-from admission.api.gangs import Phase
-from admission.api.queues import PlacementMode
-from admission.api.reasons import EvictionReason, HoldReason
+from admission.api.muster.gangs import Phase
+from admission.api.muster.queues import PlacementMode
 from admission.api.schemas import fields, kubernetes
 from admission.api.schemas.fields import Schema
+from admission.api.values.reasons import EvictionReason, HoldReason
 
 COLUMNS = (
     fields.column("Queue", "string", ".spec.queue", "The queue that it waits in."),

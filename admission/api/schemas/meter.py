@@ -1,6 +1,6 @@
 """The schema of Meter: what is counted, and in which unit."""
 
-from admission.api.meters import AdminAccess, Measure
+from admission.api.muster.meters import AdminAccess, Measure
 from admission.api.schemas import fields, kubernetes
 from admission.api.schemas.fields import Schema
 

@@ -1,7 +1,6 @@
 """The schema of Queue: a team's entitlement, its order and its limits."""
 
-from admission.api import zones
-from admission.api.queues import (
+from admission.api.muster.queues import (
     HoldAt,
     OnExhausted,
     Period,
@@ -15,6 +14,7 @@ from admission.api.queues import (
 )
 from admission.api.schemas import fields, kubernetes
 from admission.api.schemas.fields import Schema
+from admission.api.values import time_zones
 
 COLUMNS = (
     fields.column("Parent", "string", ".spec.parent", "The queue above; empty for a root."),
@@ -256,9 +256,9 @@ def _budget() -> Schema:
             "timeZone": fields.text(
                 """The IANA time zone whose midnight begins a period. Start and end carry their own. Default: UTC.
                 Example: Europe/Berlin.""",
-                default=zones.UTC,
+                default=time_zones.UTC,
                 minLength=1,
-                maxLength=zones.LONGEST,
+                maxLength=time_zones.LONGEST,
                 pattern=r"^[A-Za-z0-9_+/-]+$",
             ),
             "onExhausted": fields.choice(

@@ -3,9 +3,10 @@
 import json
 from collections.abc import Mapping
 
-from admission.api.claims import ALL, EXACT_COUNT, MAX_RESULTS
-from admission.api.reading import Reader
-from admission.api.validation import fields, formats, selecting
+from admission.api.kubernetes.claims import ALL, EXACT_COUNT, MAX_RESULTS
+from admission.api.validation import fields, node_selectors
+from admission.api.values import formats
+from admission.api.values.decoding import Reader
 
 MOST_REQUESTS = 32
 MOST_ALTERNATIVES = 8
@@ -61,7 +62,7 @@ def judge_status(status: Reader, spec: Reader) -> None:
     for result in results:
         _result(result, known)
     if "nodeSelector" in status.child("allocation"):
-        selecting.node_selector(status.child("allocation").child("nodeSelector"))
+        node_selectors.node_selector(status.child("allocation").child("nodeSelector"))
     consumers = list(status.children("reservedFor"))
     fields.sized(status, "reservedFor", len(consumers), MOST_CONSUMERS)
     fields.unique(status, [each.text("uid") for each in consumers], lambda index: f"reservedFor[{index}].uid")
@@ -102,7 +103,7 @@ def _asked(asked: Reader) -> None:
     _count(asked)
     asked.flag("adminAccess")
     for toleration in asked.children("tolerations"):
-        selecting.toleration(toleration)
+        node_selectors.toleration(toleration)
     capacity = asked.child("capacity").child("requests")
     for name in asked.child("capacity").keys("requests"):
         fields.quantity(capacity, name)
@@ -191,4 +192,4 @@ def _result(result: Reader, known: Names) -> None:
     for capacity in result.keys("consumedCapacity"):
         fields.quantity(consumed, capacity)
     for toleration in result.children("tolerations"):
-        selecting.toleration(toleration)
+        node_selectors.toleration(toleration)

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
-from admission.api import quantities
-from admission.api.reading import Reader
-from admission.api.validation.formats import Rule
+from admission.api.values import quantities
+from admission.api.values.decoding import Reader
+from admission.api.values.formats import Rule
 
 LARGEST_INTEGER = 2**63 - 1
 """Kubernetes keeps whole numbers in 64 bits."""

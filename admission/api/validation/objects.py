@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Mapping
 
-from admission.api.reading import Json, Reader
-from admission.api.validation import claims, fields, formats, selecting, slices
+from admission.api.validation import claims, fields, node_selectors, slices
+from admission.api.values import formats
+from admission.api.values.decoding import Json, Reader
 from admission.errors import Flaw
 
 
@@ -44,7 +45,7 @@ def _taint_rule(reader: Reader) -> None:
     fields.optional(selector, "driver", formats.driver)
     fields.optional(selector, "pool", formats.pool)
     fields.optional(selector, "device", formats.label)
-    selecting.taint(spec.child("taint"))
+    node_selectors.taint(spec.child("taint"))
 
 
 _KINDS: Mapping[str, Callable[[Reader], None]] = {

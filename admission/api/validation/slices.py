@@ -1,7 +1,8 @@
 """ResourceSlices: the pool, where the devices are, and the devices or the counter sets."""
 
-from admission.api.reading import Reader
-from admission.api.validation import fields, formats, policies, selecting
+from admission.api.validation import fields, node_selectors, request_policies
+from admission.api.values import formats
+from admission.api.values.decoding import Reader
 
 MOST_DEVICES = 128
 MOST_ADVANCED_DEVICES = 64
@@ -26,7 +27,7 @@ def judge(spec: Reader) -> None:
     fields.text(spec, "driver", formats.driver)
     _pool(spec.child("pool"))
     _place(spec, _PLACES)
-    if "nodeSelector" in spec and selecting.node_selector(spec.child("nodeSelector")) > 1:
+    if "nodeSelector" in spec and node_selectors.node_selector(spec.child("nodeSelector")) > 1:
         spec.flaw("nodeSelector.nodeSelectorTerms", "must have exactly one term")
     if "sharedCounters" in spec and "devices" in spec:
         spec.flaw("", "has both sharedCounters and devices; a slice holds one or the other")
@@ -95,7 +96,7 @@ def _device(device: Reader, *, per_device: bool) -> None:
     taints = list(device.children("taints"))
     fields.sized(device, "taints", len(taints), MOST_TAINTS)
     for taint in taints:
-        selecting.taint(taint)
+        node_selectors.taint(taint)
     _conditions(device)
 
 
@@ -107,7 +108,7 @@ def _device_place(device: Reader, *, per_device: bool) -> None:
         if not per_device and name in device:
             device.flaw(name, "is only allowed where the slice sets perDeviceNodeSelection: true")
     if per_device and "nodeSelector" in device:
-        selecting.node_selector(device.child("nodeSelector"))
+        node_selectors.node_selector(device.child("nodeSelector"))
 
 
 def _attributes(device: Reader) -> None:
@@ -176,7 +177,7 @@ def _capacities(device: Reader) -> None:
         if "requestPolicy" not in capacity:
             continue
         if shared:
-            policies.judge(capacity.child("requestPolicy"), whole)
+            request_policies.judge(capacity.child("requestPolicy"), whole)
         else:
             capacity.flaw("requestPolicy", "is only allowed where the device sets allowMultipleAllocations: true")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
-from admission.api.devices import Device, Version
+from admission.api.kubernetes.devices import Device, Version
 from admission.cel.check import type_checker
 from admission.cel.core import ast, errors
 from admission.cel.eval.parse_cache import Readings, Remembered

@@ -2,7 +2,7 @@
 
 import datetime as dt
 
-from admission.api import zones
+from admission.api.values import time_zones
 from admission.cel.core import errors
 
 _EARLIEST = dt.datetime(2, 1, 1, tzinfo=dt.UTC)
@@ -12,9 +12,9 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 def offset(name: str, seconds: int) -> int:
     """Return a zone's offset from UTC, in seconds, at an instant. Raises EvaluationError for an unknown zone."""
-    zone = zones.find(name)
+    zone = time_zones.find(name)
     if zone is None:
-        raise errors.EvaluationError(f"unknown time zone {name[: zones.LONGEST]}")
+        raise errors.EvaluationError(f"unknown time zone {name[: time_zones.LONGEST]}")
     first, last = int((_EARLIEST - _EPOCH).total_seconds()), int((_LATEST - _EPOCH).total_seconds())
     instant = _EPOCH + dt.timedelta(seconds=min(max(seconds, first), last))
     found = instant.astimezone(zone).utcoffset()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from admission.api.names import NodeName
+from admission.api.values.names import NodeName
 from admission.dashboard import drawing, inventories, paging, requests
 from admission.dashboard.access import SLICES
 from admission.dashboard.drawing import State

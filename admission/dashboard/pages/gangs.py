@@ -6,10 +6,10 @@ from datetime import timedelta
 
 from aiohttp import web
 
-from admission.api.gangs import Phase
-from admission.api.meta import EPOCH
-from admission.api.reasons import DenyReason, EvictionReason, HoldReason
-from admission.api.sights import GangSight
+from admission.api.kubernetes.meta import EPOCH
+from admission.api.muster.gangs import Phase
+from admission.api.muster.observed import GangSight
+from admission.api.values.reasons import DenyReason, EvictionReason, HoldReason
 from admission.dashboard import drawing, inventories, paging, requests, scenes, words
 from admission.dashboard.access import SLICES, Rights
 from admission.dashboard.accounts import Search, Transaction, Window

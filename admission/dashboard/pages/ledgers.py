@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from admission.api.entries import Kind
-from admission.api.names import QueueName
+from admission.api.muster.ledger_entries import Kind
+from admission.api.values.names import QueueName
 from admission.dashboard import charting, paging, requests
 from admission.dashboard.access import GANGS, LEDGERS, Seen
 from admission.dashboard.accounts import Grouping, Search, Step, Transaction

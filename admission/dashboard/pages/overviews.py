@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from admission.api.gangs import Phase
-from admission.api.meta import ConditionStatus
-from admission.api.sights import GangSight, QueueSight
+from admission.api.kubernetes.meta import ConditionStatus
+from admission.api.muster.gangs import Phase
+from admission.api.muster.observed import GangSight, QueueSight
 from admission.dashboard import requests, scenes
 from admission.dashboard.access import QUEUES
 from admission.dashboard.requests import RIGHTS

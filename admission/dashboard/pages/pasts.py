@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 
 from aiohttp import web
 
-from admission.api.entries import Bucket, Placement
-from admission.api.names import MeterName, QueueName
+from admission.api.muster.ledger_entries import Bucket, Placement
+from admission.api.values.names import MeterName, QueueName
 from admission.dashboard import paging, requests, words
 from admission.dashboard.access import LEDGERS
 from admission.dashboard.accounts import Extent

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from admission.api.gangs import Phase
-from admission.api.meta import ConditionStatus
-from admission.api.names import MeterName, QueueName
-from admission.api.queues import StopPolicy
-from admission.api.reports import BudgetUse, MeterUse
-from admission.api.sights import QueueSight
+from admission.api.kubernetes.meta import ConditionStatus
+from admission.api.muster.gangs import Phase
+from admission.api.muster.observed import QueueSight
+from admission.api.muster.queues import StopPolicy
+from admission.api.muster.status_reports import BudgetUse, MeterUse
+from admission.api.values.names import MeterName, QueueName
 from admission.dashboard import paging, requests, scenes
 from admission.dashboard.access import QUEUES
 from admission.dashboard.requests import RIGHTS

@@ -8,9 +8,8 @@ too; the same claim may be named for several containers. What the pod says alrea
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from admission.api import names
-from admission.api.reasons import Denial, DenyReason
-from admission.api.validation import formats
+from admission.api.values import formats, names
+from admission.api.values.reasons import Denial, DenyReason
 from admission.policy.claims import containers, drafts
 from admission.policy.claims.containers import Place
 from admission.policy.claims.drafts import Draft

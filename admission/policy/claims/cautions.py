@@ -6,7 +6,7 @@ The devices are not known at the door, so nothing is said that depends on them; 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
-from admission.api.devices import DeviceClass
+from admission.api.kubernetes.devices import DeviceClass
 from admission.cel import lint
 from admission.cel.environment import Profile
 from admission.cel.lint import Trap, TrapKind

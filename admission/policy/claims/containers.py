@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from admission.api.pods import Stage
+from admission.api.kubernetes.pods import Stage
 from admission.policy.claims.drafts import Draft, Way
 
 

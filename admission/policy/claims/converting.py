@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from admission.api import claims, names, quantities
-from admission.api.claims import MAX_RESULTS
-from admission.api.pods import Stage
-from admission.api.policies import Conversion
-from admission.api.reading import Json
-from admission.api.reasons import Denial, DenyReason
+from admission.api.kubernetes import claims
+from admission.api.kubernetes.claims import MAX_RESULTS
+from admission.api.kubernetes.pods import Stage
+from admission.api.muster.claim_policies import Conversion
+from admission.api.values import names, quantities
+from admission.api.values.decoding import Json
+from admission.api.values.reasons import Denial, DenyReason
 from admission.dra.extended import IMPLICIT
 from admission.errors import AmountError
 from admission.policy.claims import containers, drafts

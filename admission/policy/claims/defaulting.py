@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from admission.api import claims
-from admission.api.patches import Patch
-from admission.api.policies import Default
-from admission.api.reading import Json
-from admission.api.validation import formats
+from admission.api.kubernetes import claims
+from admission.api.muster.claim_policies import Default
+from admission.api.values import formats
+from admission.api.values.decoding import Json
+from admission.api.values.json_patch import Patch
 from admission.cel import limits
 from admission.cel.core.errors import EvaluationError
 from admission.cel.expressions import Budget

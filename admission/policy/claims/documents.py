@@ -6,10 +6,11 @@ configuration is all there; amounts are written in their shortest form.
 
 from typing import Any
 
-from admission.api import claims, quantities
-from admission.api.claims import Claim, ClaimSpec, ClaimTemplate, Constraint, DeviceRequest, Request
-from admission.api.reading import Json
-from admission.api.selectors import Toleration
+from admission.api.kubernetes import claims
+from admission.api.kubernetes.claims import Claim, ClaimSpec, ClaimTemplate, Constraint, DeviceRequest, Request
+from admission.api.values import quantities
+from admission.api.values.decoding import Json
+from admission.api.values.selectors import Toleration
 
 
 def of_claim(claim: Claim) -> Json:

@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from admission.api import claims, names
-from admission.api.claims import ClaimSpec
-from admission.api.queues import Queue
-from admission.api.reading import Json
-from admission.api.reasons import Denial, DenyReason
-from admission.api.reviews import ALLOWED, Verdict
+from admission.api.kubernetes import claims
+from admission.api.kubernetes.admission_review import ALLOWED, Verdict
+from admission.api.kubernetes.claims import ClaimSpec
+from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.decoding import Json
+from admission.api.values.reasons import Denial, DenyReason
 from admission.cel import limits
 from admission.cel.environment import Profile
 from admission.cel.limits import Inadmissible

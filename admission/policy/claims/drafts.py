@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from admission.api import patches
-from admission.api.patches import Operation, Patch
-from admission.api.reading import Json
+from admission.api.values import json_patch
+from admission.api.values.decoding import Json
+from admission.api.values.json_patch import Operation, Patch
 
 END = "-"
 """Behind the last element of a list, as RFC 6902 writes it."""
@@ -33,12 +33,12 @@ class Draft:
         there = self._depth(way)
         for part in reversed(way[there + 1 :]):
             value = [value] if part == END else {part: value}
-        self._steps.append(patches.add(patches.pointer(*way[: there + 1]), value))
+        self._steps.append(json_patch.add(json_patch.pointer(*way[: there + 1]), value))
         self.obj = _with(self.obj, way[: there + 1], value)
 
     def drop(self, way: Way) -> None:
         """Take the value at the end of a way out of its object."""
-        self._steps.append(patches.remove(patches.pointer(*way)))
+        self._steps.append(json_patch.remove(json_patch.pointer(*way)))
         *before, last = way
         holder = {key: value for key, value in self.get(*before).items() if key != last}
         self.obj = _with(self.obj, tuple(before), holder)

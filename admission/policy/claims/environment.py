@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from admission.api.rules import Variable
+from admission.api.muster.policy_rules import Variable
 from admission.cel import environment, expressions
 from admission.cel.core import types
 from admission.cel.core.size_estimate import Declared

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import cast
 
-from admission.api import claims, names
-from admission.api.claims import ClaimTemplate
+from admission.api.kubernetes import claims
+from admission.api.kubernetes.claims import ClaimTemplate
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
 from admission.errors import MalformedObjectError
 from admission.policy.arrivals import Arrival
 from admission.policy.claims import converting, doors, templating

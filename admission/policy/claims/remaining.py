@@ -4,9 +4,9 @@ Other mutating webhooks come after Muster's. One that puts back a copy of the co
 claims with it, and the pod would run without the devices that its author asked for, charged with none.
 """
 
-from admission.api import names
-from admission.api.reading import Json
-from admission.api.reasons import Denial, DenyReason
+from admission.api.values import names
+from admission.api.values.decoding import Json
+from admission.api.values.reasons import Denial, DenyReason
 from admission.policy.arrivals import Arrival
 from admission.policy.claims import attaching, converting
 from admission.policy.claims.drafts import Draft

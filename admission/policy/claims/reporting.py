@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from admission.api.meta import Condition, ConditionStatus
-from admission.api.nodes import Namespace
-from admission.api.policies import ClaimPolicy, Default
-from admission.api.reports import ConditionReport
+from admission.api.kubernetes.meta import Condition, ConditionStatus
+from admission.api.kubernetes.nodes import Namespace
+from admission.api.muster.claim_policies import ClaimPolicy, Default
+from admission.api.muster.status_reports import ConditionReport
 from admission.api.snapshot import Snapshot
 from admission.policy.claims import drafts
 from admission.policy.claims.selecting import Compiled, Policies

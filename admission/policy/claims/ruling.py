@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from typing import Self
 
-from admission.api.reasons import Denial, DenyReason, Detail
-from admission.api.rules import REASON, Action, Rule, Variable
+from admission.api.muster.policy_rules import REASON, Action, Rule, Variable
+from admission.api.values.reasons import Denial, DenyReason, Detail
 from admission.cel.core.errors import EvaluationError
 from admission.cel.expressions import Budget
 from admission.cel.limits import Inadmissible

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
-from admission.api.nodes import Namespace
-from admission.api.policies import ClaimPolicy, Conversion
+from admission.api.kubernetes.nodes import Namespace
+from admission.api.muster.claim_policies import ClaimPolicy, Conversion
 from admission.errors import Flaw, RetryError
 from admission.policy.claims import defaulting, ruling
 from admission.policy.claims.defaulting import Entry

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from admission.api import claims, meta
-from admission.api.nodes import Namespace
-from admission.api.reading import Json
+from admission.api.kubernetes import claims, meta
+from admission.api.kubernetes.nodes import Namespace
+from admission.api.values.decoding import Json
 from admission.cel.core import values
 from admission.cel.core.errors import EvaluationError
 from admission.cel.expressions import Budget

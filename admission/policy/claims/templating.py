@@ -15,13 +15,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from admission.api import claims, names
-from admission.api.claims import ClaimTemplate
-from admission.api.nodes import Namespace
-from admission.api.pods import Pod
-from admission.api.policies import ClaimPolicy
-from admission.api.reading import Json
+from admission.api.kubernetes import claims
+from admission.api.kubernetes.claims import ClaimTemplate
+from admission.api.kubernetes.nodes import Namespace
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.claim_policies import ClaimPolicy
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.decoding import Json
 from admission.policy.claims import converting, selecting
 from admission.policy.claims.converting import Recipe
 from admission.policy.claims.selecting import Policies

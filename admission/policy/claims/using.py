@@ -9,11 +9,11 @@ import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from admission.api.claims import Claim, ClaimTemplate
-from admission.api.pods import PodClaim
-from admission.api.reading import Json
-from admission.api.rules import Action
+from admission.api.kubernetes.claims import Claim, ClaimTemplate
+from admission.api.kubernetes.pods import PodClaim
+from admission.api.muster.policy_rules import Action
 from admission.api.snapshot import Snapshot
+from admission.api.values.decoding import Json
 from admission.cel.expressions import Budget
 from admission.policy.arrivals import Arrival
 from admission.policy.claims import documents, ruling, subjects

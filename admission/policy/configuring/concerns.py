@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from admission.api.reasons import DenyReason
+from admission.api.values.reasons import DenyReason
 from admission.cel import lint
 from admission.cel.environment import Profile
 from admission.cel.lint import Trap

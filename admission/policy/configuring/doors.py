@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from admission.api import gangs as api_gangs
-from admission.api import meters as api_meters
-from admission.api import policies as api_policies
-from admission.api import queues as api_queues
-from admission.api.reading import Json
-from admission.api.reasons import Denial, Detail
-from admission.api.reviews import ALLOWED, Verdict
+from admission.api.kubernetes.admission_review import ALLOWED, Verdict
+from admission.api.muster import claim_policies, gangs, meters, queues
 from admission.api.snapshot import Snapshot
+from admission.api.values.decoding import Json
+from admission.api.values.reasons import Denial, Detail
 from admission.errors import MalformedObjectError
 from admission.policy.claims.selecting import Policies
-from admission.policy.configuring import gangs, meters, policies, queues
+from admission.policy.configuring import gangs as configuring_gangs
+from admission.policy.configuring import meters as configuring_meters
+from admission.policy.configuring import policies
+from admission.policy.configuring import queues as configuring_queues
 from admission.policy.configuring.concerns import Concern
 
 
@@ -81,23 +81,23 @@ def _is_going(obj: Json) -> bool:
 
 
 def _queue(arrival: ObjectArrival, known: Knowledge) -> Iterable[Concern]:
-    before = _read_if_whole(api_queues.decode, arrival.old)
-    return queues.written(api_queues.decode(arrival.obj or {}), known.snapshot, before)
+    before = _read_if_whole(queues.decode, arrival.old)
+    return configuring_queues.written(queues.decode(arrival.obj or {}), known.snapshot, before)
 
 
 def _meter(arrival: ObjectArrival, known: Knowledge) -> Iterable[Concern]:
-    before = _read_if_whole(api_meters.decode, arrival.old)
-    return meters.written(api_meters.decode(arrival.obj or {}), known.snapshot, before)
+    before = _read_if_whole(meters.decode, arrival.old)
+    return configuring_meters.written(meters.decode(arrival.obj or {}), known.snapshot, before)
 
 
 def _policy(arrival: ObjectArrival, known: Knowledge) -> Iterable[Concern]:
-    return policies.written(api_policies.decode(arrival.obj or {}), known.snapshot, known.policies)
+    return policies.written(claim_policies.decode(arrival.obj or {}), known.snapshot, known.policies)
 
 
 def _gang(arrival: ObjectArrival, known: Knowledge) -> Iterable[Concern]:
-    gang = api_gangs.decode(arrival.obj or {})
+    gang = gangs.decode(arrival.obj or {})
     # A gang stays in its queue, whatever becomes of the labels of its namespace.
-    return gangs.written(gang, known.snapshot, arrival.namespace) if arrival.old is None else ()
+    return configuring_gangs.written(gang, known.snapshot, arrival.namespace) if arrival.old is None else ()
 
 
 def _read_if_whole(decode: Callable[[Json], T], old: Json | None) -> T | None:
@@ -109,11 +109,11 @@ def _read_if_whole(decode: Callable[[Json], T], old: Json | None) -> T | None:
 
 
 def _deleted_queue(arrival: ObjectArrival, known: Knowledge) -> Iterable[Concern]:
-    return queues.deleted(api_queues.decode(arrival.old or {}), known.snapshot)
+    return configuring_queues.deleted(queues.decode(arrival.old or {}), known.snapshot)
 
 
 def _deleted_meter(arrival: ObjectArrival, known: Knowledge) -> Iterable[Concern]:
-    return meters.deleted(api_meters.decode(arrival.old or {}), known.snapshot)
+    return configuring_meters.deleted(meters.decode(arrival.old or {}), known.snapshot)
 
 
 WRITTEN: dict[str, Look] = {"queues": _queue, "meters": _meter, "claimpolicies": _policy, "gangs": _gang}

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from admission.api import names
-from admission.api.gangs import Gang
-from admission.api.reasons import DenyReason
+from admission.api.muster.gangs import Gang
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.reasons import DenyReason
 from admission.policy import declaring, entering
 from admission.policy.arrivals import Arrival
 from admission.policy.configuring.concerns import Concern

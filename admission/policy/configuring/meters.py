@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from admission.api.meters import Meter
+from admission.api.muster.meters import Meter
 from admission.api.snapshot import Snapshot
 from admission.cel.lint import TrapKind
 from admission.dra import metering

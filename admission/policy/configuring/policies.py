@@ -5,10 +5,10 @@ One with a flaw would not be applied at all, so it is refused: the rules that we
 
 from collections.abc import Iterator, Sequence
 
-from admission.api.policies import ClaimPolicy, Template
-from admission.api.reading import Json, Reader
+from admission.api.muster.claim_policies import ClaimPolicy, Template
 from admission.api.snapshot import Snapshot
 from admission.api.validation import objects
+from admission.api.values.decoding import Json, Reader
 from admission.cel import limits
 from admission.cel.lint import TrapKind
 from admission.errors import Flaw

@@ -6,12 +6,12 @@ there yet is not, since manifests are applied in any order. One that stands so a
 
 from collections.abc import Iterator
 
-from admission.api import quantities
-from admission.api.meta import Meta
-from admission.api.names import MeterName, QueueName
-from admission.api.queues import Queue, Quota
-from admission.api.reasons import DenyReason
+from admission.api.kubernetes.meta import Meta
+from admission.api.muster.queues import Queue, Quota
 from admission.api.snapshot import Snapshot
+from admission.api.values import quantities
+from admission.api.values.names import MeterName, QueueName
+from admission.api.values.reasons import DenyReason
 from admission.policy.configuring import concerns, using
 from admission.policy.configuring.concerns import Concern
 from admission.quota.standing import Standing

@@ -6,9 +6,9 @@ for warnings, and nothing is refused for them.
 
 from collections.abc import Collection, Iterable, Mapping
 
-from admission.api import quantities
-from admission.api.gangs import Gang, Phase
-from admission.api.names import MeterName, QueueName
+from admission.api.muster.gangs import Gang, Phase
+from admission.api.values import quantities
+from admission.api.values.names import MeterName, QueueName
 
 Amounts = Mapping[QueueName, Mapping[MeterName, int]]
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from admission.api.names import QueueName
-from admission.api.queues import HoldAt
-from admission.api.reading import Json, Reader
+from admission.api.muster.queues import HoldAt
 from admission.api.snapshot import Snapshot
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.names import QueueName
 from admission.policy import holdable, holding
 from admission.policy.configuring.concerns import Concern
 from admission.policy.entering import Defaults

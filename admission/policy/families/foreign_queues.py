@@ -7,7 +7,7 @@ queue that is open to the pod's namespace does is any of this read.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from admission.api import names
+from admission.api.values import names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,12 +12,13 @@ A restart of the whole JobSet makes all Jobs anew, under the next `restart-attem
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
-from admission.api import deadlines, names
-from admission.api.meta import Meta
-from admission.api.parents import Parent, Part
-from admission.api.pods import Pod
-from admission.api.reading import Reader
-from admission.api.workloads import Job, PodTemplate
+from admission.api.kubernetes import active_deadline
+from admission.api.kubernetes.jobs import Job, PodTemplate
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.owners import Parent, Part
+from admission.api.kubernetes.pods import Pod
+from admission.api.values import names
+from admission.api.values.decoding import Reader
 from admission.policy.families.kinship import Family, Link, Member, Shape, at_a_time, wave, waves
 
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
@@ -145,7 +146,7 @@ FAMILIES = (
         join=join,
         fields="spec.replicatedJobs",
         suspend=("spec", "suspend"),
-        deadline=("spec", "replicatedJobs", "template", "spec", deadlines.FIELD),
+        deadline=("spec", "replicatedJobs", "template", "spec", active_deadline.FIELD),
         templates=templates,
     ),
 )

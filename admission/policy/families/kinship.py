@@ -7,12 +7,13 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from admission.api import deadlines, meta, names
-from admission.api.meta import Meta, Owner
-from admission.api.parents import Parent, Wave
-from admission.api.pods import Pod
-from admission.api.reading import Json, Reader
-from admission.api.workloads import Job, PodTemplate
+from admission.api.kubernetes import active_deadline, meta
+from admission.api.kubernetes.jobs import Job, PodTemplate
+from admission.api.kubernetes.meta import Meta, Owner
+from admission.api.kubernetes.owners import Parent, Wave
+from admission.api.kubernetes.pods import Pod
+from admission.api.values import names
+from admission.api.values.decoding import Json, Reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +159,7 @@ def deadlines_at(reader: Reader, path: tuple[str, ...]) -> list[timedelta | None
     readers = [reader]
     for name in path[:-1]:
         readers = [part for one in readers for part in _parts(one, name)]
-    return [deadlines.read(one, path[-1]) for one in readers]
+    return [active_deadline.read(one, path[-1]) for one in readers]
 
 
 def _parts(reader: Reader, name: str) -> list[Reader]:

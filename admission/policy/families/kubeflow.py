@@ -8,12 +8,12 @@ training-operator `pkg/controller.v1/common/job.go`, v1.9).
 
 from collections.abc import Callable, Iterator, Sequence
 
-from admission.api import deadlines
-from admission.api.meta import Meta
-from admission.api.parents import Parent
-from admission.api.pods import Pod
-from admission.api.reading import Reader
-from admission.api.workloads import PodTemplate
+from admission.api.kubernetes import active_deadline
+from admission.api.kubernetes.jobs import PodTemplate
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.owners import Parent
+from admission.api.kubernetes.pods import Pod
+from admission.api.values.decoding import Reader
 from admission.policy.families.kinship import Family, Link, Member, Shape, belongs, one_wave, replicas, wave
 
 REPLICA_TYPE = "training.kubeflow.org/replica-type"
@@ -22,7 +22,7 @@ JOB_ROLE = "training.kubeflow.org/job-role"
 
 LAUNCHER = "launcher"
 SUSPEND = ("spec", "runPolicy", "suspend")
-DEADLINE = ("spec", "runPolicy", deadlines.FIELD)
+DEADLINE = ("spec", "runPolicy", active_deadline.FIELD)
 
 
 def training(field: str) -> Callable[[Reader, Meta], Shape]:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from admission.api.names import GANG_SIZE
-from admission.api.pods import Pod
+from admission.api.kubernetes.pods import Pod
+from admission.api.values.names import GANG_SIZE
 from admission.policy.families import sayings
 from admission.policy.families.sayings import Said
 

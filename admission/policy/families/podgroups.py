@@ -5,8 +5,8 @@ named in a label or an annotation, and are read for those who move here from ano
 PodGroup's UID: one that is made anew under its name is another gang.
 """
 
-from admission.api.meta import Meta
-from admission.api.reading import Reader
+from admission.api.kubernetes.meta import Meta
+from admission.api.values.decoding import Reader
 from admission.policy.families import sayings
 from admission.policy.families.kinship import Family, Shape, one_wave
 from admission.policy.families.sayings import Said

@@ -11,12 +11,12 @@ is the RayJob that they belong to afterwards. Each retry makes another RayCluste
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from admission.api import deadlines
-from admission.api.meta import Meta
-from admission.api.parents import Parent
-from admission.api.pods import Pod
-from admission.api.reading import Json, Reader
-from admission.api.workloads import PodTemplate
+from admission.api.kubernetes import active_deadline
+from admission.api.kubernetes.jobs import PodTemplate
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.owners import Parent
+from admission.api.kubernetes.pods import Pod
+from admission.api.values.decoding import Json, Reader
 from admission.policy.families.kinship import Family, Link, Member, Shape, one_wave
 
 NODE_TYPE = "ray.io/node-type"
@@ -170,7 +170,7 @@ FAMILIES = (
         join=join_job,
         fields="spec.rayClusterSpec.workerGroupSpecs",
         suspend=("spec", "suspend"),
-        deadline=("spec", deadlines.FIELD),
+        deadline=("spec", active_deadline.FIELD),
         may_suspend=may_suspend,
         templates=templates,
         by_way_of=CLUSTERS.key,

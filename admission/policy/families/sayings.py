@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from admission.api.pods import Pod
+from admission.api.kubernetes.pods import Pod
 
 MOST_DIGITS = 6
 LONGEST_SHOWN = 63

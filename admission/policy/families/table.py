@@ -1,9 +1,9 @@
-"""All kinds that pods belong to, or name: one entry for each. Batch Jobs are read as a whole, by `api.workloads`."""
+"""All kinds that pods belong to, or name: one entry for each. Batch Jobs are read as a whole, by `kubernetes.jobs`."""
 
 from collections.abc import Mapping
 
-from admission.api.names import SUBGROUP
-from admission.api.pods import Pod
+from admission.api.kubernetes.pods import Pod
+from admission.api.values.names import SUBGROUP
 from admission.policy.families import (
     jobsets,
     kubeflow,

@@ -6,10 +6,10 @@ A task that `dependsOn` others is made when these run, and is a wave of its own
 
 from collections.abc import Sequence
 
-from admission.api.meta import Meta
-from admission.api.parents import Parent
-from admission.api.pods import Pod
-from admission.api.reading import Reader
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.owners import Parent
+from admission.api.kubernetes.pods import Pod
+from admission.api.values.decoding import Reader
 from admission.policy.families.kinship import Family, Link, Member, Shape, wave, waves
 
 TASK = "volcano.sh/task-spec"

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
-from admission.api import names
-from admission.api.schemas import definitions
+from admission.api.schemas import crds
 from admission.api.schemas.fields import Schema
+from admission.api.values import names
 from tests.docs.reference.tables import code, plain, table
 
-KINDS = {definition["spec"]["names"]["kind"]: definition for definition in definitions.all_definitions().values()}
+KINDS = {definition["spec"]["names"]["kind"]: definition for definition in crds.all_definitions().values()}
 
 HEADER = "<!-- Written from admission/api/schemas; change it there and run `make reference`. -->"
 LIMITS = {
@@ -30,7 +30,7 @@ LONGEST_TEXT = 253
 def page(kind: str) -> str:
     """Return the page of one kind."""
     definition = KINDS[kind]
-    schema = definitions.schema_of(definition)
+    schema = crds.schema_of(definition)
     properties = schema["properties"]
     lines = [f"# {kind}", "", HEADER, "", plain(schema["description"]), "", *_head(definition), ""]
     for part in ("spec", "status"):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from admission.api import names
+from admission.api.values import names
 from tests import standins
 from tests.controlplane import workloads
 from tests.controlplane.fleet import Manifest

@@ -1,6 +1,6 @@
 """Whether a device is what a request asks for: its class, and the selectors of both."""
 
-from admission.api import devices
+from admission.api.kubernetes import devices
 from admission.cel import environment, programs
 from admission.cel.core import values
 from admission.cel.library import quantities

@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 
-from admission.api import devices
+from admission.api.kubernetes import devices
 from admission.cel import environment, programs
 
 DEVICE = devices.Device(

@@ -1,6 +1,6 @@
 import pytest
 
-from admission.api import devices
+from admission.api.kubernetes import devices
 from admission.cel import environment, programs
 from tests.unit.cel import asking
 from tests.unit.cel.asking import D

@@ -6,7 +6,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.api import devices
+from admission.api.kubernetes import devices
 from admission.cel import programs
 from admission.cel.core import equality, values
 from admission.cel.library import conversions, quantities, semver, string_format, times

@@ -2,7 +2,7 @@
 
 import pytest
 
-from admission.api.devices import Device
+from admission.api.kubernetes.devices import Device
 from admission.cel import lint, programs
 from admission.cel.lint import Name, TrapKind
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import jsonpatch
 
-from admission.api import policies
+from admission.api.muster import claim_policies
 from admission.policy.claims import defaulting, selecting
 from admission.policy.claims.defaulting import Asker, Completed
 from admission.policy.claims.subjects import User
@@ -14,11 +14,11 @@ Json = dict[str, Any]
 ASKER = Asker(namespace={"metadata": {"name": "ml", "labels": {"team": "vision"}}}, user=User(username="alice"))
 
 
-def a_policy(name: str = "p", *, order: int = 0, **spec: Any) -> policies.ClaimPolicy:
-    return policies.decode({"metadata": {"name": name}, "spec": {"order": order, **spec}})
+def a_policy(name: str = "p", *, order: int = 0, **spec: Any) -> claim_policies.ClaimPolicy:
+    return claim_policies.decode({"metadata": {"name": name}, "spec": {"order": order, **spec}})
 
 
-def defaults(*entries: Json) -> policies.ClaimPolicy:
+def defaults(*entries: Json) -> claim_policies.ClaimPolicy:
     """Return a policy of these defaults."""
     return a_policy(defaults=list(entries))
 
@@ -52,7 +52,7 @@ def a_template(*requests: Json, **meta: Any) -> Json:
     }
 
 
-def complete(obj: Json, *found: policies.ClaimPolicy, asker: Asker = ASKER) -> Completed:
+def complete(obj: Json, *found: claim_policies.ClaimPolicy, asker: Asker = ASKER) -> Completed:
     """Give an object the defaults of policies, in this order; what comes out is what the patch makes of it."""
     compiled = [selecting.compile_policy(policy) for policy in found]
     assert [flaw for one in compiled for flaw in one.flaws] == []
@@ -62,6 +62,6 @@ def complete(obj: Json, *found: policies.ClaimPolicy, asker: Asker = ASKER) -> C
     return completed
 
 
-def asked(obj: Json, *found: policies.ClaimPolicy) -> Any:
+def asked(obj: Json, *found: claim_policies.ClaimPolicy) -> Any:
     """Return what the first request of a claim asks for, when it has its defaults."""
     return complete(obj, *found).obj["spec"]["devices"]["requests"][0]["exactly"]

@@ -5,8 +5,8 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from admission.api import names
-from admission.api.reasons import Denial, DenyReason
+from admission.api.values import names
+from admission.api.values.reasons import Denial, DenyReason
 from admission.policy.claims import attaching
 from admission.policy.claims.drafts import Draft
 

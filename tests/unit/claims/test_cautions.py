@@ -2,7 +2,7 @@
 
 import pytest
 
-from admission.api import claims, devices
+from admission.api.kubernetes import claims, devices
 from admission.policy.claims import cautions
 from admission.policy.doors import KnownClaim
 from tests.unit.claims.policies import a_claim, alternatives, exactly

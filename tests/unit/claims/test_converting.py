@@ -5,11 +5,10 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from admission.api import names, quantities
-from admission.api.pods import Stage
-from admission.api.policies import Conversion
-from admission.api.reasons import DenyReason
-from admission.api.validation import formats
+from admission.api.kubernetes.pods import Stage
+from admission.api.muster.claim_policies import Conversion
+from admission.api.values import formats, names, quantities
+from admission.api.values.reasons import DenyReason
 from admission.policy.claims import converting
 from admission.policy.claims.converting import Recipe, Shares
 from admission.policy.claims.drafts import Draft

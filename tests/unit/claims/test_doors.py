@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from admission.api import claims, names
-from admission.api.policies import ClaimPolicy
-from admission.api.reasons import DenyReason
-from admission.api.reviews import ALLOWED, Review, Verdict
+from admission.api.kubernetes import claims
+from admission.api.kubernetes.admission_review import ALLOWED, Review, Verdict
+from admission.api.muster.claim_policies import ClaimPolicy
+from admission.api.values import names
+from admission.api.values.reasons import DenyReason
 from admission.errors import RetryError
 from admission.flow import reviewing
 from admission.policy.claims.doors import CLAIM_CONTROLLERS, POD_CLAIM, SCHEDULER

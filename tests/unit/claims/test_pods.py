@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from admission.api.policies import ClaimPolicy
+from admission.api.muster.claim_policies import ClaimPolicy
 from admission.flow import reviewing
 from admission.policy.claims.ruling import AUDIT
 from admission.policy.remembering import Memory

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from admission.api.meta import ConditionStatus, Meta
-from admission.api.nodes import Namespace
-from admission.api.policies import ClaimPolicy
+from admission.api.kubernetes.meta import ConditionStatus, Meta
+from admission.api.kubernetes.nodes import Namespace
+from admission.api.muster.claim_policies import ClaimPolicy
 from admission.api.snapshot import Snapshot
 from admission.errors import Flaw, MalformedObjectError
 from admission.policy.claims import reporting

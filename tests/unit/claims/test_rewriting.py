@@ -7,10 +7,10 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from admission.api import names
-from admission.api.policies import ClaimPolicy
-from admission.api.reasons import DenyReason
-from admission.api.reviews import Verdict
+from admission.api.kubernetes.admission_review import Verdict
+from admission.api.muster.claim_policies import ClaimPolicy
+from admission.api.values import names
+from admission.api.values.reasons import DenyReason
 from admission.flow import reviewing
 from admission.policy.remembering import Memory
 from admission.webhook import quick

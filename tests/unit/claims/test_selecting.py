@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from admission.api.meta import Meta
-from admission.api.nodes import Namespace
-from admission.api.policies import ClaimPolicy
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.nodes import Namespace
+from admission.api.muster.claim_policies import ClaimPolicy
 from admission.errors import RetryError
 from admission.policy.claims.selecting import NONE, Policies
 from tests.unit.claims.policies import a_policy

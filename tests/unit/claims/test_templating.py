@@ -4,12 +4,14 @@ import copy
 from dataclasses import replace
 from typing import Any
 
-from admission.api import claims, names, nodes, pods, policies, queues
-from admission.api.claims import ClaimTemplate
-from admission.api.names import QueueName
-from admission.api.nodes import Namespace
-from admission.api.policies import ClaimPolicy
+from admission.api.kubernetes import claims, nodes, pods
+from admission.api.kubernetes.claims import ClaimTemplate
+from admission.api.kubernetes.nodes import Namespace
+from admission.api.muster import claim_policies, queues
+from admission.api.muster.claim_policies import ClaimPolicy
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import QueueName
 from admission.errors import Flaw, MalformedObjectError
 from admission.policy.claims import templating
 from admission.policy.claims.converting import Recipe
@@ -25,7 +27,7 @@ def a_policy(name: str = "p", *, uid: str = "", template: dict[str, Any] | None 
     """Return a policy that provides h100x8 in the namespaces of team vision."""
     spec.setdefault("namespaceSelector", {"matchLabels": {"team": "vision"}})
     spec.setdefault("templates", [{"name": "h100x8", "spec": template or SPEC}])
-    return policies.decode({"metadata": {"name": name, "uid": uid or f"uid-{name}"}, "spec": spec})
+    return claim_policies.decode({"metadata": {"name": name, "uid": uid or f"uid-{name}"}, "spec": spec})
 
 
 def a_namespace(name: str, team: str = "vision", **meta: Any) -> Namespace:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from admission.api.reasons import Hold, HoldReason
+from admission.api.values.reasons import Hold, HoldReason
 from admission.cli import advising
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from admission.api import pods
-from admission.api.reading import Json
+from admission.api.kubernetes import pods
 from admission.api.snapshot import Snapshot
+from admission.api.values.decoding import Json
 from admission.cli import clusters, explaining
 from admission.cluster import kinds
 from admission.cluster.kinds import Kind

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from admission.api import statuses
-from admission.api.gangs import GangReport
-from admission.api.reading import Json
+from admission.api.muster import status_views
+from admission.api.muster.gangs import GangReport
+from admission.api.values.decoding import Json
 from admission.cli import clusters, explaining
 from admission.cluster.kinds import GANGS, Kind
 from admission.cluster.kinds import PODS as PODS_KIND
@@ -96,7 +96,7 @@ def test_what_has_no_gang_is_told(name: str, message: str) -> None:
 
 
 def test_a_gang_that_waits_is_shown_with_its_numbers_and_what_would_help(capsys: pytest.CaptureFixture[str]) -> None:
-    explaining.show(statuses.gang(WAITING), now=NOW)
+    explaining.show(status_views.gang(WAITING), now=NOW)
     text = capsys.readouterr().out
 
     assert text.startswith(
@@ -132,13 +132,13 @@ def test_a_gang_that_waits_is_shown_with_its_numbers_and_what_would_help(capsys:
 def test_a_gang_that_stays_together_is_shown_with_its_domain(
     topology: Json, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    explaining.show(statuses.gang(RUNNING | {"status": {"phase": "Running", "topology": topology}}), now=NOW)
+    explaining.show(status_views.gang(RUNNING | {"status": {"phase": "Running", "topology": topology}}), now=NOW)
 
     assert sentence in capsys.readouterr().out.splitlines()
 
 
 def test_a_gang_that_runs_is_shown_with_its_plan_and_charge(capsys: pytest.CaptureFixture[str]) -> None:
-    explaining.show(statuses.gang(RUNNING), now=NOW)
+    explaining.show(status_views.gang(RUNNING), now=NOW)
     text = capsys.readouterr().out
 
     assert text.startswith("Gang a/named (1 pod) of queue team: Running.")

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from admission import cli
-from admission.api import statuses
+from admission.api.muster import status_views
 from admission.cli import clusters, gangs, queues
 
 QUEUE = {
@@ -98,7 +98,7 @@ def test_what_is_reserved_counts_as_used() -> None:
 
 
 def test_a_queue_that_admits_nothing_is_noted(capsys: pytest.CaptureFixture[str]) -> None:
-    queues.show([statuses.queue(QUEUE)])
+    queues.show([status_views.queue(QUEUE)])
     written = capsys.readouterr()
 
     assert written.out.splitlines()[1].split() == [
@@ -115,7 +115,7 @@ def test_budgets_stand_in_a_table_of_their_own_and_what_is_exhausted_is_noted(
     condition = {"type": "BudgetLeft", "status": "False", "reason": "BudgetExhausted", "message": "nothing is left"}
     obj = {"metadata": {"name": "team"}, "status": {"conditions": [condition], "budgets": [budget]}}
 
-    queues.show([statuses.queue(obj)])
+    queues.show([status_views.queue(obj)])
 
     written = capsys.readouterr()
     assert ["team", "gpus", "Day", "10", "9.5", "1", "0", "-0.5", "-", "-"] in map(str.split, written.out.splitlines())

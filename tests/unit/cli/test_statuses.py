@@ -5,14 +5,22 @@ from datetime import UTC, datetime
 
 import pytest
 
-from admission.api import statuses
-from admission.api.devices import DeviceId
-from admission.api.entries import RequestDevice
-from admission.api.gangs import DomainReport, DomainWish, GangReport, Phase, PlannedClaim, PlannedPod, TopologyReport
-from admission.api.meta import Condition, ConditionStatus, Owner
-from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
-from admission.api.reasons import Denial, DenyReason, Hold, HoldReason
-from admission.api.reports import BudgetUse, MeterUse, QueueReport
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.kubernetes.meta import Condition, ConditionStatus, Owner
+from admission.api.muster import status_views
+from admission.api.muster.gangs import (
+    DomainReport,
+    DomainWish,
+    GangReport,
+    Phase,
+    PlannedClaim,
+    PlannedPod,
+    TopologyReport,
+)
+from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.muster.status_reports import BudgetUse, MeterUse, QueueReport
+from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.api.values.reasons import Denial, DenyReason, Hold, HoldReason
 from admission.cluster import statuses as written
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -62,7 +70,7 @@ DENIED = replace(WAITS, hold=Denial(DenyReason.UNMETERED_CLASS, "not counted", {
 def test_a_gang_is_read_back_as_it_was_written(report: GangReport) -> None:
     obj = {**written.gang(report), "status": written.gang_status(report, {}, now=NOW)}
 
-    assert statuses.gang(obj) == report
+    assert status_views.gang(obj) == report
 
 
 def test_a_queue_is_read_back_as_it_was_written() -> None:
@@ -79,13 +87,13 @@ def test_a_queue_is_read_back_as_it_was_written() -> None:
     )
     obj = {"metadata": {"name": "team", "generation": 4}, "status": written.queue_status(report, {}, now=NOW)}
 
-    assert statuses.queue(obj) == report
+    assert status_views.queue(obj) == report
 
 
 def test_a_reason_of_a_newer_muster_is_still_told() -> None:
     status = {"phase": "Pending", "hold": {"reason": "MoonTooFull", "message": "wait for the wane"}}
     obj = {"metadata": {"name": "g", "namespace": "a"}, "spec": {"queue": "team", "size": 1}, "status": status}
-    hold = statuses.gang(obj).hold
+    hold = status_views.gang(obj).hold
 
     assert hold is not None
     assert hold.message == "MoonTooFull: wait for the wane"

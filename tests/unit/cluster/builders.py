@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from admission.api import names, pods
-from admission.api.pods import Pod
+from admission.api.kubernetes import pods
+from admission.api.kubernetes.pods import Pod
+from admission.api.values import names
 
 PODS = "/api/v1/pods"
 

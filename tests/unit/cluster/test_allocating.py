@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from admission.api import claims, names
-from admission.api.claims import Claim
+from admission.api.kubernetes import claims
+from admission.api.kubernetes.claims import Claim
+from admission.api.values import names
 from admission.cluster.allocating import ClaimWriter
 from admission.cluster.connecting import Connection
 from admission.errors import ConflictError, GoneError, MendError

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from admission.api.selectors import LabelSelector
+from admission.api.values.selectors import LabelSelector
 from admission.cluster import fencing, policies, registering, upkeep
 from admission.cluster.connecting import Connection
 from admission.cluster.fencing import Fencer, Wish

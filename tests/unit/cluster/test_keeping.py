@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from admission.api import meta, names
-from admission.api.meta import Meta
-from admission.api.reading import Reader
+from admission.api.kubernetes import meta
+from admission.api.kubernetes.meta import Meta
+from admission.api.values import names
+from admission.api.values.decoding import Reader
 from admission.cluster.connecting import Connection
 from admission.cluster.keeping import TRIES, QueueKeeper
 from admission.errors import ConflictError, ForbiddenError

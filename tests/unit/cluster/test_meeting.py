@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from admission.api import names
+from admission.api.values import names
 from admission.cel import environment, expressions
 from admission.cel.core import types, values
 from admission.cel.environment import Profile

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from admission.api import names
-from admission.api.names import NodeName
+from admission.api.values import names
+from admission.api.values.names import NodeName
 from admission.cluster import pins
 from admission.cluster.connecting import Connection
 from admission.cluster.patching import PodWriter

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from admission.api import names
-from admission.api.reviews import Review
+from admission.api.kubernetes.admission_review import Review
+from admission.api.values import names
 from admission.cluster import kinds, pauses, proving, registering
 from admission.cluster.connecting import Connection
 from admission.cluster.reaching import Client, Terms

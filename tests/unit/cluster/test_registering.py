@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from admission.api.selectors import LabelSelector, Requirement
+from admission.api.values.selectors import LabelSelector, Requirement
 from admission.cluster import installing, kinds, meeting, registering
 from admission.cluster.connecting import Connection
 from admission.cluster.reaching import Client, Terms

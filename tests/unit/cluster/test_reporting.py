@@ -8,15 +8,16 @@ from typing import Any
 import pytest
 import structlog
 
-from admission.api import gangs, names
-from admission.api.devices import DeviceId
-from admission.api.entries import RequestDevice
-from admission.api.gangs import GangReport, Phase, PlannedClaim, PlannedPod
-from admission.api.meta import Condition, ConditionStatus, Owner
-from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
-from admission.api.reasons import Denial, DenyReason, Hold, HoldReason
-from admission.api.reports import ConditionReport, EventType, MeterUse, Notice, QueueReport
-from admission.api.schemas import definitions
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.kubernetes.meta import Condition, ConditionStatus, Owner
+from admission.api.muster import gangs
+from admission.api.muster.gangs import GangReport, Phase, PlannedClaim, PlannedPod
+from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.muster.status_reports import ConditionReport, EventType, MeterUse, Notice, QueueReport
+from admission.api.schemas import crds
+from admission.api.values import names
+from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.api.values.reasons import Denial, DenyReason, Hold, HoldReason
 from admission.cluster import kinds, notices, statuses
 from admission.cluster.connecting import Connection
 from admission.cluster.reporting import Reporter
@@ -291,14 +292,14 @@ def test_every_field_of_a_report_is_in_the_schema() -> None:
     }
 
     for plural, shown in written.items():
-        schema = definitions.schema_of(definitions.all_definitions()[plural])
+        schema = crds.schema_of(crds.all_definitions()[plural])
         assert unknown(shown, schema["properties"]["status"]) == []
     assert unknown(statuses.gang(report)["spec"], gang_spec()) == []
     assert written["gangs"]["plan"][0]["pod"] == "train-0"
 
 
 def gang_spec() -> dict[str, Any]:
-    schema = definitions.schema_of(definitions.all_definitions()["gangs"])
+    schema = crds.schema_of(crds.all_definitions()["gangs"])
     return dict(schema["properties"]["spec"])
 
 

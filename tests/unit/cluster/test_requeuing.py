@@ -2,10 +2,11 @@
 
 import pytest
 
-from admission.api import names, workloads
-from admission.api.meta import Meta
-from admission.api.names import Uid
-from admission.api.workloads import Job, Suspendable
+from admission.api.kubernetes import jobs
+from admission.api.kubernetes.jobs import Job, Suspendable
+from admission.api.kubernetes.meta import Meta
+from admission.api.values import names
+from admission.api.values.names import Uid
 from admission.cluster.connecting import Connection
 from admission.cluster.requeuing import WorkloadWriter
 from admission.errors import GoneError
@@ -15,7 +16,7 @@ PATH = "/apis/batch/v1/namespaces/team/jobs/train"
 
 
 def a_job() -> Job:
-    return workloads.decode({"metadata": {"name": "train", "namespace": "team", "uid": "u1"}, "spec": {}})
+    return jobs.decode({"metadata": {"name": "train", "namespace": "team", "uid": "u1"}, "spec": {}})
 
 
 async def test_a_job_is_suspended_with_the_mark_in_one_write_that_names_its_uid(

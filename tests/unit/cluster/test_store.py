@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from admission.api.names import QueueName, Uid
+from admission.api.values.names import QueueName, Uid
 from admission.cluster import kinds, watching
 from admission.cluster.store import Store
 from admission.errors import ClusterAwayError

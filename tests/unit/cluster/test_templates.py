@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from admission.api import names
+from admission.api.values import names
 from admission.cluster import kinds
 from admission.cluster.connecting import Connection
 from admission.cluster.kinds import Kind

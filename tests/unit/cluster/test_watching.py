@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import structlog
 
-from admission.api import pods
-from admission.api.names import Uid
+from admission.api.kubernetes import pods
+from admission.api.values.names import Uid
 from admission.cluster import kinds, watching
 from admission.cluster.connecting import Connection, Kept
 from admission.cluster.kinds import Kind

@@ -2,11 +2,12 @@ from typing import Any
 
 import pytest
 
-from admission.api import gangs, names
-from admission.api.names import QueueName
-from admission.api.reasons import DenyReason
-from admission.api.reviews import ALLOWED, Review, Verdict
+from admission.api.kubernetes.admission_review import ALLOWED, Review, Verdict
+from admission.api.muster import gangs
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import QueueName
+from admission.api.values.reasons import DenyReason
 from admission.errors import RetryError
 from admission.flow import reviewing
 from admission.policy.configuring import using

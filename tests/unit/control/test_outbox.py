@@ -2,11 +2,11 @@
 
 import asyncio
 
-from admission.api.gangs import GangReport, Phase
-from admission.api.names import GangUid, QueueName, Uid
-from admission.api.reasons import EventReason
-from admission.api.reports import EventType, Notice
+from admission.api.muster.gangs import GangReport, Phase
+from admission.api.muster.status_reports import EventType, Notice
 from admission.api.snapshot import Snapshot
+from admission.api.values.names import GangUid, QueueName, Uid
+from admission.api.values.reasons import EventReason
 from admission.control.outbox import MOST_NOTICES, Outbox
 from admission.errors import RetryError
 from admission.flow import memory

@@ -13,7 +13,7 @@ from aiohttp import test_utils, web
 from structlog.testing import capture_logs
 from yarl import URL
 
-from admission.api.visitors import Visitor
+from admission.api.kubernetes.access_review import Visitor
 from admission.dashboard import access, doors, sessions
 from admission.dashboard.doors import Proxies
 from admission.dashboard.sessions import Sessions

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import pytest
 
-from admission.api.sights import Sights
+from admission.api.muster.observed import Sights
 from admission.dashboard.inventories import Custody, Holder
 from tests import dashboards
 

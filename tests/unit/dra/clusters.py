@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-from admission.api import claims, devices, meters, nodes, pods
-from admission.api.claims import Claim
-from admission.api.devices import DeviceId
-from admission.api.entries import Placement
+from admission.api.kubernetes import claims, devices, nodes, pods
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.muster import meters
+from admission.api.muster.ledger_entries import Placement
 from admission.api.snapshot import Snapshot
 from admission.dra import planning, worlds
 from admission.dra.metering import NONE, Meters

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from admission.api.claims import Claim
-from admission.api.devices import DeviceId
-from admission.api.entries import RequestDevice
-from admission.api.names import NodeName, Uid, extended_claim
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.values.names import NodeName, Uid, extended_claim
 from admission.dra import allotting, worlds
 from admission.dra.allotting import Flaw, Misfit
 from admission.dra.results import Result

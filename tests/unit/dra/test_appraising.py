@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from admission.api.meters import Meter
+from admission.api.muster.meters import Meter
 from admission.dra import appraising, metering
 from admission.dra.appraising import NOTHING, Appraisal
 from admission.dra.metering import Meters

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from admission.api.devices import DeviceId
-from admission.api.names import MeterName
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.values.names import MeterName
 from admission.dra import metering, planning
 from admission.dra.no_plan import Kind, NoPlan
 from admission.dra.plans import Choice, Plan, PodDemand, Together, Topology

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from admission.api import claims, devices, names, pods
-from admission.api.devices import DeviceClass
-from admission.api.names import Uid
+from admission.api.kubernetes import claims, devices, pods
+from admission.api.kubernetes.devices import DeviceClass
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import Uid
 from admission.dra import extended, planning
 from admission.dra.no_plan import Kind
 from admission.dra.plans import PodDemand

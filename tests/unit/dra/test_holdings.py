@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from admission.api.claims import Claim
-from admission.api.devices import DeviceId
-from admission.api.entries import RequestDevice
-from admission.api.meters import Meter
-from admission.api.names import Uid
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.muster.meters import Meter
+from admission.api.values.names import Uid
 from admission.dra import holdings, metering
 from admission.dra.plans import Plan
 from tests.unit.dra.clusters import CLASS, DRIVER, a_claim, a_meter, a_pod, a_request, a_source, a_world

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from admission.api import names
-from admission.api.claims import Claim
-from admission.api.devices import DeviceId
-from admission.api.entries import Holding, Placement, RequestDevice, Seat
-from admission.api.names import GangUid, NodeName, QueueName, Uid
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.muster.ledger_entries import Holding, Placement, RequestDevice, Seat
+from admission.api.values import names
+from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.dra import landing, worlds
 from admission.dra.selecting import Selectors
 from admission.dra.worlds import World

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 import yaml
 
-from admission.api import devices, meters
-from admission.api.devices import Device, DeviceId
-from admission.api.entries import RequestDevice
-from admission.api.meters import Meter
-from admission.api.names import MeterName
+from admission.api.kubernetes import devices
+from admission.api.kubernetes.devices import Device, DeviceId
+from admission.api.muster import meters
+from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.muster.meters import Meter
+from admission.api.values.names import MeterName
 from admission.dra import metering
 from admission.dra.metering import ChargeError, Given
 from tests.unit.dra.clusters import CLASS, DRIVER, a_claim, a_meter, a_request, a_source

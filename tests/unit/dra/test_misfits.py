@@ -2,7 +2,7 @@
 
 import pytest
 
-from admission.api.gangs import Charge
+from admission.api.muster.gangs import Charge
 from admission.dra import planning
 from admission.dra.no_plan import Kind
 from admission.dra.plans import Choice, Plan, PodDemand

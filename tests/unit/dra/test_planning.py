@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from admission.api.gangs import Charge
+from admission.api.muster.gangs import Charge
 from admission.dra import metering, planning
 from admission.dra.no_plan import Kind, NoPlan
 from admission.dra.plans import Plan

@@ -6,8 +6,8 @@ There copies of a Quantity share the decimal behind them, so that Sub and Add ch
 
 from typing import Any
 
-from admission.api.claims import Claim
-from admission.api.names import NodeName
+from admission.api.kubernetes.claims import Claim
+from admission.api.values.names import NodeName
 from admission.dra import allocating, releases, worlds
 from admission.dra.allocating import Allocated
 from admission.dra.releases import Release

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from admission.api import devices, taint_rules
-from admission.api.devices import DeviceId
-from admission.api.quantities import measure
-from admission.api.taint_rules import TaintRule
+from admission.api.kubernetes import device_taint_rules, devices
+from admission.api.kubernetes.device_taint_rules import TaintRule
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.values.quantities import measure
 from admission.dra import allocating, capacities, releases, rules, stocks, tainting, worlds
 from admission.dra.allocating import Allocated, NotHere
 from admission.dra.asking import Fatal
@@ -169,7 +169,7 @@ def test_1_36_does_not_restore_what_lists_had_in_common() -> None:
 
 def a_rule(**spec: Any) -> TaintRule:
     body = {"taint": {"key": "sick", "effect": "NoSchedule"}, **spec}
-    return taint_rules.decode({"metadata": {"name": "rule"}, "spec": body})
+    return device_taint_rules.decode({"metadata": {"name": "rule"}, "spec": body})
 
 
 RULES: dict[str, tuple[Json, list[str]]] = {

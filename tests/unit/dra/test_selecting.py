@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from admission.api import devices
-from admission.api.meta import Meta
-from admission.api.names import Uid
+from admission.api.kubernetes import devices
+from admission.api.kubernetes.meta import Meta
+from admission.api.values.names import Uid
 from admission.cel import environment
 from admission.dra.pools import Spot
 from admission.dra.selecting import Column, Selectors

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from admission.api.names import NodeName
+from admission.api.values.names import NodeName
 from admission.dra import planning
 from admission.dra.no_plan import Kind, NoPlan
 from admission.dra.plans import Choice, Plan, PodDemand, Together, Topology

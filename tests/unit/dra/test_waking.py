@@ -2,7 +2,7 @@
 
 import pytest
 
-from admission.api.names import NodeName
+from admission.api.values.names import NodeName
 from admission.dra import planning, waking
 from admission.dra.no_plan import NoPlan
 from admission.dra.plans import Choice, Plan, PodDemand

@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from admission.api.devices import DeviceId
-from admission.api.entries import Holding, Placement, RequestDevice, Seat
-from admission.api.names import GangUid, NodeName, QueueName, Uid
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.muster.ledger_entries import Holding, Placement, RequestDevice, Seat
+from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.dra import allocating, asking, planning, pools, vacating, worlds
 from admission.dra.no_plan import NoPlan
 from admission.dra.plans import Plan, PodDemand

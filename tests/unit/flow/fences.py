@@ -4,12 +4,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from admission.api.claims import Claim
-from admission.api.entries import Kind
-from admission.api.gangs import GangReport
-from admission.api.names import MeterName, NodeName, QueueName, Uid
-from admission.api.pods import Pod
-from admission.api.reading import Json
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import GangReport
+from admission.api.muster.ledger_entries import Kind
+from admission.api.values.decoding import Json
+from admission.api.values.names import MeterName, NodeName, QueueName, Uid
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk, Ports, Result
 from admission.flow.ports import Ledger

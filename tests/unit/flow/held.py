@@ -3,10 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
-from admission.api import claims, names, workloads
-from admission.api.names import Held, Uid
-from admission.api.pods import Pod
-from admission.api.workloads import Job, Suspendable
+from admission.api.kubernetes import claims, jobs
+from admission.api.kubernetes.jobs import Job, Suspendable
+from admission.api.kubernetes.pods import Pod
+from admission.api.values import names
+from admission.api.values.names import Held, Uid
 from admission.flow import memory
 from tests.builders import NAMESPACE, NOON, ClusterBuilder, claim_manifest
 from tests.unit.flow.jobs import Jobs, Play
@@ -45,7 +46,7 @@ class HeldJobs(Jobs):
                 "template": template(queue, gpus, priority=priority, **template_more),
             },
         }
-        self._jobs[Uid(f"job-{name}")] = workloads.decode(body)
+        self._jobs[Uid(f"job-{name}")] = jobs.decode(body)
 
     def job(self, name: str) -> Job:
         return self._jobs[Uid(f"job-{name}")]

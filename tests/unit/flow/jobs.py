@@ -4,9 +4,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from admission.api.names import GangUid, Uid
-from admission.api.pods import Pod
-from admission.api.workloads import Job
+from admission.api.kubernetes.jobs import Job
+from admission.api.kubernetes.pods import Pod
+from admission.api.values.names import GangUid, Uid
 from admission.flow import cycle, memory
 from admission.flow.desks import Result
 from tests.builders import NOON, ClusterBuilder, a_cluster

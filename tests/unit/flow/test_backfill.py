@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from admission.api import claims, names
-from admission.api.gangs import GangReport, Phase
-from admission.api.names import MeterName
-from admission.api.pods import Pod
-from admission.api.reasons import HoldReason
+from admission.api.kubernetes import claims
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import GangReport, Phase
+from admission.api.values import names
+from admission.api.values.names import MeterName
+from admission.api.values.reasons import HoldReason
 from admission.flow.arriving import Waiting
 from admission.flow.lining import Muster
 from admission.flow.staging import Stage

@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from admission.api import claims as claims_
-from admission.api import devices, gangs, names
-from admission.api.claims import Claim
-from admission.api.meta import Meta
-from admission.api.names import Uid
-from admission.api.pods import PodClaim
-from admission.api.reasons import DenyReason, HoldReason
+from admission.api.kubernetes import claims, devices
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.pods import PodClaim
+from admission.api.muster import gangs
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import Uid
+from admission.api.values.reasons import DenyReason, HoldReason
 from admission.errors import Flaw, MalformedObjectError
 from admission.flow import cycle, memory
 from admission.policy.protection import Barriers
@@ -95,7 +96,7 @@ def asking(**exactly: Any) -> Change:
     """Let the pod called bad ask for something of its own."""
     manifest = claim_manifest("own", 1, owner="pod-bad")
     manifest["spec"]["devices"]["requests"] = [{"name": "gpus", "exactly": {"deviceClassName": CLASS, **exactly}}]
-    return naming("own", claims_.decode(manifest))
+    return naming("own", claims.decode(manifest))
 
 
 def doomed_pod(snapshot: Snapshot) -> Snapshot:
@@ -141,7 +142,7 @@ GUARDED = {
         }
     ]
 }
-OTHERS = replace(claims_.decode(claim_manifest("theirs", 1, owner="pod-waiting-0")))
+OTHERS = replace(claims.decode(claim_manifest("theirs", 1, owner="pod-waiting-0")))
 
 INCOMPLETE, WAITS, NOWHERE = (
     HoldReason.GANG_INCOMPLETE,

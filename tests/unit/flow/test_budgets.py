@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from admission.api import names
-from admission.api.entries import BudgetShare, Kind, Posted
-from admission.api.reasons import Hold, HoldReason
-from admission.api.reports import BudgetUse, QueueReport
+from admission.api.muster.ledger_entries import BudgetShare, Kind, Posted
+from admission.api.muster.status_reports import BudgetUse, QueueReport
+from admission.api.values import names
+from admission.api.values.reasons import Hold, HoldReason
 from admission.errors import LedgerAwayError
 from admission.flow import memory
 from admission.flow.desks import Result

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-from admission.api.entries import Kind
-from admission.api.gangs import Phase
-from admission.api.names import GANG_MIN
+from admission.api.muster.gangs import Phase
+from admission.api.muster.ledger_entries import Kind
 from admission.api.snapshot import Snapshot
+from admission.api.values.names import GANG_MIN
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk
 from admission.policy.protection import Barriers

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from admission.api.entries import Kind
+from admission.api.muster.ledger_entries import Kind
 from admission.errors import LedgerAwayError
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from admission.api import claims
-from admission.api.entries import Kind
-from admission.api.names import HOSTNAME, Uid
-from admission.api.reasons import HoldReason
+from admission.api.kubernetes import claims
+from admission.api.muster.ledger_entries import Kind
+from admission.api.values.names import HOSTNAME, Uid
+from admission.api.values.reasons import HoldReason
 from admission.flow import cycle, memory
 from admission.policy.protection import Barriers
 from tests.builders import CLASS, NOON, ClusterBuilder, a_cluster, claim_manifest

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from admission.api import gangs, meters
-from admission.api.claims import AllocatedDevice, Allocation
-from admission.api.entries import Entry, Kind, Posted
-from admission.api.gangs import GangReport, Phase
-from admission.api.meta import Meta
-from admission.api.names import MeterName, NodeName, QueueName, Uid
-from admission.api.pods import Pod
-from admission.api.policies import ClaimPolicy
-from admission.api.queues import QueueingStrategy
-from admission.api.reasons import HoldReason
+from admission.api.kubernetes.claims import AllocatedDevice, Allocation
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster import gangs, meters
+from admission.api.muster.claim_policies import ClaimPolicy
+from admission.api.muster.gangs import GangReport, Phase
+from admission.api.muster.ledger_entries import Entry, Kind, Posted
+from admission.api.muster.queues import QueueingStrategy
+from admission.api.values.names import MeterName, NodeName, QueueName, Uid
+from admission.api.values.reasons import HoldReason
 from admission.dra import planning
 from admission.errors import DeposedError, LedgerAwayError, RetryError
 from admission.flow import cycle, memory

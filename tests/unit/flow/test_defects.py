@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from admission.api.reasons import HoldReason
+from admission.api.values.reasons import HoldReason
 from admission.dra import allotting
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk

@@ -5,11 +5,11 @@ from datetime import timedelta
 
 import pytest
 
-from admission.api import names
-from admission.api.meta import Condition, Meta
-from admission.api.names import QueueName
-from admission.api.reasons import Hold, HoldReason
-from admission.api.reports import EventType
+from admission.api.kubernetes.meta import Condition, Meta
+from admission.api.muster.status_reports import EventType
+from admission.api.values import names
+from admission.api.values.names import QueueName
+from admission.api.values.reasons import Hold, HoldReason
 from admission.errors import ForbiddenError, MusterError, RetryError
 from admission.flow.desks import Result
 from tests.builders import NOON, ClusterBuilder, a_cluster

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from admission.api.reasons import HoldReason
+from admission.api.values.reasons import HoldReason
 from admission.flow import cycle, memory
 from admission.policy.protection import Barriers
 from tests.builders import NOON, ClusterBuilder

@@ -4,16 +4,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from admission.api import claims as claims_
-from admission.api import devices as devices_
-from admission.api import meters as meters_
-from admission.api import names
-from admission.api import pods as pods_
-from admission.api.claims import Claim
-from admission.api.entries import Kind
-from admission.api.names import QueueName, Uid
-from admission.api.reasons import HoldReason
+from admission.api.kubernetes import claims, devices
+from admission.api.kubernetes import pods as kubernetes_pods
+from admission.api.kubernetes.claims import Claim
+from admission.api.muster import meters
+from admission.api.muster.ledger_entries import Kind
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import QueueName, Uid
+from admission.api.values.reasons import HoldReason
 from admission.flow import opening
 from admission.flow.desks import Result
 from admission.policy import recognition
@@ -24,7 +23,7 @@ from tests.unit.flow.test_cycle import GPUS, Cluster, Ledger, a_desk, gang, kind
 Q = QueueName("q")
 RESOURCE = "example.com/gpu"
 SHARED: dict[str, Any] = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "40Gi"}}}
-OFFERED = devices_.decode_class({"metadata": {"name": CLASS}, "spec": {"extendedResourceName": RESOURCE}})
+OFFERED = devices.decode_class({"metadata": {"name": CLASS}, "spec": {"extendedResourceName": RESOURCE}})
 
 
 class Shaped(ClusterBuilder):
@@ -47,7 +46,7 @@ class Shaped(ClusterBuilder):
         self.job(name, queue="q", pods=pods, gpus=0)
         wanted = {RESOURCE: str(count)}
         body = {"spec": {"containers": [{"name": "main", "resources": {"requests": wanted, "limits": wanted}}]}}
-        asks = pods_.decode({"metadata": {"name": "-"}, **body})
+        asks = kubernetes_pods.decode({"metadata": {"name": "-"}, **body})
         for at, pod in enumerate(self._pods):
             if pod.meta.name.startswith(f"{name}-"):
                 self._pods[at] = replace(pod, requests=asks.requests, containers=asks.containers)
@@ -57,7 +56,7 @@ class Shaped(ClusterBuilder):
         listed = [{"name": f"gpu-{at}", **shape} for at, shape in enumerate(self._shapes)]
         pool = {"name": "a", "generation": 1, "resourceSliceCount": 1}
         spec = {"driver": CLASS, "nodeName": "a", "pool": pool, "devices": listed}
-        piece = devices_.decode_slice({"metadata": {"name": "a", "uid": "a", "resourceVersion": "1"}, "spec": spec})
+        piece = devices.decode_slice({"metadata": {"name": "a", "uid": "a", "resourceVersion": "1"}, "spec": spec})
         made = super().snapshot()
         found = {key: self._asking(claim) for key, claim in made.claims.items()}
         return replace(made, slices={"a": piece}, classes={CLASS: OFFERED}, claims=found)
@@ -65,7 +64,7 @@ class Shaped(ClusterBuilder):
     def _asking(self, claim: Claim) -> Claim:
         asked = self._asked[claim.meta.name.rsplit("-", 2)[0]]
         manifest = {"metadata": {"name": "-"}, "spec": {"devices": {"requests": [{"name": "gpu", "exactly": asked}]}}}
-        return replace(claim, spec=claims_.decode(manifest).spec)
+        return replace(claim, spec=claims.decode(manifest).spec)
 
 
 def share(memory: str) -> dict[str, Any]:
@@ -232,8 +231,8 @@ def share_claim(cluster: Cluster, *pods: str) -> None:
     """Let these pods use one claim, which is nobody's own."""
     for name in pods:
         uid = Uid(f"pod-{name}")
-        cluster._pods[uid] = replace(cluster._pods[uid], claims=(pods_.PodClaim(name="s", claim="S"),))
-    shared = claims_.decode(claim_manifest("S", 1, owner="-"))
+        cluster._pods[uid] = replace(cluster._pods[uid], claims=(kubernetes_pods.PodClaim(name="s", claim="S"),))
+    shared = claims.decode(claim_manifest("S", 1, owner="-"))
     cluster._claims["team/S"] = replace(shared, meta=replace(shared.meta, owners=()))
 
 
@@ -249,9 +248,9 @@ async def test_partitions_are_charged_for_the_counters_that_they_draw() -> None:
     parts = [{"consumesCounters": [{"counterSet": "card", "counters": {"slices": {"value": n}}}]} for n in ("3", "2")]
     builder = Shaped(*parts).asking("train")
     slices = {"deviceClasses": [CLASS], "counter": {"name": "slices"}}
-    builder._meters[1] = meters_.decode({"metadata": {"name": "gpus", "generation": 1}, "spec": {"sources": [slices]}})
+    builder._meters[1] = meters.decode({"metadata": {"name": "gpus", "generation": 1}, "spec": {"sources": [slices]}})
     snapshot = builder.snapshot()
-    counters = devices_.decode_slice(
+    counters = devices.decode_slice(
         {
             "metadata": {"name": "a-counters", "uid": "c", "resourceVersion": "1"},
             "spec": {
@@ -284,7 +283,7 @@ def test_what_runs_already_is_entered_with_its_extended_resources() -> None:
     snapshot = Shaped({}, {}).extended("train").snapshot()
     (pod,) = snapshot.pods.values()
     owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.meta.name, "uid": pod.meta.uid, "controller": True}
-    made = claims_.decode(
+    made = claims.decode(
         {
             "metadata": {
                 "name": "train-0-extended-resources-x7k2p",

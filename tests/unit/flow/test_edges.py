@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from admission.api import claims as claims_
-from admission.api import names
-from admission.api.entries import Kind
-from admission.api.gangs import Phase
-from admission.api.names import GangUid
-from admission.api.pods import PodClaim
-from admission.api.reasons import HoldReason
+from admission.api.kubernetes import claims
+from admission.api.kubernetes.pods import PodClaim
+from admission.api.muster.gangs import Phase
+from admission.api.muster.ledger_entries import Kind
+from admission.api.values import names
+from admission.api.values.names import GangUid
+from admission.api.values.reasons import HoldReason
 from admission.errors import ForbiddenError, RetryError
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk
@@ -41,7 +41,7 @@ def a_choosy_pair(*, choosy: str) -> Cluster:
     manifest = claim_manifest(f"{choosy}-gpus", 1, owner=f"pod-{choosy}")
     has_it = f'"only" in device.attributes["{CLASS}"]'
     manifest["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": has_it}}]
-    cluster._claims[f"team/{choosy}-gpus"] = claims_.decode(manifest)
+    cluster._claims[f"team/{choosy}-gpus"] = claims.decode(manifest)
     return cluster
 
 
@@ -92,10 +92,10 @@ def a_hopeless_gang() -> Cluster:
     cluster = Cluster(a_gang(pods=1, requeue={"base": "10m"}))
     pod = cluster.pod("train-0")
     cluster._pods[pod.meta.uid] = replace(pod, claims=(*pod.claims, PodClaim(name="old", claim="old")))
-    given = claims_.decode_allocation(
+    given = claims.decode_allocation(
         {"devices": {"results": [{"request": "gpus", "driver": CLASS, "pool": "a", "device": "gone"}]}}
     )
-    old = claims_.decode(claim_manifest("old", 1, owner="-"))
+    old = claims.decode(claim_manifest("old", 1, owner="-"))
     cluster._claims["team/old"] = replace(old, meta=replace(old.meta, owners=()), allocation=given)
     return cluster
 

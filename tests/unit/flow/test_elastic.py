@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from admission.api.entries import Kind
-from admission.api.gangs import GangReport
-from admission.api.names import GANG, GANG_MIN, GANG_SIZE, RUNTIME, NodeName, QueueName, Uid
-from admission.api.queues import QueueingStrategy
-from admission.api.reasons import HoldReason
-from admission.api.selectors import Taint, Toleration
+from admission.api.muster.gangs import GangReport
+from admission.api.muster.ledger_entries import Kind
+from admission.api.muster.queues import QueueingStrategy
+from admission.api.values.names import GANG, GANG_MIN, GANG_SIZE, RUNTIME, NodeName, QueueName, Uid
+from admission.api.values.reasons import HoldReason
+from admission.api.values.selectors import Taint, Toleration
 from admission.dra import planning
 from admission.dra.plans import PodDemand
 from admission.flow import cycle, memory

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from admission.api.entries import Kind
-from admission.api.gangs import Phase
-from admission.api.names import GANG, GANG_SIZE, QueueName
-from admission.api.pods import Pod
-from admission.api.queues import StopPolicy
-from admission.api.reasons import EvictionReason, HoldReason
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import Phase
+from admission.api.muster.ledger_entries import Kind
+from admission.api.muster.queues import StopPolicy
+from admission.api.values.names import GANG, GANG_SIZE, QueueName
+from admission.api.values.reasons import EvictionReason, HoldReason
 from admission.errors import RetryError
 from admission.flow import cycle, memory
 from tests.builders import NOON, ClusterBuilder, a_cluster

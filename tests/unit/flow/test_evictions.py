@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from admission.api.entries import Kind
-from admission.api.names import GANG, GANG_SIZE, Uid
-from admission.api.pods import Pod
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.ledger_entries import Kind
+from admission.api.values.names import GANG, GANG_SIZE, Uid
 from admission.errors import DeposedError, RetryError
 from admission.flow import cycle, memory
 from tests.builders import NOON, ClusterBuilder, a_cluster, running

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from admission.api import claims
-from admission.api.devices import DeviceId
-from admission.api.entries import Holding, Placement, RequestDevice, Seat
-from admission.api.names import GangUid, NodeName, QueueName, Uid
-from admission.api.reasons import HoldReason
+from admission.api.kubernetes import claims
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.muster.ledger_entries import Holding, Placement, RequestDevice, Seat
+from admission.api.values.names import GangUid, NodeName, QueueName, Uid
+from admission.api.values.reasons import HoldReason
 from admission.dra import landing, planning
 from admission.dra.plans import Plan
 from admission.dra.selecting import Selectors

@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from admission.api.entries import Kind
-from admission.api.names import MeterName, QueueName
+from admission.api.muster.ledger_entries import Kind
+from admission.api.values.names import MeterName, QueueName
 from admission.errors import LedgerAwayError
 from admission.quota import books
 from admission.quota.books import Book

@@ -5,10 +5,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from admission.api.claims import AllocatedDevice, Allocation
-from admission.api.devices import DeviceId
-from admission.api.entries import BudgetShare, Entry, Kind, Posted, RequestDevice
-from admission.api.reports import EventType
+from admission.api.kubernetes.claims import AllocatedDevice, Allocation
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.muster.ledger_entries import BudgetShare, Entry, Kind, Posted, RequestDevice
+from admission.api.muster.status_reports import EventType
 from admission.api.snapshot import Snapshot
 from admission.flow import cycle, memory
 from admission.policy.protection import Barriers, Means, Webhooks

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from admission.api.entries import Kind
-from admission.api.reasons import HoldReason
+from admission.api.muster.ledger_entries import Kind
+from admission.api.values.reasons import HoldReason
 from admission.errors import RetryError
 from admission.flow import cycle, memory
 from tests.builders import NOON

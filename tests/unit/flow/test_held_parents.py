@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from admission.api import claims, names, pods, workloads
-from admission.api.entries import Kind
-from admission.api.gangs import Phase
-from admission.api.names import Held, Uid
-from admission.api.workloads import Suspendable
+from admission.api.kubernetes import claims, jobs, pods
+from admission.api.kubernetes.jobs import Suspendable
+from admission.api.muster.gangs import Phase
+from admission.api.muster.ledger_entries import Kind
+from admission.api.values import names
+from admission.api.values.names import Held, Uid
 from admission.policy import subgroups
 from admission.policy.families import table
 from tests import standins
@@ -47,7 +48,7 @@ class HeldParents(HeldJobs):
         """Have the API server know an object that pods belong to."""
         obj["metadata"].setdefault("uid", f"{obj['kind'].lower()}-{obj['metadata']['name']}".lower())
         if obj["kind"] == "Job":
-            self._jobs[obj["metadata"]["uid"]] = workloads.decode(obj)
+            self._jobs[obj["metadata"]["uid"]] = jobs.decode(obj)
             return obj
         family = table.BY_GROUP[str(obj["apiVersion"]).partition("/")[0], obj["kind"]]
         parent = family.decode(copy.deepcopy(obj))

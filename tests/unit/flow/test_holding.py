@@ -3,11 +3,11 @@
 from dataclasses import replace
 from typing import cast
 
-from admission.api.entries import Kind
-from admission.api.gangs import GangReport, Phase
-from admission.api.names import Held, Uid
-from admission.api.reasons import HoldReason
+from admission.api.muster.gangs import GangReport, Phase
+from admission.api.muster.ledger_entries import Kind
 from admission.api.snapshot import Snapshot
+from admission.api.values.names import Held, Uid
+from admission.api.values.reasons import HoldReason
 from admission.flow import cycle, reconciling
 from admission.flow.desks import Result
 from admission.policy import holdable

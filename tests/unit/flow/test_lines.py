@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from admission.api import names
-from admission.api.gangs import GangReport, Phase
-from admission.api.meta import Owner
-from admission.api.names import GangUid, Uid
-from admission.api.pods import Pod
-from admission.api.reasons import HoldReason
+from admission.api.kubernetes.meta import Owner
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import GangReport, Phase
+from admission.api.values import names
+from admission.api.values.names import GangUid, Uid
+from admission.api.values.reasons import HoldReason
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk, Ports
 from tests.builders import NOON, a_cluster, pod_of, running

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from admission.api.names import QueueName
-from admission.api.reasons import Hold, HoldReason
+from admission.api.values.names import QueueName
+from admission.api.values.reasons import Hold, HoldReason
 from admission.errors import Flaw, MalformedObjectError
 from tests.builders import NOON, ClusterBuilder, a_cluster
 from tests.unit.flow.test_cycle import GPUS, Cluster, Ledger, a_desk, gang, run

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from admission.api.names import QUEUE
+from admission.api.values.names import QUEUE
 from admission.flow import linting
 from admission.flow.linting import Linted
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from admission.api import names
-from admission.api.pods import Pod
-from admission.api.workloads import Job
+from admission.api.kubernetes.jobs import Job
+from admission.api.kubernetes.pods import Pod
+from admission.api.values import names
 from tests.builders import ClusterBuilder, a_cluster
 from tests.unit.flow.held import HeldJobs, a_play
 from tests.unit.flow.jobs import Jobs, Play

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from admission.api.entries import Bucket, Entry, Kind
-from admission.api.names import QueueName
-from admission.api.reasons import HoldReason
+from admission.api.muster.ledger_entries import Bucket, Entry, Kind
+from admission.api.values.names import QueueName
+from admission.api.values.reasons import HoldReason
 from admission.errors import DeposedError, LedgerAwayError
 from admission.flow import bookkeeping, memory
 from admission.flow.desks import Desk

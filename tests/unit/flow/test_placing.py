@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from admission.api import claims as claims_
-from admission.api import names
-from admission.api.claims import Claim
-from admission.api.entries import Kind
-from admission.api.gangs import Phase
-from admission.api.names import GangUid, Uid
-from admission.api.pods import PodClaim
-from admission.api.reading import Json
-from admission.api.reasons import HoldReason
+from admission.api.kubernetes import claims
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.pods import PodClaim
+from admission.api.muster.gangs import Phase
+from admission.api.muster.ledger_entries import Kind
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.decoding import Json
+from admission.api.values.names import GangUid, Uid
+from admission.api.values.reasons import HoldReason
 from admission.errors import ConflictError, ForbiddenError, GoneError, RetryError
 from admission.flow import cycle, memory
 from admission.policy.protection import Barriers
@@ -177,7 +177,7 @@ def with_named_claim(builder: ClusterBuilder, *pods: str) -> Cluster:
     for name in pods:
         pod = cluster.pod(name)
         cluster._pods[pod.meta.uid] = replace(pod, claims=(PodClaim(name="s", claim="S"),))
-    shared = claims_.decode(claim_manifest("S", 1, owner="-"))
+    shared = claims.decode(claim_manifest("S", 1, owner="-"))
     cluster._claims["team/S"] = replace(shared, meta=replace(shared.meta, owners=()))
     return cluster
 

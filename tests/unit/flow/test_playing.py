@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from admission.api import traces
-from admission.api.reasons import DenyReason, HoldReason
 from admission.api.traces import Arrival, Row
+from admission.api.values.reasons import DenyReason, HoldReason
 from admission.flow import playing, staging, tallying
 from admission.flow.playing import Play, Policy
 from admission.flow.staging import Town

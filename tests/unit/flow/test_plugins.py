@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from admission.api import devices as devices_
-from admission.api import meters as meters_
-from admission.api import names
-from admission.api import pods as pods_
-from admission.api.entries import Holding, Kind
-from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
-from admission.api.reasons import HoldReason
+from admission.api.kubernetes import devices
+from admission.api.kubernetes import pods as kubernetes_pods
+from admission.api.muster import meters
+from admission.api.muster.ledger_entries import Holding, Kind
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.api.values.reasons import HoldReason
 from admission.flow import opening
 from admission.policy import recognition
 from admission.quota.books import Book
@@ -24,9 +24,9 @@ Q = QueueName("q")
 GPU, NIC = "example.com/gpu", "example.com/nic"
 
 
-def meter(name: str, *resources: str, sources: tuple[dict[str, Any], ...] = ()) -> meters_.Meter:
+def meter(name: str, *resources: str, sources: tuple[dict[str, Any], ...] = ()) -> meters.Meter:
     spec = {"sources": list(sources), "extendedResources": list(resources)}
-    return meters_.decode({"metadata": {"name": name, "generation": 1}, "spec": spec})
+    return meters.decode({"metadata": {"name": name, "generation": 1}, "spec": spec})
 
 
 COUNTED = {"deviceClasses": [CLASS], "count": {}}
@@ -55,7 +55,7 @@ class Plugged(ClusterBuilder):
         first = [{"name": "init", "resources": {"limits": {GPU: str(init)}}}] if init else []
         containers = [{"name": "main", "resources": {"limits": wanted}}]
         body = {"spec": {"containers": containers, "initContainers": first}}
-        asks = pods_.decode({"metadata": {"name": "-"}, **body})
+        asks = kubernetes_pods.decode({"metadata": {"name": "-"}, **body})
         for at, pod in enumerate(self._pods):
             if pod.meta.name.startswith(f"{name}-"):
                 self._pods[at] = replace(pod, requests=asks.requests, containers=asks.containers)
@@ -63,7 +63,7 @@ class Plugged(ClusterBuilder):
 
     def snapshot(self) -> Snapshot:
         spec = {"extendedResourceName": GPU} if self._offered else {}
-        offered = devices_.decode_class({"metadata": {"name": CLASS}, "spec": spec})
+        offered = devices.decode_class({"metadata": {"name": CLASS}, "spec": spec})
         return replace(super().snapshot(), classes={CLASS: offered})
 
 

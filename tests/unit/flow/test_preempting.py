@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from admission.api import names
-from admission.api.entries import Kind
-from admission.api.gangs import Phase
-from admission.api.reasons import HoldReason
+from admission.api.muster.gangs import Phase
+from admission.api.muster.ledger_entries import Kind
+from admission.api.values import names
+from admission.api.values.reasons import HoldReason
 from admission.policy import preempting
 from tests.builders import ClusterBuilder, a_cluster
 from tests.unit.flow.fences import report

@@ -2,7 +2,7 @@
 
 import pytest
 
-from admission.api.reasons import HoldReason
+from admission.api.values.reasons import HoldReason
 from admission.dra import releases
 from admission.dra.releases import Profile, Release
 from admission.flow import cycle, memory

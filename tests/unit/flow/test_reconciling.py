@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from admission.api.entries import Bucket, Entry, Kind, Posted
-from admission.api.names import QueueName
+from admission.api.muster.ledger_entries import Bucket, Entry, Kind, Posted
 from admission.api.snapshot import Snapshot
+from admission.api.values.names import QueueName
 from admission.errors import ConflictError
 from admission.flow import memory, reconciling
 from admission.policy.reconciling import Author, What

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from admission.api import claims as claims_
-from admission.api.claims import AllocatedDevice, Allocation
-from admission.api.entries import Entry, Kind, Posted
-from admission.api.names import GANG, GANG_SIZE, GATE, NodeName, QueueName, Uid
-from admission.api.pods import Pod, PodClaim
+from admission.api.kubernetes import claims
+from admission.api.kubernetes.claims import AllocatedDevice, Allocation
+from admission.api.kubernetes.pods import Pod, PodClaim
+from admission.api.muster.ledger_entries import Entry, Kind, Posted
+from admission.api.values.names import GANG, GANG_SIZE, GATE, NodeName, QueueName, Uid
 from admission.errors import ConflictError, Flaw, GoneError, MalformedObjectError, RetryError
 from admission.quota import books
 from tests.builders import NOON, ClusterBuilder, a_cluster, claim_manifest
@@ -36,7 +36,7 @@ def share(cluster: Cluster, *pods: str) -> None:
     for name in pods:
         uid = Uid(f"pod-{name}")
         cluster._pods[uid] = replace(cluster._pods[uid], claims=(PodClaim(name="s", claim="S"),))
-    shared = claims_.decode(claim_manifest("S", 1, owner="-"))
+    shared = claims.decode(claim_manifest("S", 1, owner="-"))
     cluster._claims.setdefault("team/S", replace(shared, meta=replace(shared.meta, owners=())))
 
 

@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from admission.api.entries import Entry, Kind
-from admission.api.gangs import Phase
+from admission.api.muster.gangs import Phase
+from admission.api.muster.ledger_entries import Entry, Kind
 from admission.errors import LedgerAwayError
 from admission.flow import bookkeeping, cycle, memory
 from admission.quota import books

@@ -1,6 +1,6 @@
 """Workloads that are restarted: their gangs before are nobody's any more, and nothing is said of these."""
 
-from admission.api.gangs import Phase
+from admission.api.muster.gangs import Phase
 from tests.unit.flow.jobs import Play
 from tests.unit.flow.test_unread_kinds import Narrowed, told
 

@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from admission.api.entries import Kind, UsageInterval
+from admission.api.muster.ledger_entries import Kind, UsageInterval
 from tests.builders import NOON, ClusterBuilder, a_cluster
 from tests.unit.flow.test_budgets import add
 from tests.unit.flow.test_cycle import Cluster, Ledger, a_desk, gang, run

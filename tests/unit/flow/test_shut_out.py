@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from admission.api import nodes
-from admission.api.meta import Meta
-from admission.api.reasons import Denial, DenyReason
+from admission.api.kubernetes import nodes
+from admission.api.kubernetes.meta import Meta
 from admission.api.snapshot import Snapshot
+from admission.api.values.reasons import Denial, DenyReason
 from admission.flow.desks import Result
 from tests.builders import NAMESPACE, ClusterBuilder, a_cluster
 from tests.unit.flow.test_cycle import Cluster, Ledger, a_desk, gang, run

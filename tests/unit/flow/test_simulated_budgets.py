@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from admission.api.reasons import HoldReason
-from admission.api.reports import BudgetUse
+from admission.api.muster.status_reports import BudgetUse
+from admission.api.values.reasons import HoldReason
 from admission.flow.simulating import Outcome
 from tests.unit.test_simulating import Objects, fates, job, node, simulate, teams
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from admission.api.gangs import GangReport
+from admission.api.muster.gangs import GangReport
 from admission.flow import cycle, memory
 from tests.builders import NOON, a_cluster
 from tests.unit.flow.fences import MINUTE, SECOND, Cluster, a_desk

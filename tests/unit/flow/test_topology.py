@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from admission.api import gangs, names
-from admission.api.gangs import DomainReport, DomainWish, GangReport, Phase, TopologyReport
-from admission.api.names import NodeName
-from admission.api.reasons import DenyReason, HoldReason
+from admission.api.muster import gangs
+from admission.api.muster.gangs import DomainReport, DomainWish, GangReport, Phase, TopologyReport
+from admission.api.values import names
+from admission.api.values.names import NodeName
+from admission.api.values.reasons import DenyReason, HoldReason
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk, Ports
 from tests.builders import NOON, ClusterBuilder, a_cluster, pod_of, running

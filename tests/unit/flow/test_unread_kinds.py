@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from admission.api.gangs import GangReport, Phase
-from admission.api.reasons import HoldReason
+from admission.api.muster.gangs import GangReport, Phase
+from admission.api.values.reasons import HoldReason
 from tests import standins
 from tests.builders import NAMESPACE, NOON, a_cluster
 from tests.standins import Manifest

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from admission.api.patches import Patch
-from admission.api.reasons import Denial
-from admission.api.reviews import Verdict
+from admission.api.kubernetes.admission_review import Verdict
 from admission.api.snapshot import Snapshot
+from admission.api.values.json_patch import Patch
+from admission.api.values.reasons import Denial
 from admission.policy import arrivals, changing, doors
 from admission.policy.arrivals import Arrival
 from admission.policy.remembering import Memory

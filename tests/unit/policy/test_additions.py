@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.api import names
+from admission.api.values import names
 from admission.errors import RetryError
 from admission.policy import arrivals
 from tests.unit.policy import asking

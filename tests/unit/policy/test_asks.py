@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from admission.api import names
-from admission.api.names import MeterName
-from admission.api.pods import Container, Pod, Stage
-from admission.api.queues import PlacementMode
-from admission.api.selectors import NodeSelector, Toleration
+from admission.api.kubernetes.pods import Container, Pod, Stage
+from admission.api.muster.queues import PlacementMode
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import MeterName
+from admission.api.values.selectors import NodeSelector, Toleration
 from admission.policy import asks as asks_
 from admission.policy import recognition
 from admission.policy.asks import Asks

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from admission.api import queues
-from admission.api.queues import Queue
-from admission.api.reasons import HoldReason
+from admission.api.muster import queues
+from admission.api.muster.queues import Queue
+from admission.api.values.reasons import HoldReason
 from admission.policy import backoffs
 from admission.policy.backoffs import Backoff
 from tests.builders import NOON

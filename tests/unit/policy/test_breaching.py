@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from admission.api import claims, names
-from admission.api.claims import AllocatedDevice, Allocation, Claim
-from admission.api.devices import DeviceId
-from admission.api.entries import RequestDevice
-from admission.api.names import Uid
+from admission.api.kubernetes import claims
+from admission.api.kubernetes.claims import AllocatedDevice, Allocation, Claim
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.muster.ledger_entries import RequestDevice
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import Uid
 from admission.policy import breaching
 from admission.policy.breaching import Watch
 from tests.builders import CLASS, claim_manifest

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from admission.api.entries import Placement, Seat
-from admission.api.names import GangUid, NodeName, QueueName, Uid
+from admission.api.muster.ledger_entries import Placement, Seat
+from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.policy import recognition
 from admission.policy.census import Census
 from admission.policy.recognition import Group

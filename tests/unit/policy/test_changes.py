@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from admission.api import names
-from admission.api.reasons import DenyReason
+from admission.api.values import names
+from admission.api.values.reasons import DenyReason
 from tests.unit.policy import asking
 from tests.unit.webhook.cases import CONTROLLER, GATES, RULES, a_pod, held
 

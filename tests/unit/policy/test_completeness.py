@@ -3,8 +3,9 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from admission.api import gangs, names
+from admission.api.muster import gangs
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
 from admission.policy import completeness, recognition
 from admission.policy.recognition import Group
 from tests import standins

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from admission.api import claims, meters, pods
-from admission.api.reasons import Hold, HoldReason
+from admission.api.kubernetes import claims, pods
+from admission.api.muster import meters
+from admission.api.values.reasons import Hold, HoldReason
 from admission.dra import metering
 from admission.dra.plans import Plan, PodDemand
 from admission.dra.worlds import World

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from admission.api import gangs, names
-from admission.api.reasons import Denial, DenyReason
+from admission.api.muster import gangs
+from admission.api.values import names
+from admission.api.values.reasons import Denial, DenyReason
 from admission.policy import arrivals, doors
 from admission.policy.remembering import Memory
 from tests.unit.policy import asking

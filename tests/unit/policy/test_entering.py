@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from admission.api import names
-from admission.api.reasons import DenyReason
+from admission.api.values import names
+from admission.api.values.reasons import DenyReason
 from admission.policy import arrivals, entering
 from admission.policy.entering import Entrance
 from admission.policy.remembering import Memory

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from admission.api.meta import Condition
-from admission.api.names import MeterName, QueueName
-from admission.api.reports import BudgetUse
+from admission.api.kubernetes.meta import Condition
+from admission.api.muster.status_reports import BudgetUse
+from admission.api.values.names import MeterName, QueueName
 from admission.policy import entitlements
 from admission.policy.entitlements import Tally
 from admission.policy.reporting import Facts

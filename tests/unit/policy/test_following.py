@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from admission.api import names
-from admission.api.claims import AllocatedDevice, Allocation
-from admission.api.devices import Capacity, DeviceId, Slice
-from admission.api.entries import Entry, Holding, Kind, Placement, RequestDevice, Seat
-from admission.api.meta import Meta
-from admission.api.meters import Measure, Meter, Source
-from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
-from admission.api.pods import Pod
+from admission.api.kubernetes.claims import AllocatedDevice, Allocation
+from admission.api.kubernetes.devices import Capacity, DeviceId, Slice
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.ledger_entries import Entry, Holding, Kind, Placement, RequestDevice, Seat
+from admission.api.muster.meters import Measure, Meter, Source
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.dra import metering
 from admission.errors import Flaw, MalformedObjectError
 from admission.policy import following, recognition

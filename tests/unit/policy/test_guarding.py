@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from admission.api import queues
-from admission.api.queues import Queue
+from admission.api.muster import queues
+from admission.api.muster.queues import Queue
 from admission.policy import guarding, protection
 from admission.policy.protection import Means, Protection, Protections
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from admission.api import names, workloads
-from admission.api.names import Held
-from admission.api.parents import UNSERVED
-from admission.api.reasons import DenyReason
+from admission.api.kubernetes import jobs
+from admission.api.kubernetes.owners import UNSERVED
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import Held
+from admission.api.values.reasons import DenyReason
 from admission.policy import holdable, holding
 from admission.policy.holding import WorkloadArrival
 from admission.policy.remembering import Memory
@@ -240,6 +241,6 @@ def test_only_what_is_not_suspended_by_others_is_read_as_held() -> None:
 
 
 def test_a_job_of_a_cluster_keeps_its_template_where_it_is_held_and_only_there() -> None:
-    assert workloads.decode_live(job(annotations=HELD)).template
-    assert workloads.decode_live(job(annotations=STARTED)).template
-    assert not workloads.decode_live(job()).template
+    assert jobs.decode_live(job(annotations=HELD)).template
+    assert jobs.decode_live(job(annotations=STARTED)).template
+    assert not jobs.decode_live(job()).template

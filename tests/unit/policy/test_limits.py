@@ -2,10 +2,10 @@ from typing import Any
 
 import pytest
 
-from admission.api import claims
-from admission.api.names import QueueName
-from admission.api.reading import Reader
-from admission.api.reasons import Denial, DenyReason
+from admission.api.kubernetes import claims
+from admission.api.values.decoding import Reader
+from admission.api.values.names import QueueName
+from admission.api.values.reasons import Denial, DenyReason
 from admission.policy import arrivals, doors
 from admission.policy.doors import KnownClaim
 from admission.policy.limits import Limits

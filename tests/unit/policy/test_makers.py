@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from admission.api import names
-from admission.api.reasons import DenyReason
+from admission.api.values import names
+from admission.api.values.reasons import DenyReason
 from admission.policy import arrivals, doors
 from admission.policy.remembering import Memory
 from tests.unit.webhook import patching

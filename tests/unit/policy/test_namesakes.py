@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from admission.api import gangs, names
-from admission.api.names import Uid
+from admission.api.muster import gangs
+from admission.api.values import names
+from admission.api.values.names import Uid
 from admission.policy import namesakes, recognition
 from tests import standins
 from tests.builders import a_cluster, let_in

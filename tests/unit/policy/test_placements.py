@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from admission.api import names
-from admission.api.devices import DeviceId
-from admission.api.entries import Holding, RequestDevice
-from admission.api.gangs import Gang
-from admission.api.meta import Meta
-from admission.api.names import QueueName, Uid
-from admission.api.queues import PlacementMode, Queue
-from admission.api.reasons import Hold, HoldReason
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.kubernetes.meta import Meta
+from admission.api.muster.gangs import Gang
+from admission.api.muster.ledger_entries import Holding, RequestDevice
+from admission.api.muster.queues import PlacementMode, Queue
+from admission.api.values import names
+from admission.api.values.names import QueueName, Uid
+from admission.api.values.reasons import Hold, HoldReason
 from admission.policy import placements, protection
 from admission.policy.placements import Chosen
 from admission.policy.protection import Means, Protection, Protections

@@ -1,6 +1,6 @@
 from datetime import UTC, datetime, timedelta
 
-from admission.api.names import QueueName
+from admission.api.values.names import QueueName
 from admission.dra.outlooks import Stay
 from admission.policy.presence import Presence
 from admission.policy.reservations import Tenure

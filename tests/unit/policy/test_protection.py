@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from admission.api import claims, taint_rules
-from admission.api.claims import Allocation
-from admission.api.devices import DeviceId
-from admission.api.entries import Holding, Placement, RequestDevice, Seat
-from admission.api.names import GangUid, NodeName, QueueName, Uid
+from admission.api.kubernetes import claims, device_taint_rules
+from admission.api.kubernetes.claims import Allocation
+from admission.api.kubernetes.device_taint_rules import TaintRule
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.muster.ledger_entries import Holding, Placement, RequestDevice, Seat
 from admission.api.snapshot import Snapshot
-from admission.api.taint_rules import TaintRule
+from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.errors import Flaw, MalformedObjectError
 from admission.policy import protection
 from admission.policy.protection import Barriers, Judgement, Means, Protection, Scene, Webhooks
@@ -39,7 +39,7 @@ def with_rule(snapshot: Snapshot, **changes: Any) -> Snapshot:
         "deviceSelector": {"driver": CLASS},
         "taint": {"key": "muster.dev/fence", "effect": "NoSchedule", **changes},
     }
-    rule = taint_rules.decode({"metadata": {"name": f"muster-fence-{CLASS}"}, "spec": spec})
+    rule = device_taint_rules.decode({"metadata": {"name": f"muster-fence-{CLASS}"}, "spec": spec})
     return replace(snapshot, taint_rules={rule.meta.name: rule})
 
 

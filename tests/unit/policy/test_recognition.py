@@ -5,9 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from admission.api import names, workloads
-from admission.api.entries import Placement, Seat
-from admission.api.names import GangUid, NodeName, QueueName, Uid
+from admission.api.kubernetes import jobs
+from admission.api.muster.ledger_entries import Placement, Seat
+from admission.api.values import names
+from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.policy import holdable, identities, recognition
 from admission.policy.recognition import Group
 from tests.builders import NOON, a_cluster, let_in, pod_of, with_pods
@@ -48,7 +49,7 @@ def test_an_index_that_has_failed_for_good_is_not_waited_for(indexes: str, neede
     uid = Uid("job-train")
     meta = {"name": "train", "namespace": "team", "uid": uid}
     spec = {"parallelism": 4, "completions": 4, "completionMode": "Indexed", "backoffLimitPerIndex": 1}
-    job = workloads.decode({"metadata": meta, "spec": spec, "status": {"failedIndexes": indexes}})
+    job = jobs.decode({"metadata": meta, "spec": spec, "status": {"failedIndexes": indexes}})
 
     (group,) = recognition.groups(replace(snapshot, jobs={uid: job}), {})
     (template,) = holdable.of_job(job)

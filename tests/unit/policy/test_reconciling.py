@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import pytest
 
-from admission.api.claims import AllocatedDevice, Allocation
-from admission.api.devices import DeviceId
-from admission.api.entries import Bucket, Entry, Holding, Kind, RequestDevice, Seat
-from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.api.kubernetes.claims import AllocatedDevice, Allocation
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Kind, RequestDevice, Seat
 from admission.api.snapshot import Snapshot
+from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.dra import metering
 from admission.errors import MalformedObjectError
 from admission.policy import following, reconciling

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from admission.api import names
+from admission.api.values import names
 from tests import standins
 from tests.standins import Manifest
 from tests.unit.policy.families.herds import TEMPLATE, Herd, an_object

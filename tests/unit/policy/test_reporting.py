@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from admission.api import meters, names
-from admission.api.entries import Bucket
-from admission.api.gangs import Evicted, Gang, Phase
-from admission.api.meta import EPOCH, Condition, ConditionStatus, Meta, Owner
-from admission.api.names import MeterName, QueueName, Uid
-from admission.api.reasons import EvictionReason
-from admission.api.reports import MeterUse
+from admission.api.kubernetes.meta import EPOCH, Condition, ConditionStatus, Meta, Owner
+from admission.api.muster import meters
+from admission.api.muster.gangs import Evicted, Gang, Phase
+from admission.api.muster.ledger_entries import Bucket
+from admission.api.muster.status_reports import MeterUse
+from admission.api.values import names
+from admission.api.values.names import MeterName, QueueName, Uid
+from admission.api.values.reasons import EvictionReason
 from admission.dra import appraising, metering
 from admission.dra.selecting import Selectors
 from admission.errors import Flaw, MalformedObjectError

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from admission.api.rules import Action, Rule, Variable
+from admission.api.muster.policy_rules import Action, Rule, Variable
 from admission.cel.expressions import Budget
 from admission.errors import MalformedObjectError
 from admission.policy.claims import ruling, subjects

@@ -2,7 +2,7 @@
 
 import pytest
 
-from admission.api import pods
+from admission.api.kubernetes import pods
 from admission.policy import subgroups
 
 JOBSET = {"jobset.sigs.k8s.io/replicatedjob-name": "workers", "jobset.sigs.k8s.io/job-index": "3"}

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 
-from admission.api.devices import DeviceId
-from admission.api.entries import Holding, Placement, RequestDevice, Seat
-from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.muster.ledger_entries import Holding, Placement, RequestDevice, Seat
 from admission.api.snapshot import Snapshot
+from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.dra import vacating, worlds
 from admission.dra.metering import Meters
 from admission.policy import recognition, tenants

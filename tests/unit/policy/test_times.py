@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from admission.api.names import MeterName
-from admission.api.queues import Budget, Period
+from admission.api.muster.queues import Budget, Period
+from admission.api.values.names import MeterName
 from admission.policy import times
 from admission.quota.books import Book
 

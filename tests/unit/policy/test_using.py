@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from admission.api import claims, policies
-from admission.api.claims import Claim, ClaimTemplate
-from admission.api.meta import Meta
-from admission.api.nodes import Namespace
-from admission.api.pods import PodClaim
+from admission.api.kubernetes import claims
+from admission.api.kubernetes.claims import Claim, ClaimTemplate
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.nodes import Namespace
+from admission.api.kubernetes.pods import PodClaim
+from admission.api.muster import claim_policies
 from admission.api.snapshot import Snapshot
 from admission.policy.arrivals import Arrival
 from admission.policy.claims import documents
@@ -45,7 +46,7 @@ def snapshot(*objects: Claim | ClaimTemplate) -> Snapshot:
 
 def of(*rules: str, **spec: Any) -> Policies:
     listed = [{"cel": cel, "message": f"not {cel}"} for cel in rules]
-    policy = policies.decode({"metadata": {"name": "house"}, "spec": {"rules": listed, **spec}})
+    policy = claim_policies.decode({"metadata": {"name": "house"}, "spec": {"rules": listed, **spec}})
     return Policies.of({policy.name: policy}, NAMESPACES)
 
 
@@ -126,7 +127,7 @@ def test_controllers_of_kubernetes_are_not_the_user(username: str) -> None:
 
 def test_a_rule_whose_message_alone_reads_the_user_is_asked_of_every_pod() -> None:
     rule = {"cel": "false", "message": "no", "messageExpression": "'no, ' + user.username"}
-    policy = policies.decode({"metadata": {"name": "house"}, "spec": {"rules": [rule]}})
+    policy = claim_policies.decode({"metadata": {"name": "house"}, "spec": {"rules": [rule]}})
     known = Policies.of({policy.name: policy}, NAMESPACES)
 
     words = [

@@ -2,9 +2,9 @@
 
 import pytest
 
-from admission.api import pods
-from admission.api.names import GangUid, NodeName
-from admission.api.pods import Pod
+from admission.api.kubernetes import pods
+from admission.api.kubernetes.pods import Pod
+from admission.api.values.names import GangUid, NodeName
 from admission.policy import vacancies
 from admission.policy.vacancies import Vacancy
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from admission.api import queues
-from admission.api.entries import Holding, Placement
-from admission.api.names import GangUid, MeterName, QueueName, Uid
+from admission.api.muster import queues
+from admission.api.muster.ledger_entries import Holding, Placement
+from admission.api.values.names import GangUid, MeterName, QueueName, Uid
 from admission.quota import budgets
 from admission.quota.accruals import QueueMeter
 from admission.quota.budgets import Balances, Purse, Sources

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from admission.api import queues
-from admission.api.names import MeterName, QueueName
+from admission.api.muster import queues
+from admission.api.values.names import MeterName, QueueName
 from admission.quota import ordering
 from admission.quota.ordering import Tournament
 from admission.quota.sharing import Rules, Shares

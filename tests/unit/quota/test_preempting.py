@@ -3,8 +3,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from admission.api.names import GangUid, MeterName, QueueName
-from admission.api.queues import Preemption, Reclaim, WithinQueue
+from admission.api.muster.queues import Preemption, Reclaim, WithinQueue
+from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.quota import preempting
 from admission.quota.preempting import Bounds, NoVictims, Victims
 from admission.quota.reclaiming import Candidate, Incoming

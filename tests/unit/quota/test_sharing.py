@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from admission.api import queues
-from admission.api.entries import UsageInterval
-from admission.api.names import MeterName, QueueName
+from admission.api.muster import queues
+from admission.api.muster.ledger_entries import UsageInterval
+from admission.api.values.names import MeterName, QueueName
 from admission.quota import sharing
 from admission.quota.sharing import Memory, Rules, Shares
 from admission.quota.standing import Standing

@@ -1,6 +1,6 @@
 import pytest
 
-from admission.api.names import MeterName, QueueName
+from admission.api.values.names import MeterName, QueueName
 from admission.quota.standing import Standing
 from tests.unit.quota.trees import GPU, TreeBuilder, a_pair, a_tree
 

@@ -3,7 +3,7 @@ from typing import NamedTuple
 
 import pytest
 
-from admission.api.names import QueueName
+from admission.api.values.names import QueueName
 from admission.quota import ordering
 from admission.quota.tree import MAX_DEPTH, Inactive
 from tests.unit.quota.trees import GPU, TreeBuilder, a_tree

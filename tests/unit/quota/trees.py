@@ -2,8 +2,8 @@
 
 from typing import Any, Self
 
-from admission.api import queues
-from admission.api.names import MeterName, QueueName
+from admission.api.muster import queues
+from admission.api.values.names import MeterName, QueueName
 from admission.quota import available
 from admission.quota.tree import Tree
 

@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
-from admission.api.gangs import GangReport, Phase
-from admission.api.names import GangUid, MeterName, QueueName
-from admission.api.reasons import Hold, HoldReason
-from admission.api.reports import BudgetUse, MeterUse, QueueReport
+from admission.api.muster.gangs import GangReport, Phase
+from admission.api.muster.status_reports import BudgetUse, MeterUse, QueueReport
+from admission.api.values.names import GangUid, MeterName, QueueName
+from admission.api.values.reasons import Hold, HoldReason
 from admission.flow.desks import Result
 from admission.flow.outcomes import Kind, Outcome
 from admission.policy.defects import Defect, During

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from admission.api import names
-from admission.api.pods import Pod
-from admission.api.reasons import Denial, DenyReason
-from admission.api.reviews import ALLOWED, Review, Verdict
+from admission.api.kubernetes.admission_review import ALLOWED, Review, Verdict
+from admission.api.kubernetes.pods import Pod
+from admission.api.values import names
+from admission.api.values.reasons import Denial, DenyReason
 from admission.errors import RetryError
 from admission.flow import cycle, memory, reviewing
 from admission.flow.desks import Desk, Ports

@@ -3,10 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from admission.api import claims, devices, meters, names, nodes, queues
-from admission.api.names import MeterName, QueueName
-from admission.api.reviews import Review
+from admission.api.kubernetes import claims, devices, nodes
+from admission.api.kubernetes.admission_review import Review
+from admission.api.muster import meters, queues
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import MeterName, QueueName
 from admission.errors import Flaw, MalformedObjectError
 from admission.policy.doors import Rules
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.api import names, reviews
-from admission.api.reasons import Denial, DenyReason
-from admission.api.reviews import ALLOWED, Review, Verdict
+from admission.api.kubernetes import admission_review
+from admission.api.kubernetes.admission_review import ALLOWED, Review, Verdict
+from admission.api.values import names
+from admission.api.values.reasons import Denial, DenyReason
 from admission.errors import MalformedObjectError
 from admission.policy import arrivals
 from admission.webhook import quick
@@ -25,7 +26,7 @@ def arrival_of(review: Review) -> arrivals.Arrival:
 @pytest.mark.parametrize("door", ["mutate", "validate"])
 def test_ordinary_reviews_go_the_quick_way(door: str) -> None:
     for sent in cluster.reviews(door)[:4]:
-        found, wanted = quick.read(json.dumps(sent).encode()), reviews.decode(sent)
+        found, wanted = quick.read(json.dumps(sent).encode()), admission_review.decode(sent)
 
         assert found is not None
         assert arrival_of(found) == arrival_of(wanted)
@@ -91,7 +92,7 @@ def test_what_is_read_the_quick_way_is_read_alike_the_thorough_way(place: Any, v
 
     if found is not None:
         try:
-            wanted = reviews.decode(sent)
+            wanted = admission_review.decode(sent)
         except MalformedObjectError as error:
             raise AssertionError(f"the thorough way refuses it: {error}") from error
         assert arrival_of(found) == arrival_of(wanted)
@@ -119,7 +120,7 @@ VERDICTS = {
 
 @pytest.mark.parametrize("verdict", VERDICTS.values(), ids=VERDICTS)
 def test_what_is_written_the_quick_way_says_the_same(verdict: Verdict) -> None:
-    written, wanted = quick.write("u-1", verdict), reviews.encode("u-1", verdict)
+    written, wanted = quick.write("u-1", verdict), admission_review.encode("u-1", verdict)
 
     if verdict.denial is not None or verdict.warnings:
         assert written is None

@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
-from admission.api import names
-from admission.api.reasons import DenyReason
-from admission.api.reviews import ALLOWED, Review
+from admission.api.kubernetes.admission_review import ALLOWED, Review
+from admission.api.values import names
+from admission.api.values.reasons import DenyReason
 from admission.errors import RetryError
 from admission.flow import reviewing
 from admission.policy.remembering import Memory

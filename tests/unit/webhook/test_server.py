@@ -14,8 +14,8 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from admission.api import names
-from admission.api.reviews import Review, Verdict
+from admission.api.kubernetes.admission_review import Review, Verdict
+from admission.api.values import names
 from admission.errors import MendError, RetryError
 from admission.flow import reviewing
 from admission.policy.remembering import Memory

@@ -2,10 +2,11 @@
 
 from typing import Any, Self
 
-from admission.api import names, pods, workloads
-from admission.api.names import Uid
-from admission.api.pods import Pod
+from admission.api.kubernetes import jobs, pods
+from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import Uid
 from admission.policy import recognition
 from admission.policy.families import table
 from admission.policy.recognition import Group
@@ -40,7 +41,7 @@ class Herd:
         if obj["kind"] == "Pod":
             self.pods[meta["uid"]] = pods.decode(whole)
         elif (group, obj["kind"]) == ("batch", "Job"):
-            self.jobs[meta["uid"]] = workloads.decode(whole)
+            self.jobs[meta["uid"]] = jobs.decode(whole)
         else:
             family = table.BY_GROUP[group, obj["kind"]]
             parent = family.decode(whole)

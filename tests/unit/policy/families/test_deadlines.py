@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from admission.api import names
+from admission.api.values import names
 from admission.policy import runtimes
 from tests import standins
 from tests.standins import Manifest

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from admission.api import names
-from admission.api.parents import UNSERVED
+from admission.api.kubernetes.owners import UNSERVED
+from admission.api.values import names
 from admission.policy import identities
 from tests.standins import Manifest
 from tests.unit.policy.families.herds import Herd, a_pod, an_object

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from admission.api import gangs, names
+from admission.api.muster import gangs
+from admission.api.values import names
 from admission.policy import recognition
 from admission.policy.identities import UNKNOWN_SIZE
 from tests import standins

@@ -1,6 +1,6 @@
 """Who a pod belongs to is proved by UIDs: forged owners, lost ones, and circles of them."""
 
-from admission.api import names
+from admission.api.values import names
 from admission.policy.identities import UNKNOWN_SIZE
 from tests import standins
 from tests.standins import Manifest

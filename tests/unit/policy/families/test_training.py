@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from admission.api import names
+from admission.api.values import names
 from admission.policy import subgroups
 from admission.policy.families import table
 from tests import standins

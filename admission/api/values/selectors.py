@@ -6,8 +6,8 @@ Sources: `k8s.io/apimachinery/pkg/labels`, `k8s.io/component-helpers/scheduling/
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from admission.api.reading import Reader
-from admission.api.validation import formats
+from admission.api.values import formats
+from admission.api.values.decoding import Reader
 
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 """Of a label selector."""

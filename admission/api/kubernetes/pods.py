@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from admission.api import deadlines, meta, names, nodes, selectors
-from admission.api.meta import Meta
-from admission.api.names import NodeName
-from admission.api.nodes import Resources
-from admission.api.reading import Json, Reader
-from admission.api.selectors import NodeSelector, Toleration
+from admission.api.kubernetes import active_deadline, meta, nodes
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.nodes import Resources
+from admission.api.values import names, selectors
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.names import NodeName
+from admission.api.values.selectors import NodeSelector, Toleration
 
 FINISHED = frozenset({"Succeeded", "Failed"})
 
@@ -129,7 +130,7 @@ def decode(obj: Json) -> Pod:
         affinity=selectors.decode_nodes(node_affinity.child(required)) if required in node_affinity else None,
         tolerations=tuple(map(selectors.decode_toleration, spec.children("tolerations"))),
         priority=spec.integer("priority"),
-        deadline=deadlines.read(spec),
+        deadline=active_deadline.read(spec),
         started=status.time("startTime"),
         scheduler=spec.text("schedulerName", "default-scheduler"),
         service_account=spec.text("serviceAccountName"),

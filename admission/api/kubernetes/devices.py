@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
-from admission.api import meta, quantities, selectors
-from admission.api.meta import Meta
-from admission.api.names import NodeName
-from admission.api.reading import Json, Reader
-from admission.api.selectors import NodeSelector, Taint
+from admission.api.kubernetes import meta
+from admission.api.kubernetes.meta import Meta
+from admission.api.values import quantities, selectors
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.names import NodeName
+from admission.api.values.selectors import NodeSelector, Taint
 
 
 class DeviceId(NamedTuple):

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from admission.api import meta
-from admission.api.meta import Meta
-from admission.api.names import MeterName
-from admission.api.reading import Json, Reader
+from admission.api.kubernetes import meta
+from admission.api.kubernetes.meta import Meta
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.names import MeterName
 
 
 class Measure(StrEnum):

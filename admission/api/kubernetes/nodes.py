@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from admission.api import meta, quantities, selectors
-from admission.api.meta import Meta
-from admission.api.names import NodeName
-from admission.api.reading import Json, Reader
-from admission.api.selectors import Taint
+from admission.api.kubernetes import meta
+from admission.api.kubernetes.meta import Meta
+from admission.api.values import quantities, selectors
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.names import NodeName
+from admission.api.values.selectors import Taint
 
 Resources = Mapping[str, int]
 """Amounts by resource name: `cpu` in thousandths, everything else in whole units (memory in bytes)."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from admission.api.devices import DeviceId
-from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 
 
 class Kind(StrEnum):

@@ -6,15 +6,17 @@ or newer Muster does not write is left at its default.
 
 from typing import TypeVar
 
-from admission.api import gangs, meta, quantities
-from admission.api.devices import DeviceId
-from admission.api.entries import RequestDevice
-from admission.api.gangs import DomainReport, GangReport, Phase, PlannedClaim, PlannedPod, TopologyReport
-from admission.api.meta import Condition, ConditionStatus
-from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
-from admission.api.reading import Json, Reader
-from admission.api.reasons import Denial, DenyReason, Detail, Hold, HoldReason
-from admission.api.reports import BudgetUse, MeterUse, QueueReport
+from admission.api.kubernetes import meta
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.kubernetes.meta import Condition, ConditionStatus
+from admission.api.muster import gangs
+from admission.api.muster.gangs import DomainReport, GangReport, Phase, PlannedClaim, PlannedPod, TopologyReport
+from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.muster.status_reports import BudgetUse, MeterUse, QueueReport
+from admission.api.values import quantities
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.api.values.reasons import Denial, DenyReason, Detail, Hold, HoldReason
 
 T = TypeVar("T")
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from admission.api.meta import controller_in
-from admission.api.patches import Patch
-from admission.api.reading import Json, Reader
-from admission.api.reasons import Denial, DenyReason
+from admission.api.kubernetes.meta import controller_in
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.json_patch import Patch
+from admission.api.values.reasons import Denial, DenyReason
 from admission.errors import MalformedObjectError
 
 API_VERSION = "admission.k8s.io/v1"

@@ -6,11 +6,12 @@ the driver's devices to Muster.
 
 from dataclasses import dataclass
 
-from admission.api import meta, selectors
-from admission.api.devices import DeviceId
-from admission.api.meta import Meta
-from admission.api.reading import Json, Reader
-from admission.api.selectors import Taint
+from admission.api.kubernetes import meta
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.kubernetes.meta import Meta
+from admission.api.values import selectors
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.selectors import Taint
 
 FENCE = Taint(key="muster.dev/fence", value="Muster", effect="NoSchedule")
 """The taint of every fence. NoSchedule leaves what is allocated already alone."""

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from admission.api import devices, meta, quantities, selectors
-from admission.api.devices import DeviceId
-from admission.api.entries import RequestDevice
-from admission.api.meta import Meta
-from admission.api.reading import Json, Reader
-from admission.api.selectors import NodeSelector, Toleration
+from admission.api.kubernetes import devices, meta
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.kubernetes.meta import Meta
+from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.values import quantities, selectors
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.selectors import NodeSelector, Toleration
 from admission.errors import AmountError
 
 VERSION = "resource.k8s.io/v1"

@@ -1,8 +1,8 @@
 """The four CustomResourceDefinitions of Muster, as plain mappings ready to be written as YAML or sent to the API."""
 
-from admission.api import names
 from admission.api.schemas import claim_policy, fields, gang, meter, queue
 from admission.api.schemas.fields import Schema
+from admission.api.values import names
 
 CATEGORY = "muster"
 """`kubectl get muster` lists the objects of all four kinds."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from admission.api import names
+from admission.api.values import names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

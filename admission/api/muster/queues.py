@@ -6,11 +6,12 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import TypeVar
 
-from admission.api import durations, meta, quantities, selectors, zones
-from admission.api.meta import Meta
-from admission.api.names import MeterName, QueueName
-from admission.api.reading import Json, Reader
-from admission.api.selectors import LabelSelector
+from admission.api.kubernetes import meta
+from admission.api.kubernetes.meta import Meta
+from admission.api.values import durations, quantities, selectors, time_zones
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.names import MeterName, QueueName
+from admission.api.values.selectors import LabelSelector
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -119,7 +120,7 @@ class Budget:
     period: Period | None = None
     start: datetime | None = None
     end: datetime | None = None
-    time_zone: str = zones.UTC
+    time_zone: str = time_zones.UTC
     on_exhausted: OnExhausted = OnExhausted.HOLD
     scope: Scope = Scope.CLUSTER
 
@@ -292,13 +293,13 @@ def _moment(reader: Reader, name: str) -> datetime | None:
 
 
 def _time_zone(reader: Reader) -> str:
-    name = reader.text("timeZone", zones.UTC)
-    if zones.find(name) is not None:
+    name = reader.text("timeZone", time_zones.UTC)
+    if time_zones.find(name) is not None:
         return name
-    near = zones.near(name)
+    near = time_zones.near(name)
     mend = f"did you mean {' or '.join(near)}?" if near else "use an IANA name such as Europe/Berlin"
-    reader.flaw("timeZone", f"{name[: zones.LONGEST]!r} is not a known time zone; {mend}")
-    return zones.UTC
+    reader.flaw("timeZone", f"{name[: time_zones.LONGEST]!r} is not a known time zone; {mend}")
+    return time_zones.UTC
 
 
 def _fair_sharing(reader: Reader) -> FairSharing:

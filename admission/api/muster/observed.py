@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from admission.api import gangs, queues, statuses
-from admission.api.claims import Claim
-from admission.api.devices import Slice
-from admission.api.gangs import GangReport
-from admission.api.meta import Meta
-from admission.api.meters import Meter
-from admission.api.names import MeterName, NodeName, QueueName
-from admission.api.nodes import Node
-from admission.api.queues import Queue
-from admission.api.reading import Json, Reader
-from admission.api.reports import QueueReport
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import Slice
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.nodes import Node
+from admission.api.muster import gangs, queues, status_views
+from admission.api.muster.gangs import GangReport
+from admission.api.muster.meters import Meter
+from admission.api.muster.queues import Queue
+from admission.api.muster.status_reports import QueueReport
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.names import MeterName, NodeName, QueueName
 from admission.errors import MalformedObjectError
 
 
@@ -62,7 +62,7 @@ class Sights:
 def decode_queue(obj: Json) -> QueueSight:
     """Read a Queue with its status. Raises MalformedObjectError."""
     queue = queues.decode(obj)
-    return QueueSight(meta=queue.meta, queue=queue, report=statuses.queue(obj))
+    return QueueSight(meta=queue.meta, queue=queue, report=status_views.queue(obj))
 
 
 def decode_gang(obj: Json) -> GangSight:
@@ -70,7 +70,7 @@ def decode_gang(obj: Json) -> GangSight:
     gang = gangs.decode(obj)
     return GangSight(
         meta=gang.meta,
-        report=statuses.gang(obj),
+        report=status_views.gang(obj),
         held_since=Reader(obj).child("status").child("hold").time("since"),
         runtime=gang.runtime,
         min_count=gang.min_count,

@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from admission.api import durations, meta, names, quantities
-from admission.api.entries import RequestDevice
-from admission.api.meta import Meta, Owner
-from admission.api.names import GangUid, MeterName, NodeName, QueueName, Uid
-from admission.api.queues import PlacementMode
-from admission.api.reading import Json, Reader
-from admission.api.reasons import Denial, EvictionReason, Hold
+from admission.api.kubernetes import meta
+from admission.api.kubernetes.meta import Meta, Owner
+from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.muster.queues import PlacementMode
+from admission.api.values import durations, names, quantities
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.api.values.reasons import Denial, EvictionReason, Hold
 
 
 class Phase(StrEnum):

@@ -1,6 +1,6 @@
 """What makes pods: batch Jobs, and the pod templates of all that may be held as a whole.
 
-Sizes of gangs come from here and from `parents`, never from a pod's label alone.
+Sizes of gangs come from here and from `owners`, never from a pod's label alone.
 """
 
 import re
@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from admission.api import deadlines, meta, names
-from admission.api.meta import Meta
-from admission.api.reading import Json, Reader
+from admission.api.kubernetes import active_deadline, meta
+from admission.api.kubernetes.meta import Meta
+from admission.api.values import names
+from admission.api.values.decoding import Json, Reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +111,7 @@ def decode(obj: Json) -> Job:
         active=status.integer("active"),
         succeeded=status.integer("succeeded"),
         failed=_indexes(status.text("failedIndexes")),
-        deadline=deadlines.read(spec),
+        deadline=active_deadline.read(spec),
         template=spec.object("template"),
     )
     reader.finish("Job", result.meta.key)

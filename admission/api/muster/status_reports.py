@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from admission.api.gangs import Phase
-from admission.api.meta import Condition
-from admission.api.names import MeterName, QueueName, Uid
-from admission.api.reasons import DenyReason, EventReason, EvictionReason, HoldReason
+from admission.api.kubernetes.meta import Condition
+from admission.api.muster.gangs import Phase
+from admission.api.values.names import MeterName, QueueName, Uid
+from admission.api.values.reasons import DenyReason, EventReason, EvictionReason, HoldReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

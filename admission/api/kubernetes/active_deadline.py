@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from admission.api.reading import Reader
+from admission.api.values.decoding import Reader
 
 FIELD = "activeDeadlineSeconds"
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from admission.api.reading import Reader
+from admission.api.values.decoding import Reader
 
 REASON = "PolicyViolation"
 """The reason of a rule that states none."""

@@ -2,8 +2,8 @@
 
 from fractions import Fraction
 
-from admission.api.reading import Reader
 from admission.api.validation import fields
+from admission.api.values.decoding import Reader
 
 MOST_VALUES = 10
 

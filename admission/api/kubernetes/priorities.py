@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from admission.api import meta
-from admission.api.meta import Meta
-from admission.api.reading import Json, Reader
+from admission.api.kubernetes import meta
+from admission.api.kubernetes.meta import Meta
+from admission.api.values.decoding import Json, Reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

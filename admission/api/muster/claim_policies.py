@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from admission.api import meta, quantities, rules, selectors
-from admission.api.meta import Meta
-from admission.api.names import QueueName
-from admission.api.reading import Json, Reader
-from admission.api.rules import Rule, Variable
-from admission.api.selectors import LabelSelector
+from admission.api.kubernetes import meta
+from admission.api.kubernetes.meta import Meta
+from admission.api.muster import policy_rules
+from admission.api.muster.policy_rules import Rule, Variable
+from admission.api.values import quantities, selectors
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.names import QueueName
+from admission.api.values.selectors import LabelSelector
 
 MOST_DEVICES = 32
 """The largest default of a count: what one claim can hold."""
@@ -91,8 +93,8 @@ def decode(obj: Json) -> ClaimPolicy:
         defaults=tuple(map(_default, spec.children("defaults"))),
         templates=_templates(spec),
         conversions=_conversions(spec),
-        variables=rules.decode_variables(spec),
-        rules=rules.decode(spec),
+        variables=policy_rules.decode_variables(spec),
+        rules=policy_rules.decode(spec),
     )
     reader.finish("ClaimPolicy", result.meta.key)
     return result

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from admission.api.names import Uid
-from admission.api.reading import Reader
+from admission.api.values.decoding import Reader
+from admission.api.values.names import Uid
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -1,7 +1,8 @@
 """Node selectors, and the taints and tolerations of devices."""
 
-from admission.api.reading import Reader
-from admission.api.validation import fields, formats
+from admission.api.validation import fields
+from admission.api.values import formats
+from admission.api.values.decoding import Reader
 
 EFFECTS = ("NoSchedule", "NoExecute", "None")
 OPERATORS = ("Equal", "Exists")

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from admission.api.meta import Meta
-from admission.api.workloads import PodTemplate
+from admission.api.kubernetes.jobs import PodTemplate
+from admission.api.kubernetes.meta import Meta
 
 UNSERVED = "the API server does not serve it"
 """Why objects of a kind are not seen, where there can be none."""
