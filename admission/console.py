@@ -15,6 +15,7 @@ from pathlib import Path
 import structlog
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from admission.accounting.books import Book
 from admission.api.values.names import MeterName, QueueName
 from admission.cluster import showing, watching
 from admission.cluster.connecting import Connection
@@ -35,7 +36,6 @@ from admission.ledger import bases, reading, reports, searching, series
 from admission.ledger.histories import Histories
 from admission.ledger.ledger import SqlLedger
 from admission.ledger.statements import StatementLine
-from admission.quota.books import Book
 from admission.settings import Dashboard, Settings
 
 log = structlog.get_logger(__name__)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self
 
+from admission.accounting.books import Book
 from admission.api.kubernetes import claims, devices, nodes
 from admission.api.kubernetes.access_review import Ask, Visitor
 from admission.api.muster import meters, observed
@@ -24,7 +25,6 @@ from admission.dashboard.requests import Desk
 from admission.dashboard.scenes import Scenes
 from admission.dashboard.server import Listening
 from admission.dashboard.sessions import Sessions
-from admission.quota.books import Book
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 DRIVER = "gpu.example.com"

@@ -17,7 +17,7 @@ from admission.cli.clusters import Cluster
 from admission.cli.findings import Finding
 from admission.cluster import fencing, kinds, paths, proving
 from admission.cluster.connecting import Connection
-from admission.dra import releases
+from admission.dra import compatibility
 from admission.errors import GoneError
 from admission.settings import Settings
 
@@ -60,7 +60,7 @@ async def version(exam: Exam) -> list[Finding]:
     said = f"Kubernetes {seen} at {exam.connection.server}"
     if seen.own < OLDEST:
         return [findings.wrong("version", f"{said} has no resource.k8s.io/v1", "upgrade it to 1.36 or 1.37")]
-    if releases.of_version(str(seen)) is None and exam.settings.controller.profile == "auto":
+    if compatibility.of_version(str(seen)) is None and exam.settings.controller.profile == "auto":
         mend = "upgrade it to 1.36 or 1.37; until then gangs that need devices wait"
         return [findings.odd("version", f"{said}: what its kube-scheduler does with devices is not predicted", mend)]
     return [findings.fine("version", said)]

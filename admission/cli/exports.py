@@ -11,6 +11,7 @@ from typing import IO, Annotated, TypeVar
 import typer
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from admission.accounting import accruals
 from admission.api.values.names import MeterName
 from admission.cli import applications, books, progress, sinks
 from admission.cli.books import AllClustersOption, ClustersOption, DatabaseOption, FromOption, ToOption, ZoneOption
@@ -23,7 +24,6 @@ from admission.ledger.exports import Column, Row, What
 from admission.ledger.focus import Granularity, Price, Terms
 from admission.ledger.ledger import SqlLedger
 from admission.ledger.tenures import Watch
-from admission.quota import accruals
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ import typer
 import admission
 from admission.cli import applications, manifests, rendering
 from admission.cli.manifests import Manifest
-from admission.dra import releases
-from admission.dra.releases import Release
+from admission.dra import compatibility
+from admission.dra.compatibility import Release
 from admission.flow import linting
 from admission.flow.linting import Code, Remark, Severity
 
@@ -55,7 +55,7 @@ def lint(
     """
     found = manifests.read(paths)
     linted = asyncio.run(
-        linting.lint([one.body for one in found], namespace=namespace, profile=releases.profile(profile))
+        linting.lint([one.body for one in found], namespace=namespace, profile=compatibility.profile(profile))
     )
 
     for text in linted.notes:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from admission.accounting.books import Book
 from admission.api.snapshot import Snapshot
 from admission.cli import applications, books, clusters, rendering
 from admission.cli.books import ClusterOption, DatabaseOption
@@ -26,7 +27,6 @@ from admission.flow import reconciling
 from admission.flow.reconciling import Outcome
 from admission.ledger.ledger import SqlLedger
 from admission.policy.reconciling import Author, Difference
-from admission.quota.books import Book
 
 T = TypeVar("T")
 

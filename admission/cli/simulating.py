@@ -11,8 +11,8 @@ from admission.api.values.reasons import Denial
 from admission.cli import applications, manifests, playing, rendering
 from admission.cli.manifests import BadInputError, Manifest
 from admission.cli.rendering import Format, Number
-from admission.dra import releases
-from admission.dra.releases import Release
+from admission.dra import compatibility
+from admission.dra.compatibility import Release
 from admission.errors import MendError
 from admission.flow import expanding, simulating
 from admission.flow.claiming import Act, Effect
@@ -76,7 +76,7 @@ def simulate(
     _refuse_options(arrivals, compare, chart, until_empty=until_empty)
     found = [*manifests.read(paths), *_policies(policy or [])]
     bodies = [manifest.body for manifest in found]
-    world = expanding.expand(bodies, now=_time(now), namespace=namespace, profile=releases.profile(profile))
+    world = expanding.expand(bodies, now=_time(now), namespace=namespace, profile=compatibility.profile(profile))
     _refuse_flaws(world, found)
 
     if arrivals is not None:

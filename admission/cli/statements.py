@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from admission.accounting.accruals import QueueMeter
 from admission.api.values import quantities
 from admission.api.values.names import QueueName
 from admission.cli import applications, books, rendering
@@ -16,7 +17,6 @@ from admission.errors import MendError
 from admission.ledger import bases, hours, statements
 from admission.ledger.ledger import SqlLedger
 from admission.ledger.statements import Amounts, Statement, StatementLine
-from admission.quota.accruals import QueueMeter
 
 EPILOG = applications.epilog(
     (

@@ -10,8 +10,8 @@ from dataclasses import replace
 import structlog
 
 from admission.cluster.connecting import Connection, ServerVersions
-from admission.dra import releases
-from admission.dra.releases import Profile
+from admission.dra import compatibility
+from admission.dra.compatibility import Profile
 from admission.errors import MusterError
 
 log = structlog.get_logger(__name__)
@@ -71,7 +71,7 @@ class Versions:
 
 
 def _profile(version: ServerVersions) -> Profile | None:
-    found = releases.of_version(str(version))
+    found = compatibility.of_version(str(version))
     if found is None or version.compatible is None or version.compatible < _FRACTIONAL_RANGES:
         return found
     return replace(found, features=replace(found.features, fractional_ranges=True))

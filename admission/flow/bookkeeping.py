@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from admission.accounting import books
+from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import BudgetShare, Entry, Placement, Posted
 from admission.errors import AmountError, ConflictError, LedgerAwayError, PageError
 from admission.flow import epochs, spending, withdrawing
 from admission.flow.desks import Desk, Facts
 from admission.policy import defects, following, times, vacancies
 from admission.policy.defects import During
-from admission.quota import books
-from admission.quota.books import Book
 
 MOST_UNPOSTED = 10_000
 """Entries that wait for the database. With more, all are dropped, and derived from the cluster when it is back."""

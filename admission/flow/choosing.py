@@ -1,16 +1,16 @@
 """Which kube-scheduler to decide like: the one that the operator names, else the one of the API server's version."""
 
-from admission.dra import releases
-from admission.dra.releases import Profile, Release
+from admission.dra import compatibility
+from admission.dra.compatibility import Profile, Release
 
 AUTO = "auto"
 CHOICES = (AUTO, *Release)
 """What an operator may name."""
 
-NEWEST = releases.profile(Release.V1_37)
+NEWEST = compatibility.profile(Release.V1_37)
 """Where nobody names a release and there is no cluster to ask."""
 
 
 def named(choice: str) -> Profile | None:
     """Return the profile of one of CHOICES; None for `auto`."""
-    return None if choice == AUTO else releases.profile(Release(choice))
+    return None if choice == AUTO else compatibility.profile(Release(choice))

@@ -17,7 +17,7 @@ from admission.api.muster import claim_policies, gangs, meters, queues
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.decoding import Json
-from admission.dra.releases import Profile
+from admission.dra.compatibility import Profile
 from admission.errors import Flaw, MalformedObjectError
 from admission.flow import memory, vetting
 from admission.policy.families import table

@@ -18,10 +18,12 @@ from admission.api.muster.status_reports import ConditionReport, QueueReport
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, QueueName
 from admission.cel.syntax import parser
-from admission.dra import appraising, landing, metering, worlds
-from admission.dra.metering import Meters
-from admission.dra.releases import Profile
-from admission.dra.selecting import Selectors
+from admission.dra.allocator import nominated
+from admission.dra.compatibility import Profile
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.metering import device_meters, meter_health
+from admission.dra.metering.device_meters import Meters
+from admission.dra.state import cluster_state
 from admission.errors import GoneError, MendError, RetryError
 from admission.flow import (
     bookkeeping,
@@ -58,9 +60,9 @@ from admission.policy.recalling import Recall
 from admission.policy.reservations import Tenure
 from admission.policy.resting import Rest
 from admission.policy.rounds import Round
-from admission.quota import sharing
+from admission.quota import fair_share
 from admission.quota.budgets import Balances
-from admission.quota.standing import Usage
+from admission.quota.headroom import Usage
 from admission.quota.tree import Tree
 
 T = TypeVar("T")
@@ -224,14 +226,14 @@ def _profile(desk: Desk) -> Profile | None:
     if profile is not None and profile != desk.profile:
         desk.profile = profile
         desk.selectors = Selectors(profile.cel)
-        desk.world, desk.recall, desk.appraisal = None, Recall(), appraising.NOTHING
+        desk.world, desk.recall, desk.appraisal = None, Recall(), meter_health.NOTHING
         desk.rest = Rest()
     return profile
 
 
 def _compiled(desk: Desk, snapshot: Snapshot) -> Meters:
     if desk.meters.meters != snapshot.meters:
-        desk.meters = metering.compile_meters(snapshot.meters.values())
+        desk.meters = device_meters.compile_meters(snapshot.meters.values())
     return desk.meters
 
 
@@ -249,7 +251,7 @@ def _decide(desk: Desk, facts: Facts, balances: Balances | None) -> tuple[Round,
     return preempting.decide(desk, facts, rules, world, _used(desk))
 
 
-def _tenures(desk: Desk, facts: Facts, world: worlds.World) -> Mapping[str, Tenure]:
+def _tenures(desk: Desk, facts: Facts, world: cluster_state.World) -> Mapping[str, Tenure]:
     """Return who has devices, and until when."""
     queues, users = facts.snapshot.queues, world.users
     return desk.tenures.look(desk.book.placements, facts.groups, queues, users, facts.now)
@@ -273,7 +275,7 @@ def _rules(desk: Desk, facts: Facts, balances: Balances | None) -> deciding.Rule
         profile=facts.profile,
         recall=desk.recall,
         rest=desk.rest,
-        sharing=sharing.Rules.of(facts.tree),
+        sharing=fair_share.Rules.of(facts.tree),
         history=spending.history(desk, facts),
         balances=balances,
         beyond=granting.UNSEEN if desk.away else None,
@@ -288,16 +290,16 @@ def _rules(desk: Desk, facts: Facts, balances: Balances | None) -> deciding.Rule
 
 def _appraise(desk: Desk, facts: Facts) -> None:
     slices, classes = facts.snapshot.slices, facts.snapshot.classes
-    desk.appraisal = appraising.of(facts.meters, slices, classes, selectors=desk.selectors, before=desk.appraisal)
+    desk.appraisal = meter_health.of(facts.meters, slices, classes, selectors=desk.selectors, before=desk.appraisal)
 
 
-def _landed(desk: Desk, facts: Facts) -> worlds.World:
+def _landed(desk: Desk, facts: Facts) -> cluster_state.World:
     placements = desk.book.placements.values()
     before, claims = desk.world, facts.sight.claims
-    desk.world = worlds.of(facts.snapshot, placements, profile=desk.profile, before=before, claims=claims)
+    desk.world = cluster_state.of(facts.snapshot, placements, profile=desk.profile, before=before, claims=claims)
     if before is None or before.shelves is not desk.world.shelves:
         desk.selectors.keep(desk.world.shelves)
-    return landing.landed(desk.world, selectors=desk.selectors, steps=desk.steps)
+    return nominated.landed(desk.world, selectors=desk.selectors, steps=desk.steps)
 
 
 async def _report(desk: Desk, facts: Facts, decided: Round) -> Result:

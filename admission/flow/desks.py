@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from admission.accounting.accruals import QueueMeter
+from admission.accounting.books import Book
 from admission.api.kubernetes.jobs import Job
 from admission.api.kubernetes.meta import EPOCH
 from admission.api.kubernetes.owners import Parent
@@ -14,13 +16,13 @@ from admission.api.muster.status_reports import ConditionReport, QueueReport
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, QueueName, Uid
 from admission.api.values.reasons import Hold
-from admission.dra import appraising
-from admission.dra.appraising import Appraisal
-from admission.dra.metering import Meters
-from admission.dra.releases import Profile
-from admission.dra.selecting import Selectors
-from admission.dra.users import Users
-from admission.dra.worlds import World
+from admission.dra.compatibility import Profile
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.metering import meter_health
+from admission.dra.metering.device_meters import Meters
+from admission.dra.metering.meter_health import Appraisal
+from admission.dra.state.cluster_state import World
+from admission.dra.state.users import Users
 from admission.flow import choosing, memory, notices
 from admission.flow.aside import Aside
 from admission.flow.assuming import Assumed
@@ -59,9 +61,7 @@ from admission.policy.retelling import Retelling
 from admission.policy.stirring import Stir
 from admission.policy.tenures import Tenures
 from admission.policy.vacancies import Vacancies
-from admission.quota import sharing
-from admission.quota.accruals import QueueMeter
-from admission.quota.books import Book
+from admission.quota import fair_share
 from admission.quota.budgets import Purse
 from admission.quota.tree import Tree
 
@@ -133,7 +133,7 @@ class Desk:
     """What has happened and the ledger may not have yet, in order; the book has it already."""
     booked: dict[datetime, dict[QueueMeter, int]] = field(default_factory=dict)
     """Meter-seconds in the books from some moments on (where budgets' periods begin) up to their mark."""
-    history: sharing.Memory | None = None
+    history: fair_share.Memory | None = None
     """What queues have used before, up to the mark, for fair shares; None where it has to be read."""
     split: set[datetime] = field(default_factory=set)
     """Those of these moments that lay between two marks, so that the ledger has to be asked again."""
@@ -172,7 +172,7 @@ class Desk:
     """Queues that the finalizer was put on, or would not take, with the version that they had then."""
     world: World | None = None
     """The world of the last cycle; what has not changed since is taken from it."""
-    appraisal: Appraisal = appraising.NOTHING
+    appraisal: Appraisal = meter_health.NOTHING
     """What the meters' CEL says of the devices that are there, as far as they have been looked at."""
     census: Census = field(default_factory=Census)
     """The gangs as they were last counted."""

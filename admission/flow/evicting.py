@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
+from admission.accounting import books
 from admission.api.kubernetes.meta import EPOCH, Owner
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import Evicted, Gang
@@ -29,7 +30,6 @@ from admission.policy.census import Place
 from admission.policy.defects import During
 from admission.policy.following import Eviction
 from admission.policy.recognition import Group
-from admission.quota import books
 
 START_TIMEOUT = timedelta(minutes=5)
 """Of a gang whose queue is gone."""

@@ -19,7 +19,7 @@ from admission.api.values import json_patch, names
 from admission.api.values.decoding import Json, Reader
 from admission.api.values.names import GangUid, QueueName
 from admission.api.values.reasons import Denial
-from admission.dra.releases import Profile
+from admission.dra.compatibility import Profile
 from admission.errors import MalformedObjectError
 from admission.flow import choosing, claiming, completing, making, memory, reviewing
 from admission.flow.claiming import Effect

@@ -13,6 +13,7 @@ from datetime import timedelta
 from itertools import islice
 from typing import Any
 
+from admission.accounting.books import Book
 from admission.api.kubernetes import pods
 from admission.api.kubernetes.admission_review import Review
 from admission.api.kubernetes.claims import Claim, ClaimTemplate
@@ -31,7 +32,6 @@ from admission.policy import doors, holdable, identities, lineages, prioritizing
 from admission.policy.holdable import Workload
 from admission.policy.identities import LARGEST_SIZE
 from admission.policy.remembering import Memory
-from admission.quota.books import Book
 
 SUFFIX = " (expected)"
 """Ends the name of a claim that is expected; no object can be called so."""

@@ -9,8 +9,8 @@ from admission.api.kubernetes.devices import Device, DeviceId
 from admission.api.muster.ledger_entries import Holding, RequestDevice
 from admission.api.values.names import NodeName, Uid
 from admission.api.values.selectors import NodeSelector, NodeTerm, Requirement
-from admission.dra import takings
-from admission.dra.releases import Features
+from admission.dra.compatibility import Features
+from admission.dra.requests import device_use
 
 
 def allocation(claim: Claim, holding: Holding, node: NodeName, devices: Mapping[DeviceId, Device]) -> Allocation:
@@ -24,7 +24,7 @@ def allocation(claim: Claim, holding: Holding, node: NodeName, devices: Mapping[
 
 def _allocated(claim: Claim, at: int, given: RequestDevice, devices: Mapping[DeviceId, Device]) -> AllocatedDevice:
     """Return a granted device as it is allocated: whole, a share of it, or nothing of it, under admin access."""
-    taken = [*takings.of_plan([given], claim.spec, devices, Features())]
+    taken = [*device_use.of_plan([given], claim.spec, devices, Features())]
     shared = [taking for taking in taken if taking.shared]
     return AllocatedDevice(
         given=given,

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from admission.accounting import books
 from admission.api.muster.ledger_entries import BudgetShare, Entry, Seat
 from admission.api.muster.queues import PlacementMode
 from admission.api.values.names import GangUid
@@ -15,7 +16,6 @@ from admission.flow.placing import Start
 from admission.policy import paying, placements, vacancies
 from admission.policy.deciding import Decision, Grant
 from admission.policy.recognition import Group
-from admission.quota import books
 from admission.quota.budgets import Balances
 
 Granted = Mapping[GangUid, tuple[Group, Grant]]

@@ -25,10 +25,10 @@ from admission.policy import reserving
 from admission.policy.deciding import Grant
 from admission.policy.recalling import Proof
 from admission.policy.resting import PROOF, QUOTA, RESERVED, STEADY, Finding
-from admission.quota import ordering
-from admission.quota.ordering import Rank, Tournament
-from admission.quota.shortages import Shortage
-from admission.quota.standing import Standing
+from admission.quota import queue_order
+from admission.quota.headroom import Standing
+from admission.quota.queue_order import Rank, Tournament
+from admission.quota.shortage import Shortage
 
 Refused = tuple[Waiting, Denial]
 
@@ -79,12 +79,12 @@ class Line:
 
     def add(self, waiting: Waiting) -> bool:
         """Put a job in its place; return whether it is the first now."""
-        jobs, rank = self.jobs, ordering.rank(waiting)
+        jobs, rank = self.jobs, queue_order.rank(waiting)
         bisect.insort(self._by_runtime, self._entry(waiting))
-        if not jobs or ordering.rank(jobs[-1]) < rank:
+        if not jobs or queue_order.rank(jobs[-1]) < rank:
             jobs.append(waiting)
             return len(jobs) == 1
-        at = bisect.bisect(jobs, rank, key=ordering.rank)
+        at = bisect.bisect(jobs, rank, key=queue_order.rank)
         jobs.insert(at, waiting)
         return at == 0
 
@@ -106,21 +106,21 @@ class Line:
             self.ask_again()
             waiting = self.jobs.pop(0)
         else:
-            del self.jobs[bisect.bisect_left(self.jobs, ordering.rank(waiting), key=ordering.rank)]
+            del self.jobs[bisect.bisect_left(self.jobs, queue_order.rank(waiting), key=queue_order.rank)]
         del self._by_runtime[bisect.bisect_left(self._by_runtime, self._entry(waiting))]
         return waiting
 
     def after(self, waiting: Waiting, shorter: timedelta | None) -> Waiting | None:
         """Return the first job behind another one that is to run for a shorter time; None: however long it runs."""
-        rank = ordering.rank(waiting)
+        rank = queue_order.rank(waiting)
         if shorter is None:
-            at = bisect.bisect(self.jobs, rank, key=ordering.rank)
+            at = bisect.bisect(self.jobs, rank, key=queue_order.rank)
             return self.jobs[at] if at < len(self.jobs) else None
         short = self._by_runtime[: bisect.bisect_left(self._by_runtime, shorter, key=itemgetter(0))]
         return min((entry[1:] for entry in short if entry[1] > rank), default=(None, None))[1]
 
     def _entry(self, waiting: Waiting) -> tuple[timedelta, Rank, Waiting]:
-        return arriving.expected(waiting.arrival, self.queue) or timedelta.max, ordering.rank(waiting), waiting
+        return arriving.expected(waiting.arrival, self.queue) or timedelta.max, queue_order.rank(waiting), waiting
 
 
 class Muster:
@@ -216,7 +216,7 @@ class Muster:
         held = [line for line in lines if line.held is not None and reserving.waits(line.held)]
         left = [line for line in held if line.held and not self._stage.reserve.is_hopeless(line.held.group)]
         if left:
-            line = min(left, key=lambda one: ordering.rank(one.head))
+            line = min(left, key=lambda one: queue_order.rank(one.head))
             line.ask_again()
             contest.enter(line.head, line)
 

@@ -19,9 +19,9 @@ from admission.api.values.names import MeterName, QueueName
 from admission.api.values.reasons import DenyReason
 from admission.cel import lint as cel_lint
 from admission.cel.lint import Name, Trap, TrapKind, Types
-from admission.dra import fitting
-from admission.dra.releases import Profile
-from admission.dra.selecting import Selectors
+from admission.dra.compatibility import Profile
+from admission.dra.diagnosis import supply
+from admission.dra.inventory.selectors import Selectors
 from admission.errors import MalformedObjectError, RetryError
 from admission.flow import choosing, expanding, simulating, vetting
 from admission.flow.expanding import Expanded
@@ -229,7 +229,7 @@ class _Linter:
 
     def _fits(self, index: int, option: Reader, before: tuple[str, ...]) -> Iterator[Remark]:
         own = tuple(selector.child("cel").text("expression") for selector in option.children("selectors"))
-        found = fitting.supply((*before, *own), self._snapshot.slices.values(), self._selectors)
+        found = supply.supply((*before, *own), self._snapshot.slices.values(), self._selectors)
         if found.broken is not None:
             device, why = found.broken
             message = f"a selector fails on device {device}, which stops the scheduling of the pod: {why}"
@@ -327,7 +327,7 @@ _TOLD_ELSEWHERE = frozenset({"Malformed", "MeterMissing", *(set(Inactive) - {Ina
 
 
 def _types(snapshot: Snapshot) -> Types:
-    known: Mapping[tuple[str, str], set[str]] = fitting.types(snapshot.slices.values())
+    known: Mapping[tuple[str, str], set[str]] = supply.types(snapshot.slices.values())
     return {Name("attributes", domain, name): kinds for (domain, name), kinds in known.items()}
 
 

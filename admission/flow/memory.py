@@ -12,6 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from admission.accounting import accruals
+from admission.accounting.accruals import QueueMeter
+from admission.accounting.books import Book
 from admission.api.kubernetes import claims
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.devices import Device, DeviceId
@@ -26,16 +29,13 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.decoding import Json
 from admission.api.values.names import Held, MeterName, NodeName, QueueName, Uid
-from admission.dra import extended
-from admission.dra.releases import Profile
+from admission.dra.compatibility import Profile
+from admission.dra.requests import extended_resources
 from admission.errors import BudgetTakenError, ConflictError, DeposedError, GoneError
 from admission.flow import choosing, giving
 from admission.policy import following
 from admission.policy.protection import Barriers
 from admission.policy.recognition import Group
-from admission.quota import accruals
-from admission.quota.accruals import QueueMeter
-from admission.quota.books import Book
 
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, names.GROUP)
 
@@ -333,7 +333,7 @@ class Cluster:
                 allocation = giving.allocation(claim, holdings[claim.meta.uid], node, devices)
             consumers = (*claim.reserved_for, pod.meta.uid)
             self._claims[key] = replace(claim, allocation=allocation, reserved_for=consumers)
-        made = extended.claim_of(pod, self._rest.classes)
+        made = extended_resources.claim_of(pod, self._rest.classes)
         if made is not None and made.meta.uid in holdings and holdings[made.meta.uid].devices:
             allocation = giving.allocation(made, holdings[made.meta.uid], node, devices)
             claim = replace(made, allocation=allocation, reserved_for=(pod.meta.uid,))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
+from admission.accounting import books
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.devices import Device, DeviceId
 from admission.api.kubernetes.pods import Pod
@@ -16,12 +17,12 @@ from admission.api.muster.ledger_entries import Entry, Holding, Seat
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import Uid
-from admission.dra import extended, holdings, metering
-from admission.dra.metering import ChargeError, Given, Meters
+from admission.dra.metering import device_meters, holdings
+from admission.dra.metering.device_meters import ChargeError, Given, Meters
+from admission.dra.requests import extended_resources
 from admission.errors import MendError
 from admission.policy import following
 from admission.policy.recognition import Group
-from admission.quota import books
 
 Seated = list[tuple[Pod, list[Claim]]]
 """Pods that are bound, each with its allocated claims."""
@@ -32,9 +33,9 @@ def entries(groups: Iterable[Group], snapshot: Snapshot, *, at: datetime, actor:
 
     Raises MendError when the price of an allocated device cannot be found.
     """
-    meters = metering.compile_meters(snapshot.meters.values())
+    meters = device_meters.compile_meters(snapshot.meters.values())
     devices = following.index_devices(snapshot)
-    claims = extended.index_claims(snapshot)
+    claims = extended_resources.index_claims(snapshot)
     charged: set[Uid] = set()
     for group in groups:
         seated = [(pod, _allocated(pod, snapshot, claims)) for pod in placed(group)]
@@ -77,9 +78,9 @@ def _plugged(seated: Seated, snapshot: Snapshot, meters: Meters) -> Iterator[Hol
     """Yield what pods have of device plugins: the extended resources that no claim was made for."""
     for pod, claims in seated:
         made = [claim.spec for claim in claims if claim.meta.uid == names.extended_claim(pod.meta.uid)]
-        served = {option.device_class for spec in made for option in metering.options_of(spec).values()}
-        offered = extended.resources_of(pod.containers, snapshot.classes)
-        by_devices = [name for name in offered if extended.class_of(name, snapshot.classes) in served]
+        served = {option.device_class for spec in made for option in device_meters.options_of(spec).values()}
+        offered = extended_resources.resources_of(pod.containers, snapshot.classes)
+        by_devices = [name for name in offered if extended_resources.class_of(name, snapshot.classes) in served]
         held = holdings.of_pod(meters, pod.meta.uid, pod.meta.key, holdings.by_plugins(pod.requests, by_devices))
         if held is not None:
             yield held
@@ -92,7 +93,7 @@ def _charge(claim: Claim, devices: Mapping[DeviceId, Device], meters: Meters) ->
     given = [
         Given(result.given, devices[result.device], result.admin_access, result.consumed or None) for result in known
     ]
-    charge = metering.charge(meters, claim.spec, given)
+    charge = device_meters.charge(meters, claim.spec, given)
     if isinstance(charge, ChargeError):
         raise MendError(f"claim {claim.meta.key} is allocated but cannot be charged: {charge.message}")
     return charge

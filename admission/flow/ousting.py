@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 
 from admission.api.muster.queues import QueueingStrategy
 from admission.api.values.names import GangUid
-from admission.dra.vacating import Belongings
+from admission.dra.state.what_if import Belongings
 from admission.flow import arriving
 from admission.flow.arriving import Waiting
 from admission.flow.lining import Line, Muster
@@ -17,8 +17,8 @@ from admission.flow.staging import Running, Town
 from admission.policy import preempting, runtimes
 from admission.policy.preempting import Sacrifice, Scene, Tenant
 from admission.policy.resting import PROOF, QUOTA
-from admission.quota import ordering
-from admission.quota.reclaiming import Candidate
+from admission.quota import queue_order
+from admission.quota.preemption_candidates import Candidate
 
 
 def happens(town: Town) -> bool:
@@ -41,7 +41,7 @@ class Preempting(Muster):
         present = {GangUid(one.waiting.key): one for one in self._stage.running if id(one) not in anew}
         tenants = [self._tenant(running) for running in present.values()]
         self._stage.reserve.look(self._stage.rules, self._stage.ward.world, self._stage.standing)
-        for line in sorted(self._lines.values(), key=lambda one: ordering.rank(one.head)):
+        for line in sorted(self._lines.values(), key=lambda one: queue_order.rank(one.head)):
             for waiting in self._asking(line):
                 found = self._found(line, waiting, tenants)
                 if found is not None and found.victims:
@@ -58,7 +58,7 @@ class Preempting(Muster):
         yield head
         if line.queue.strategy is QueueingStrategy.STRICT_FIFO:
             return
-        ahead = {one.head.key for one in self._lines.values() if ordering.rank(one.head) < ordering.rank(head)}
+        ahead = {one.head.key for one in self._lines.values() if queue_order.rank(one.head) < queue_order.rank(head)}
         times = {one.at for key, one in stage.reserve.estimates.items() if one.at is not None and key in ahead}
         ends = (runtimes.whole(at) + runtimes.SECOND - stage.time for at in sorted(times, reverse=True))
         yield from dict.fromkeys(job for end in ends if (job := line.after(head, end)) is not None)

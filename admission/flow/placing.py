@@ -17,10 +17,11 @@ from admission.api.muster.queues import PlacementMode
 from admission.api.values.decoding import Json
 from admission.api.values.names import GangUid, NodeName, Uid
 from admission.api.values.reasons import Hold, HoldReason
-from admission.dra import allotting, worlds
-from admission.dra.allotting import Misfit
-from admission.dra.results import Result
-from admission.dra.worlds import World
+from admission.dra.allocator import prescribed
+from admission.dra.allocator.allocation import Result
+from admission.dra.allocator.prescribed import Misfit
+from admission.dra.state import cluster_state
+from admission.dra.state.cluster_state import World
 from admission.errors import ConflictError, GoneError, MendError, RetryError
 from admission.flow import evicting, judging, resuming, withdrawing, writing
 from admission.flow.desks import Desk, Facts
@@ -223,7 +224,7 @@ def _secure(desk: Desk, facts: Facts, work: _Work) -> None:
 def _world(desk: Desk, facts: Facts) -> World:
     """Return the world in which everything that was granted is planned."""
     placed, claims = desk.book.placements.values(), facts.sight.claims
-    desk.world = worlds.of(facts.snapshot, placed, profile=desk.profile, before=desk.world, claims=claims)
+    desk.world = cluster_state.of(facts.snapshot, placed, profile=desk.profile, before=desk.world, claims=claims)
     return desk.world
 
 
@@ -247,7 +248,7 @@ def _writes(works: Sequence[_Work], world: World, desk: Desk) -> list[_Write]:
 
 
 def _allotted(desk: Desk, work: _Work, one: Missing, world: World) -> Result | Misfit | Hold:
-    ask = partial(allotting.allotment, one.claim, one.devices, one.node, world, selectors=desk.selectors)
+    ask = partial(prescribed.allotment, one.claim, one.devices, one.node, world, selectors=desk.selectors)
     found = defects.spared(During.PLACING, work.group.key, ask, desk.defects)
     return defects.hold(desk.defects[-1]) if found is None else found
 

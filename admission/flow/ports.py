@@ -9,6 +9,8 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Protocol
 
+from admission.accounting.accruals import QueueMeter
+from admission.accounting.books import Book
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.jobs import Job, Suspendable
 from admission.api.kubernetes.meta import Meta
@@ -19,11 +21,9 @@ from admission.api.muster.status_reports import ConditionReport, Notice, QueueRe
 from admission.api.snapshot import Snapshot
 from admission.api.values.decoding import Json
 from admission.api.values.names import NodeName
-from admission.dra.releases import Profile
+from admission.dra.compatibility import Profile
 from admission.policy.protection import Barriers
 from admission.policy.recognition import Group
-from admission.quota.accruals import QueueMeter
-from admission.quota.books import Book
 
 
 class View(Protocol):

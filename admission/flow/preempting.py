@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from admission.api.muster.queues import Queue
 from admission.api.values.names import GangUid
 from admission.api.values.reasons import Hold
-from admission.dra.worlds import World
+from admission.dra.state.cluster_state import World
 from admission.flow import evicting
 from admission.flow.desks import Desk, Facts
 from admission.policy import ending, preempting, promises, rounds, tenants
@@ -21,8 +21,8 @@ from admission.policy.preempting import Sacrifice, Scene, Tenant
 from admission.policy.promises import Promise
 from admission.policy.recognition import Group
 from admission.policy.rounds import Round
-from admission.quota import ordering
-from admission.quota.standing import Standing, Usage
+from admission.quota import queue_order
+from admission.quota.headroom import Standing, Usage
 
 MOST_TRIES = 4
 """Different asks for which victims are looked for in one cycle; the others follow in the next one."""
@@ -209,7 +209,7 @@ def _asking(desk: Desk, facts: Facts, found: dict[GangUid, Decision]) -> dict[Ha
         and preempting.may_help(decision.outcome)
         and not decision.group.started
     ]
-    held.sort(key=lambda decision: ordering.rank(decision.group))
+    held.sort(key=lambda decision: queue_order.rank(decision.group))
     asks = desk.preempting.asks
     asking: dict[Hashable, tuple[Decision, Queue]] = {}
     for decision in held:
@@ -265,7 +265,7 @@ def _recall(desk: Desk, facts: Facts, rules: Rules, world: World, usage: Usage) 
     waiting = {group.key: group for group in facts.groups if group.waiting} if going else {}
     scene = Scene(rules=rules, world=world, standing=Standing(rules.tree, usage), reserve=desk.reserve, going=going)
     stage = _Stage(scene, [])
-    for group in sorted(waiting.values(), key=ordering.rank):
+    for group in sorted(waiting.values(), key=queue_order.rank):
         if not any(_is_gone_for(desk, facts, tenant, group) for tenant in going):
             continue
         queue = facts.snapshot.queues.get(group.queue)

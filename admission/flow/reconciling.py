@@ -10,15 +10,15 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Entry, Posted
 from admission.api.snapshot import Snapshot
-from admission.dra import metering
+from admission.dra.metering import device_meters
 from admission.errors import ConflictError
 from admission.flow.expecting import Expecting
 from admission.policy import reconciling
 from admission.policy.following import Sight
 from admission.policy.reconciling import Author, Difference, What
-from admission.quota.books import Book
 
 ATTEMPTS = 10
 """How often corrections are made anew because somebody else has written."""
@@ -108,7 +108,7 @@ async def mend(
 async def _look(ledger: Books, cluster: Cluster) -> _Look:
     book = await ledger.load()
     snapshot = Expecting().over(await cluster.now(), book)
-    sight = Sight.of(snapshot, metering.compile_meters(snapshot.meters.values()))
+    sight = Sight.of(snapshot, device_meters.compile_meters(snapshot.meters.values()))
     return _Look(book, sight, reconciling.differences(book, sight))
 
 

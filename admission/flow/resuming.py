@@ -8,6 +8,7 @@ early, whatever becomes of a workload in between.
 from collections.abc import Sequence
 from functools import partial
 
+from admission.accounting import books
 from admission.api.muster.ledger_entries import Entry
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
@@ -22,7 +23,6 @@ from admission.policy.defects import During
 from admission.policy.holdable import Workload
 from admission.policy.recognition import Group
 from admission.policy.succeeding import Mismatch
-from admission.quota import books
 
 
 def is_expected(group: Group) -> bool:

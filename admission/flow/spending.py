@@ -7,7 +7,7 @@ from admission.api.muster.ledger_entries import Bucket, Entry, Kind, UsageInterv
 from admission.errors import LedgerAwayError
 from admission.flow.desks import Desk, Facts
 from admission.policy import paying, times
-from admission.quota import budgets, periods, sharing
+from admission.quota import budget_periods, budgets, fair_share
 from admission.quota.budgets import Balances, Purse, Sources
 
 MINUTE = timedelta(minutes=1)
@@ -37,7 +37,7 @@ async def read_ahead(desk: Desk, facts: Facts) -> None:
         if start not in desk.booked or start in desk.split:
             desk.booked[start] = dict(await desk.ports.ledger.spent(start))
             desk.split.discard(start)
-    rules = sharing.Rules.of(facts.tree)
+    rules = fair_share.Rules.of(facts.tree)
     if desk.history is None or not desk.history.serves(rules):
         desk.history = await _read_history(desk, rules, facts.now)
 
@@ -65,10 +65,10 @@ def mark(desk: Desk, entries: Iterable[Entry]) -> None:
         since = entry.at
 
 
-def history(desk: Desk, facts: Facts) -> sharing.Memory | None:
+def history(desk: Desk, facts: Facts) -> fair_share.Memory | None:
     """Return what every queue has used before now, the older the less."""
     since = desk.book.marked
-    if desk.history is None or since is None or not sharing.Rules.of(facts.tree).weights:
+    if desk.history is None or since is None or not fair_share.Rules.of(facts.tree).weights:
         return desk.history
     accrued = [
         UsageInterval(queue=queue, meter=meter, start=since, end=facts.now, seconds=seconds)
@@ -77,12 +77,12 @@ def history(desk: Desk, facts: Facts) -> sharing.Memory | None:
     return desk.history.after(accrued, facts.now)
 
 
-async def _read_history(desk: Desk, rules: sharing.Rules, now: datetime) -> sharing.Memory:
+async def _read_history(desk: Desk, rules: fair_share.Rules, now: datetime) -> fair_share.Memory:
     marked = desk.book.marked or now
     if not any(rules.half_lives.values()):
-        return sharing.begun(rules, (), marked)
+        return fair_share.begun(rules, (), marked)
     since = max(rules.since(now), now - LONGEST)
-    return sharing.begun(rules, await desk.ports.ledger.usage(since), marked)
+    return fair_share.begun(rules, await desk.ports.ledger.usage(since), marked)
 
 
 def _intervals(mark: Entry, since: datetime) -> list[UsageInterval]:
@@ -101,7 +101,7 @@ def balances(desk: Desk, facts: Facts) -> Balances | None:
 def reported(desk: Desk, facts: Facts) -> Balances | None:
     """Return how the budgets stood at the last full minute: a status is not worth a write every second."""
     minute = facts.now - (facts.now - datetime.min.replace(tzinfo=facts.now.tzinfo)) % MINUTE
-    edges = periods.boundaries(times.budgets_of(facts.tree.queues.values()), after=minute, until=facts.now)
+    edges = budget_periods.boundaries(times.budgets_of(facts.tree.queues.values()), after=minute, until=facts.now)
     return _balances(desk, facts, max(minute, *edges, minute))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from admission.accounting.books import Book
 from admission.api.kubernetes.claims import Claim
 from admission.api.muster.gangs import Charge
 from admission.api.muster.queues import Queue
@@ -15,12 +16,13 @@ from admission.api.snapshot import Snapshot
 from admission.api.traces import Arrival
 from admission.api.values.names import QueueName
 from admission.cel import limits
-from admission.dra import metering, worlds
-from admission.dra.plans import Plan
-from admission.dra.selecting import Selectors
-from admission.dra.takings import Holder
-from admission.dra.tenancies import Tenancy, Ward
-from admission.dra.worlds import World
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.metering import device_meters
+from admission.dra.requests.device_use import Holder
+from admission.dra.requests.gang_request import Plan
+from admission.dra.state import cluster_state
+from admission.dra.state.cluster_state import World
+from admission.dra.state.virtual_time import Tenancy, Ward
 from admission.errors import Flaw
 from admission.flow import arriving, opening, simulating
 from admission.flow.arriving import Waiting
@@ -34,10 +36,9 @@ from admission.policy.recognition import Group
 from admission.policy.reservations import Reservation
 from admission.policy.reserving import WAITING, Reserve
 from admission.policy.resting import Finding, Rest
-from admission.quota import ordering, sharing
-from admission.quota.books import Book
-from admission.quota.sharing import Shares
-from admission.quota.standing import Standing, Usage
+from admission.quota import fair_share, queue_order
+from admission.quota.fair_share import Shares
+from admission.quota.headroom import Standing, Usage
 from admission.quota.tree import Tree
 
 
@@ -75,16 +76,16 @@ def town(world: Expanded, *, steps: int) -> Town:
     rules = Rules(
         snapshot=snapshot,
         tree=tree,
-        meters=metering.compile_meters(snapshot.meters.values()),
+        meters=device_meters.compile_meters(snapshot.meters.values()),
         selectors=Selectors(world.profile.cel),
         now=world.now,
         steps=steps,
         profile=world.profile,
-        sharing=sharing.Rules.of(tree),
+        sharing=fair_share.Rules.of(tree),
         protection=protection.judge(scene).protections,
     )
     return Town(
-        world=worlds.of(snapshot, placements, profile=world.profile),
+        world=cluster_state.of(snapshot, placements, profile=world.profile),
         snapshot=snapshot,
         tree=tree,
         usage={queue: {meter: sum(use) for meter, use in meters.items()} for queue, meters in book.usage().items()},
@@ -219,7 +220,7 @@ class Stage:
 
         bounds: what others before it were in the way of.
         """
-        until = self.reserve.until(ordering.rank(waiting), bounds)
+        until = self.reserve.until(queue_order.rank(waiting), bounds)
         return None if until is None else runtimes.whole(until) + runtimes.SECOND - self.time
 
     def is_in_the_way(self, held: Finding) -> bool:

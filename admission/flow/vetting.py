@@ -9,7 +9,7 @@ from functools import lru_cache
 from admission.api.validation import claims, objects
 from admission.api.values.decoding import Json, Reader
 from admission.cel import environment, limits
-from admission.dra.releases import Profile
+from admission.dra.compatibility import Profile
 from admission.errors import Flaw
 
 

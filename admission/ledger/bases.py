@@ -12,12 +12,12 @@ from typing import NamedTuple
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from admission.accounting.accruals import QueueMeter
+from admission.accounting.books import Book
 from admission.api.values.names import MeterName, QueueName
 from admission.errors import MendError
 from admission.ledger import carrying, reading
 from admission.ledger.tables import balances, closings, clusters, transactions
-from admission.quota.accruals import QueueMeter
-from admission.quota.books import Book
 
 _LAST_MICROSECOND = 999_999
 _MICROSECOND = timedelta(microseconds=1)

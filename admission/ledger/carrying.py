@@ -18,12 +18,12 @@ from sqlalchemy import Row, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from admission.accounting.books import Account, Book
 from admission.api.muster.ledger_entries import Bucket, Kind, Placement, UsageInterval
 from admission.api.values.names import GangUid, MeterName, QueueName, Uid
 from admission.errors import LedgerCorruptError
 from admission.ledger import encoding, failures, hashing, reading
 from admission.ledger.tables import carried_usage, closings, transactions
-from admission.quota.books import Account, Book
 
 FORM = 1
 """Of the text."""

@@ -16,6 +16,8 @@ from typing import Any
 from sqlalchemy import delete, insert, select, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from admission.accounting.accruals import QueueMeter
+from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Bucket, Entry, Kind, UsageInterval
 from admission.api.values.names import MeterName, QueueName
 from admission.errors import ConflictError, LedgerCorruptError
@@ -26,8 +28,6 @@ from admission.ledger.documents import Document
 from admission.ledger.replaying import DoubtError, Quick
 from admission.ledger.tables import GENESIS, carried_usage, closings, postings, transactions
 from admission.ledger.tallies import Tally
-from admission.quota.accruals import QueueMeter
-from admission.quota.books import Book
 
 BATCH = 500
 

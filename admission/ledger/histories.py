@@ -11,11 +11,11 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from admission.accounting.books import Book
 from admission.errors import LedgerCorruptError
 from admission.ledger import bases, carrying, documents
 from admission.ledger.replaying import DoubtError, Quick
 from admission.ledger.tables import GENESIS
-from admission.quota.books import Book
 
 BATCH = 500
 """Transactions replayed at a time, in a thread; between two batches, others are answered."""

@@ -12,6 +12,8 @@ from sqlalchemy import URL, text
 from sqlalchemy.exc import OperationalError, ProgrammingError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from admission.accounting.accruals import QueueMeter
+from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import BudgetShare, Entry, Posted, UsageInterval
 from admission.api.values.names import QueueName
 from admission.errors import LedgerAwayError, LedgerVersionError
@@ -35,8 +37,6 @@ from admission.ledger.failures import translated
 from admission.ledger.statements import Statement
 from admission.ledger.tables import REVISION
 from admission.ledger.verifying import Verification
-from admission.quota.accruals import QueueMeter
-from admission.quota.books import Book
 
 T = TypeVar("T")
 

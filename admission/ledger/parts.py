@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from admission.accounting.books import Account, Book
 from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Kind, Placement, Seat
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.ledger import bulk, encoding, hashing, reading
 from admission.ledger.columns import moment
 from admission.ledger.tables import balances, open_gangs, open_holdings, open_seats
-from admission.quota.books import Account, Book
 
 _OPEN = """
 SELECT 'gang' AS what, gang_uid AS uid, gang_uid, gang, queue, "user" AS who, reserved_at, false AS settled

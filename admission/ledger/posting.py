@@ -15,6 +15,8 @@ from sqlalchemy import and_, bindparam, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from admission.accounting import accruals
+from admission.accounting.books import Book, Draft
 from admission.api.muster.ledger_entries import Entry, Kind, Posted
 from admission.errors import ClockError, DeposedError, LedgerCorruptError, PageError
 from admission.ledger import bulk, hashing, parts, reading
@@ -22,8 +24,6 @@ from admission.ledger.hashing import Line, Said
 from admission.ledger.overlapping import meanwhile
 from admission.ledger.reading import Head, Record
 from admission.ledger.tables import GENESIS, clusters, postings, transactions
-from admission.quota import accruals
-from admission.quota.books import Book, Draft
 
 
 class OvertakenError(Exception):

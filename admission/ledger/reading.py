@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import Row, Select, Table, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from admission.accounting.accruals import Change
+from admission.accounting.books import Account, Book
 from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Kind, Placement, Posting, Seat
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.errors import LedgerCorruptError
@@ -24,8 +26,6 @@ from admission.ledger.tables import (
     postings,
     transactions,
 )
-from admission.quota.accruals import Change
-from admission.quota.books import Account, Book
 
 _FETCHED = 500
 

@@ -11,12 +11,12 @@ from typing import Any
 from sqlalchemy import Table, delete, insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Entry, Placement, Posted
 from admission.errors import AmountError, ConflictError, LedgerCorruptError, PageError
 from admission.ledger import amending, carrying, encoding, reading
 from admission.ledger.tables import balances, open_gangs, open_holdings, open_seats
 from admission.ledger.verifying import Replay
-from admission.quota.books import Book
 
 BATCH = 500
 

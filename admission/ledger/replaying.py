@@ -1,8 +1,9 @@
 """The books replayed fast, as long as they are right.
 
 A transaction's document (see `documents`) is hashed as it is, and of what it says only that is read which changes the
-books. `Quick` keeps the rules of `quota.forms` and `quota.books.Draft`; where a transaction breaks one of them, it says
-no more than that. `verifying.Replay`, which goes by those modules themselves, then finds out what is wrong.
+books. `Quick` keeps the rules of `accounting.entry_rules` and `quota.books.Draft`; where a transaction breaks one of
+them, it says no more than that. `verifying.Replay`, which goes by those modules themselves, then finds out what is
+wrong.
 """
 
 import hashlib
@@ -11,14 +12,14 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from admission.accounting.accruals import Accrual
+from admission.accounting.books import Account, Book
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.muster.ledger_entries import Bucket, Holding, Kind, Placement, RequestDevice, Seat
 from admission.api.values import quantities
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.ledger import documents, encoding, hashing
 from admission.ledger.documents import Document
-from admission.quota.accruals import Accrual
-from admission.quota.books import Account, Book
 
 
 class DoubtError(Exception):

@@ -11,11 +11,11 @@ from enum import StrEnum
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from admission.accounting import accruals
 from admission.api.values.names import MeterName
 from admission.ledger import tenures
 from admission.ledger.bases import Window
 from admission.ledger.tenures import Tenure, Watch
-from admission.quota import accruals
 
 UNKNOWN = "unknown"
 """The user or class of allocations from before the books said them."""

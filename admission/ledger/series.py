@@ -6,10 +6,10 @@ from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from admission.accounting import accruals
 from admission.ledger import reports, tenures
 from admission.ledger.bases import Window
 from admission.ledger.reports import Key
-from admission.quota import accruals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 from sqlalchemy import Row, Select, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from admission.accounting.accruals import QueueMeter
+from admission.accounting.books import Account
 from admission.api.muster.ledger_entries import Bucket, Kind
 from admission.api.values.names import MeterName, QueueName
 from admission.ledger import bases, reading
 from admission.ledger.bases import Span, Window
 from admission.ledger.tables import balances, postings, transactions
-from admission.quota.accruals import QueueMeter
-from admission.quota.books import Account
 
 
 class Amounts(NamedTuple):

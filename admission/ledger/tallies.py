@@ -8,10 +8,10 @@ amount was used. Either can be divided where a budget's period begins.
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
+from admission.accounting import accruals
+from admission.accounting.accruals import QueueMeter
+from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Bucket, Entry, Kind, UsageInterval
-from admission.quota import accruals
-from admission.quota.accruals import QueueMeter
-from admission.quota.books import Book
 
 QUARTER = timedelta(minutes=15)
 SECOND = timedelta(seconds=1)

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 from sqlalchemy import ColumnElement, Row, select, union
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from admission.accounting import accruals
 from admission.api.muster.ledger_entries import Holding, Kind, Placement
 from admission.api.values.names import GangUid, QueueName, Uid
 from admission.errors import LedgerCorruptError
 from admission.ledger import bases, encoding, reading
 from admission.ledger.bases import Base, Span, Window
 from admission.ledger.tables import open_gangs, transactions
-from admission.quota import accruals
 
 Watch = Callable[[int, int], None]
 """Told, on long work, how many transactions of how many are read."""

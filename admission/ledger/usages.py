@@ -3,7 +3,7 @@
 A usage entry says how many meter-seconds were used since the mark before it. Where the time that is asked for lies
 between two marks, the lines on what is used say how much of that fell after it: if `u` meter-seconds were used from m0
 to m1, and the amount in use changed by d_i at t_i between them, then it was (u - sum of d_i (m1 - t_i)) / (m1 - m0) at
-m0. All of it is in whole seconds, as `quota.accruals` counts them, and exact.
+m0. All of it is in whole seconds, as `accounting.accruals` counts them, and exact.
 """
 
 import itertools
@@ -15,14 +15,14 @@ from typing import NamedTuple
 from sqlalchemy import and_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from admission.accounting import accruals
+from admission.accounting.accruals import Change, QueueMeter
 from admission.api.muster.ledger_entries import Bucket, Kind, UsageInterval
 from admission.api.values.names import MeterName, QueueName
 from admission.errors import LedgerCorruptError
 from admission.ledger import reading
 from admission.ledger.reading import Mark
 from admission.ledger.tables import carried_usage, postings, transactions
-from admission.quota import accruals
-from admission.quota.accruals import Change, QueueMeter
 
 
 async def spent(connection: AsyncConnection, cluster: str, since: datetime) -> dict[QueueMeter, int]:

@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, exists, func, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from admission.accounting.books import Book, Draft
 from admission.api.values.names import GangUid
 from admission.errors import AmountError, ConflictError, LedgerCorruptError, PageError
 from admission.ledger import archives, carrying, documents, failures, hashing, reading, shares
@@ -24,7 +25,6 @@ from admission.ledger.overlapping import meanwhile
 from admission.ledger.reading import Head, Record
 from admission.ledger.replaying import DoubtError, Quick
 from admission.ledger.tables import GENESIS, postings, transactions
-from admission.quota.books import Book, Draft
 
 BATCH = 2000
 

@@ -16,10 +16,10 @@ from admission.api.muster.ledger_entries import Holding
 from admission.api.muster.queues import PlacementMode
 from admission.api.values.names import Uid
 from admission.api.values.reasons import Detail, Hold
-from admission.dra import demands as demands_
-from admission.dra import holdings
-from admission.dra.plans import Plan, PodDemand, Topology
-from admission.dra.worlds import World
+from admission.dra.metering import holdings
+from admission.dra.planner import pod_groups
+from admission.dra.requests.gang_request import Plan, PodDemand, Topology
+from admission.dra.state.cluster_state import World
 
 POD, CLAIM = "\ue000", "\ue001"
 """Begin a general name. They are characters of private use, which no name in Kubernetes has; digits follow."""
@@ -119,7 +119,7 @@ def of(
         return None
     if not all(_is_fresh(claim, world) for claim in claims.values()):
         return None
-    ordered = tuple(sorted(demands, key=lambda one: demands_.natural(one.pod.meta.name)))
+    ordered = tuple(sorted(demands, key=lambda one: pod_groups.natural(one.pod.meta.name)))
     named = tuple(sorted(claims.values(), key=lambda claim: (claim.meta.name, claim.meta.uid)))
     numbers = {claim.meta.uid: at for at, claim in enumerate(named)}
     specs: dict[str, int] = {}

@@ -14,7 +14,7 @@ from admission.api.muster.gangs import Charge
 from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid
-from admission.dra import demands as demands_
+from admission.dra.planner import pod_groups
 from admission.policy import alikes, elastic, paying, placements, runtimes, topologies, wanting
 from admission.policy.families import table
 from admission.policy.recognition import Group
@@ -73,7 +73,7 @@ def what(group: Group, queue: Queue, needed: Charge, snapshot: Snapshot) -> Hash
             table.leads(one.pod),
             tuple((numbers[claim.meta.uid], _wanted(claim, one.pod)) for claim in one.claims),
         )
-        for one in sorted(demands, key=lambda one: demands_.natural(one.pod.meta.name))
+        for one in sorted(demands, key=lambda one: pod_groups.natural(one.pod.meta.name))
     )
     charge = tuple(sorted(needed.items()))
     terms = placements.asked(group.record, queue), elastic.least(group), runtimes.of(group, queue)

@@ -14,11 +14,13 @@ from admission.api.muster.meters import AdminAccess, Measure
 from admission.api.values import names
 from admission.api.values.names import MeterName, NodeName, Uid
 from admission.api.values.reasons import Hold, HoldReason
-from admission.dra import holdings, metering, reaching, worlds
-from admission.dra.metering import Meters
-from admission.dra.plans import Plan, PodDemand
-from admission.dra.selecting import Selectors
-from admission.dra.worlds import World
+from admission.dra.diagnosis import reaching
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.metering import device_meters, holdings
+from admission.dra.metering.device_meters import Meters
+from admission.dra.requests.gang_request import Plan, PodDemand
+from admission.dra.state import cluster_state
+from admission.dra.state.cluster_state import World
 from admission.errors import AmountError
 from admission.policy.protection import Protections
 
@@ -40,7 +42,7 @@ def plan(pods: Sequence[PodDemand], world: World, meters: Meters) -> Plan | Hold
     planned: list[PlannedPod] = []
     try:
         for demand in pods:
-            new = {worlds.key_of(claim): claim for claim in demand.claims if claim.allocation is None}
+            new = {cluster_state.key_of(claim): claim for claim in demand.claims if claim.allocation is None}
             own = {uid: claim for uid, claim in new.items() if uid not in held and uid not in world.pinned}
             held |= {uid: _holding(uid, claim.meta.key, claim.spec, meters) for uid, claim in own.items()}
             plugged = holdings.by_plugins(demand.pod.requests, demand.by_devices)
@@ -48,7 +50,7 @@ def plan(pods: Sequence[PodDemand], world: World, meters: Meters) -> Plan | Hold
             held |= {by_plugin.claim_uid: by_plugin} if by_plugin is not None else {}
             claims = tuple(PlannedClaim(uid=uid, claim=claim.meta.key, devices=()) for uid, claim in own.items())
             planned.append(PlannedPod(uid=demand.pod.meta.uid, pod=demand.pod.meta.key, node=ANYWHERE, claims=claims))
-        charge = metering.added(holding.charge for holding in held.values())
+        charge = device_meters.added(holding.charge for holding in held.values())
     except (_UnknownError, AmountError) as error:
         return Hold(HoldReason.NOT_SIMULATED, f"placed by Count, the gang cannot be charged: {error}")
     return Plan(pods=tuple(planned), charge=charge, holdings=tuple(held.values()))
@@ -62,7 +64,7 @@ def barred(pods: Sequence[PodDemand], world: World, protections: Protections, se
     if not protections.closed:
         return None
     claims = {
-        worlds.key_of(claim): claim
+        cluster_state.key_of(claim): claim
         for demand in pods
         for claim in demand.claims
         if claim.allocation is None and not names.is_extended_claim(claim.meta.uid)

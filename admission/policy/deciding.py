@@ -12,12 +12,12 @@ from admission.api.muster.queues import PlacementMode, Queue, StopPolicy, Unmete
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, Uid
 from admission.api.values.reasons import Denial, DenyReason, Hold, HoldReason
-from admission.dra.metering import Meters
-from admission.dra.plans import Plan, PodDemand, Topology
-from admission.dra.releases import Profile
-from admission.dra.selecting import Selectors
-from admission.dra.thinning import Lack
-from admission.dra.worlds import World
+from admission.dra.compatibility import Profile
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.metering.device_meters import Meters
+from admission.dra.planner.candidate_nodes import Lack
+from admission.dra.requests.gang_request import Plan, PodDemand, Topology
+from admission.dra.state.cluster_state import World
 from admission.policy import (
     alikes,
     backoffs,
@@ -43,10 +43,10 @@ from admission.policy.recalling import Proof, Recall
 from admission.policy.recognition import Group
 from admission.policy.resting import PROOF, Finding, Rest
 from admission.policy.vacancies import Vacancies
-from admission.quota import sharing as sharing_
+from admission.quota import fair_share
 from admission.quota.budgets import Balances, BudgetShortage
-from admission.quota.shortages import Shortage
-from admission.quota.standing import Standing
+from admission.quota.headroom import Standing
+from admission.quota.shortage import Shortage
 from admission.quota.tree import Tree
 
 
@@ -71,8 +71,8 @@ class Rules:
     """The planner's holds of earlier cycles that may still stand."""
     rest: Rest = field(default_factory=Rest)
     """What was found of gangs in earlier cycles, as far as it may still stand."""
-    sharing: sharing_.Rules = field(default_factory=lambda: sharing_.Rules(weights={}, half_lives={}, wanted={}))
-    history: sharing_.Memory | None = None
+    sharing: fair_share.Rules = field(default_factory=lambda: fair_share.Rules(weights={}, half_lives={}, wanted={}))
+    history: fair_share.Memory | None = None
     """What queues have used before, for fair shares."""
     balances: Balances | None = None
     """How the budgets stand, told of every grant. None where nobody knows; the caller then grants nothing."""

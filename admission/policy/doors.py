@@ -25,7 +25,8 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import json_patch, names
 from admission.api.values.json_patch import Patch
 from admission.api.values.reasons import Denial, DenyReason
-from admission.dra import extended, holdings
+from admission.dra.metering import holdings
+from admission.dra.requests import extended_resources
 from admission.policy import declaring, entering
 from admission.policy.arrivals import Arrival, JobArrival
 from admission.policy.entering import Defaults
@@ -350,8 +351,8 @@ def _fits_one_day(inputs: Inputs) -> Denial | None:
         return inputs.limits(inputs.queue, inputs.claims, NOTHING)
     asked = Extended(
         resources=holdings.by_plugins(arrival.requests),
-        offered=extended.resources_of(arrival.containers, classes),
-        claim=extended.spec_of(arrival.containers, classes),
+        offered=extended_resources.resources_of(arrival.containers, classes),
+        claim=extended_resources.spec_of(arrival.containers, classes),
     )
     return inputs.limits(inputs.queue, inputs.claims, asked)
 

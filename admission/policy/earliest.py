@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from admission.dra.outlooks import Outlook
-from admission.dra.plans import Plan
-from admission.dra.thinning import Lack
+from admission.dra.planner.candidate_nodes import Lack
+from admission.dra.requests.gang_request import Plan
+from admission.dra.state.simulation import Outlook
 from admission.policy import deciding, reservations
 from admission.policy.deciding import Grant, Inputs
 from admission.policy.presence import Presence

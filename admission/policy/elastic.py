@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.queues import Queue, QueueingStrategy
 from admission.api.values.reasons import Denial, Hold, HoldReason
-from admission.dra import demands
+from admission.dra.planner import pod_groups
 from admission.policy import alikes
 from admission.policy.families import table
 from admission.policy.recognition import Group
@@ -65,7 +65,7 @@ def blocks(group: Group, queue: Queue) -> bool:
 
 def in_order(group: Group) -> list[Pod]:
     """Return the pods that wait, those first that the others are of no use without."""
-    return sorted(group.waiting, key=lambda pod: (not table.leads(pod), demands.natural(pod.meta.name)))
+    return sorted(group.waiting, key=lambda pod: (not table.leads(pod), pod_groups.natural(pod.meta.name)))
 
 
 def is_too_large(found: Finding) -> bool:

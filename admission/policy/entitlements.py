@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from admission.accounting.books import Use
 from admission.api.kubernetes.meta import Condition, ConditionStatus
 from admission.api.muster.gangs import Charge, GangReport, Phase
 from admission.api.muster.queues import OnExhausted, Queue
@@ -19,8 +20,7 @@ from admission.api.values.names import MeterName, QueueName
 from admission.policy import guarding, lingering, reporting
 from admission.policy.reporting import Facts
 from admission.quota import budgets as budgets_
-from admission.quota.books import Use
-from admission.quota.standing import Standing
+from admission.quota.headroom import Standing
 from admission.quota.tree import Inactive
 
 Amounts = Mapping[QueueName, Mapping[MeterName, int]]

@@ -7,6 +7,7 @@ next, whether it has just granted the gang or an earlier one died half-way.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from admission.accounting.books import Book
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.ledger_entries import Holding, RequestDevice, Seat
@@ -14,7 +15,6 @@ from admission.api.values import names
 from admission.api.values.names import NodeName, Uid
 from admission.policy.following import Sight
 from admission.policy.recognition import Group
-from admission.quota.books import Book
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

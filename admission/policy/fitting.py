@@ -13,10 +13,10 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.muster.ledger_entries import RequestDevice
 from admission.api.values import names
 from admission.api.values.names import NodeName, Uid
-from admission.dra import landing
-from admission.dra.found import StepsEndedError
-from admission.dra.selecting import Selectors
-from admission.dra.worlds import Awaited, World
+from admission.dra.allocator import nominated
+from admission.dra.allocator.results import StepsEndedError
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.state.cluster_state import Awaited, World
 from admission.policy.finishing import Missing
 from admission.policy.recognition import Group
 
@@ -62,7 +62,7 @@ def _hold(node: NodeName, pods: list[Awaited], fitting: Fitting) -> bool:
     world = fitting.world
     before = world.awaited.get(node, ())
     try:
-        landings = landing.replayed(node, [*before, *pods], world, selectors=fitting.selectors, steps=fitting.steps)
+        landings = nominated.replayed(node, [*before, *pods], world, selectors=fitting.selectors, steps=fitting.steps)
     except StepsEndedError:
         return False
     return all(one.holds for one in landings[len(before) :])

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Self
 
+from admission.accounting import books
+from admission.accounting.books import Book
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.devices import Device, DeviceId, Slice
 from admission.api.kubernetes.pods import Pod
@@ -21,11 +23,10 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import durations, names
 from admission.api.values.names import NodeName, Uid
 from admission.api.values.reasons import EvictionReason
-from admission.dra import extended, holdings, metering
-from admission.dra.metering import ChargeError, Meters
+from admission.dra.metering import device_meters, holdings
+from admission.dra.metering.device_meters import ChargeError, Meters
+from admission.dra.requests import extended_resources
 from admission.policy.recognition import Group
-from admission.quota import books
-from admission.quota.books import Book
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +99,7 @@ class Sight:
     """What the snapshot shows of the things that placements are about."""
 
     snapshot: Snapshot
-    index: extended.Index
+    index: extended_resources.Index
     devices: Mapping[DeviceId, Device]
     meters: Meters
 
@@ -114,7 +115,7 @@ class Sight:
         same_slices = known is not None and known.slices is snapshot.slices
         return cls(
             snapshot=snapshot,
-            index=extended.Index.of(snapshot, before.index if before is not None else None),
+            index=extended_resources.Index.of(snapshot, before.index if before is not None else None),
             devices=before.devices if before is not None and same_slices else Devices(snapshot),
             meters=meters,
         )
@@ -223,13 +224,13 @@ def _given(uid: Uid, holding: Holding, sight: Sight) -> books.Allocated | None:
 
 def price(claim: Claim, sight: Sight) -> Charge | None:
     """Return the charge of what a claim was allocated; None where a device has left its slice or has no price."""
-    given: list[metering.Given] = []
+    given: list[device_meters.Given] = []
     for result in claim.allocation.devices if claim.allocation else ():
         device = sight.devices.get(result.device)
         if device is None:
             return None
-        given.append(metering.Given(result.given, device, result.admin_access, result.consumed or None))
-    charge = metering.charge(sight.meters, claim.spec, given)
+        given.append(device_meters.Given(result.given, device, result.admin_access, result.consumed or None))
+    charge = device_meters.charge(sight.meters, claim.spec, given)
     return None if isinstance(charge, ChargeError) else charge
 
 

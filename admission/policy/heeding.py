@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 
-from admission.dra.outlooks import Outlook
+from admission.dra.state.simulation import Outlook
 from admission.policy import deciding, reservations
 from admission.policy.deciding import Grant, Inputs
 from admission.policy.recalling import Recall

@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 from admission.api.muster.gangs import Charge
 from admission.api.values.names import GangUid
-from admission.dra.outlooks import Outlook
-from admission.dra.worlds import World
+from admission.dra.state.cluster_state import World
+from admission.dra.state.simulation import Outlook
 from admission.policy import deciding, earliest, reservations
 from admission.policy.deciding import Inputs
 from admission.policy.presence import Presence
 from admission.policy.recalling import Recall
 from admission.policy.recognition import Group
 from admission.policy.reservations import Moment
-from admission.quota.standing import Standing
+from admission.quota.headroom import Standing
 
 HOPE = timedelta(minutes=1)
 """For how long nobody looks again for whom there was no plan even if all had ended."""

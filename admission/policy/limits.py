@@ -15,10 +15,10 @@ from admission.api.muster.meters import Meter
 from admission.api.muster.queues import Queue
 from admission.api.values.names import MeterName, QueueName
 from admission.api.values.reasons import Denial, DenyReason
-from admission.dra import holdings, metering
-from admission.dra.metering import Meters
+from admission.dra.metering import device_meters, holdings
+from admission.dra.metering.device_meters import Meters
 from admission.policy.doors import NOTHING, Extended, KnownClaim
-from admission.quota.standing import Standing
+from admission.quota.headroom import Standing
 from admission.quota.tree import Tree
 
 MOST_BOUNDS = 10_000
@@ -40,7 +40,7 @@ class Limits:
 
     @classmethod
     def of(cls, queues: Iterable[Queue], meters: Iterable[Meter]) -> Self:
-        return cls(meters=metering.compile_meters(meters), standing=Standing(Tree.of(queues), {}))
+        return cls(meters=device_meters.compile_meters(meters), standing=Standing(Tree.of(queues), {}))
 
     def __call__(
         self, queue: Queue, claims: Sequence[KnownClaim], extended: Extended = NOTHING, *, noun: str = "the pod"
@@ -70,7 +70,7 @@ class Limits:
             if len(self._bounds) >= MOST_BOUNDS:
                 self._bounds.clear()
             # The spec is kept beside its bound, so that no other can get its id.
-            known = self._bounds[id(spec)] = spec, metering.lower_bound(self.meters, spec)
+            known = self._bounds[id(spec)] = spec, device_meters.lower_bound(self.meters, spec)
         return known[1]
 
     def _potential(self, queue: QueueName, meter: MeterName) -> int:

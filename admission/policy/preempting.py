@@ -12,19 +12,19 @@ from admission.api.muster.gangs import Charge
 from admission.api.muster.queues import Queue, Reclaim, WithinQueue
 from admission.api.values.names import GangUid, QueueName
 from admission.api.values.reasons import EvictionReason, Hold, HoldReason
-from admission.dra import vacating
-from admission.dra.vacating import Belongings
-from admission.dra.worlds import World
+from admission.dra.state import what_if
+from admission.dra.state.cluster_state import World
+from admission.dra.state.what_if import Belongings
 from admission.policy import heeding
 from admission.policy.deciding import Grant, Inputs, Rules
 from admission.policy.recalling import Recall
 from admission.policy.recognition import Group
 from admission.policy.reserving import Reserve
 from admission.policy.resting import Rest
-from admission.quota import preempting, reclaiming
-from admission.quota.preempting import Bounds, Victims
-from admission.quota.reclaiming import Candidate, Incoming
-from admission.quota.standing import Standing
+from admission.quota import preemption, preemption_candidates
+from admission.quota.headroom import Standing
+from admission.quota.preemption import Bounds, Victims
+from admission.quota.preemption_candidates import Candidate, Incoming
 
 HELPED = frozenset({HoldReason.QUOTA_EXCEEDED, HoldReason.DEVICES_BUSY})
 """Holds that an eviction may end."""
@@ -72,7 +72,7 @@ class Scene:
         for one in gone:
             if standing.tree.active(one.queue):
                 standing.give_back(one.queue, one.charge)
-        return vacating.vacated(self.world, [one.belongings for one in gone]), standing
+        return what_if.vacated(self.world, [one.belongings for one in gone]), standing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,9 +122,9 @@ def choose(group: Group, queue: Queue, needed: Charge, tenants: Iterable[Tenant]
     incoming = Incoming(queue=queue.name, priority=group.priority, charge=needed, preemption=queue.preemption)
     known = [one.candidate for one in candidates.values()]
     _, standing = scene.without(())
-    if not scene.going and not any(map(reclaiming.Rules(standing, incoming).is_eligible, known)):
+    if not scene.going and not any(map(preemption_candidates.Rules(standing, incoming).is_eligible, known)):
         return None
-    found = preempting.choose(standing, incoming, known, fits, scene.bounds)
+    found = preemption.choose(standing, incoming, known, fits, scene.bounds)
     if not isinstance(found, Victims):
         return None
     victims = frozenset(found.gangs)

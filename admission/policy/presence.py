@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from admission.dra import metering
-from admission.dra.outlooks import Stay
+from admission.dra.metering import device_meters
+from admission.dra.state.simulation import Stay
 from admission.policy import runtimes
 from admission.policy.reservations import Tenure
 
@@ -77,7 +77,7 @@ class Presence:
         known = self._taken_out(gang)
         if known is not None:
             last = max(known.end, tenure.end) if known.end is not None and tenure.end is not None else None
-            charge = metering.added((known.charge, tenure.charge))
+            charge = device_meters.added((known.charge, tenure.charge))
             tenure = replace(known, stay=_joined(known.stay, tenure.stay), charge=charge, end=last)
         self.tenures[gang] = tenure
         if tenure.end is not None:

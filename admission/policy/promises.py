@@ -17,11 +17,12 @@ from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, QueueName, Uid
 from admission.api.values.reasons import Hold
-from admission.dra import vacating, waking, worlds
-from admission.dra.outlooks import Stay
-from admission.dra.takings import Holder
-from admission.dra.vacating import Belongings
-from admission.dra.worlds import World
+from admission.dra.planner import requeue_hint
+from admission.dra.requests.device_use import Holder
+from admission.dra.state import cluster_state, what_if
+from admission.dra.state.cluster_state import World
+from admission.dra.state.simulation import Stay
+from admission.dra.state.what_if import Belongings
 from admission.policy import completeness, heeding, paying, reservations, rounds, runtimes
 from admission.policy.asks import Asks
 from admission.policy.deciding import Decision, Grant, Inputs, Rules
@@ -32,8 +33,8 @@ from admission.policy.reservations import Tenure
 from admission.policy.reserving import Reserve
 from admission.policy.resting import Rest
 from admission.policy.rounds import Round
-from admission.quota.reclaiming import Candidate
-from admission.quota.standing import Standing, Usage
+from admission.quota.headroom import Standing, Usage
+from admission.quota.preemption_candidates import Candidate
 
 LONGEST = timedelta(minutes=10)
 """How long a promise is kept whose victims do not go, beyond the grace period of their pods."""
@@ -178,7 +179,9 @@ class Memory:
 
         Who was looked at in vain is looked at again when the grounds are others, or nodes or the use of devices.
         """
-        moved = self.world is not world and (self.world is None or waking.changed(self.world, world) != frozenset())
+        moved = self.world is not world and (
+            self.world is None or requeue_hint.changed(self.world, world) != frozenset()
+        )
         same = len(grounds) == len(self.grounds) and all(map(operator.is_, grounds, self.grounds))
         if moved or not same:
             self.failed.clear()
@@ -214,13 +217,13 @@ def promised(world: World, group: Group, grant: Grant) -> World:
     claims = (
         (claim.claim, plan.takings.get(claim.uid or Uid(claim.claim), ())) for p in plan.pods for claim in p.claims
     )
-    return vacating.occupied(world, room, ((Holder(claim=claim, gang=group.key), taken) for claim, taken in claims))
+    return what_if.occupied(world, room, ((Holder(claim=claim, gang=group.key), taken) for claim, taken in claims))
 
 
 def granted(world: World, group: Group, grant: Grant) -> World:
     """Return the world after a grant."""
     pods = {pod.meta.uid: pod for pod in group.waiting}
-    return worlds.granted(world, grant.plan, pods, group.key, grant.claims)
+    return cluster_state.granted(world, grant.plan, pods, group.key, grant.claims)
 
 
 def charged(usage: Usage, charges: Iterable[tuple[QueueName, Charge]]) -> Usage:

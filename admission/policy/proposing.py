@@ -10,13 +10,15 @@ from dataclasses import dataclass, field, replace
 
 from admission.api.muster.queues import PlacementMode
 from admission.api.values.reasons import Hold, HoldReason
-from admission.dra import metering, no_plan, planning
-from admission.dra.metering import Meters
-from admission.dra.no_plan import NoPlan
-from admission.dra.plans import Affordable, Choice, Plan, PodDemand, Topology
-from admission.dra.selecting import Selectors
-from admission.dra.thinning import Lack
-from admission.dra.worlds import World
+from admission.dra import gang_planner
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.metering import device_meters
+from admission.dra.metering.device_meters import Meters
+from admission.dra.planner import no_plan
+from admission.dra.planner.candidate_nodes import Lack
+from admission.dra.planner.no_plan import NoPlan
+from admission.dra.requests.gang_request import Affordable, Choice, Plan, PodDemand, Topology
+from admission.dra.state.cluster_state import World
 from admission.policy import counting, placements, topologies
 from admission.policy.placements import Chosen
 from admission.policy.protection import NOTHING, Protections
@@ -64,7 +66,7 @@ class Planner:
 
     selectors: Selectors
     steps: int
-    meters: Meters = metering.NONE
+    meters: Meters = device_meters.NONE
     protection: Protections = field(default=NOTHING)
     mute: bool = False
     """Whether nobody asks why there is no plan: that costs more than the answer."""
@@ -100,7 +102,7 @@ class Planner:
         if wanted is PlacementMode.COUNT:
             return None
         choice = Choice.FREE if placements.may_allocate(wanted, self.protection) else Choice.FIRST_FIT
-        return planning.lack(demands, world, meters=self.meters, selectors=self.selectors, choice=choice)
+        return gang_planner.lack(demands, world, meters=self.meters, selectors=self.selectors, choice=choice)
 
     def _counted(
         self, demands: Sequence[PodDemand], world: World, affordable: Affordable, topology: Topology | None
@@ -127,7 +129,7 @@ class Planner:
         choice: Choice,
         topology: Topology | None,
     ) -> Proposal | Hold:
-        answer = planning.plan(
+        answer = gang_planner.plan(
             demands,
             world,
             meters=self.meters,
@@ -141,7 +143,7 @@ class Planner:
         if isinstance(answer, NoPlan) and self.mute:
             return _hold(answer, answer)
         if isinstance(answer, NoPlan):
-            why = planning.diagnose(
+            why = gang_planner.diagnose(
                 answer,
                 demands,
                 world,

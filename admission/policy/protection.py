@@ -21,7 +21,7 @@ from admission.api.muster.ledger_entries import Placement
 from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import Uid
-from admission.dra import extended
+from admission.dra.requests import extended_resources
 
 SETTLING = timedelta(seconds=5)
 """How long something must have stood before it counts: kube-scheduler and the API servers learn of it by watching."""
@@ -448,7 +448,7 @@ def _lacks_devices(pod: Pod, snapshot: Snapshot) -> bool:
     claims = (snapshot.claims.get(f"{pod.meta.namespace}/{pod.claim_name(claim)}") for claim in pod.claims)
     if any(claim is None or claim.allocation is None for claim in claims):
         return True
-    return bool(pod.containers) and bool(extended.resources_of(pod.containers, snapshot.classes))
+    return bool(pod.containers) and bool(extended_resources.resources_of(pod.containers, snapshot.classes))
 
 
 def _in_flight(scene: Scene, driver: str | None = None) -> Iterator[Placement]:
@@ -458,7 +458,7 @@ def _in_flight(scene: Scene, driver: str | None = None) -> Iterator[Placement]:
     """
     free = _schedulable(scene)
     begun = [placement for placement in scene.placements if free and not placement.seats.keys().isdisjoint(free)]
-    claims = extended.index_claims(scene.snapshot) if begun else {}
+    claims = extended_resources.index_claims(scene.snapshot) if begun else {}
     for placement in begun:
         named = {uid for seat in placement.seats.values() if seat.pod_uid in free for uid in seat.claims}
         lacking = (

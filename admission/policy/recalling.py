@@ -3,8 +3,8 @@
 A cycle runs for every change in the cluster, most of which change nothing for those who wait. Two things are kept:
 
 - *Proofs* that there is no plan. They hold for every gang that asks for the same, whatever its queue may take, until
-  nodes or devices change so that one of its pods may find devices on them (`dra.waking`). Their sentences are those of
-  the time when they were found, and are renewed when they are old.
+  nodes or devices change so that one of its pods may find devices on them (`planner.requeue_hint`). Their sentences are
+  those of the time when they were found, and are renewed when they are old.
 - Other *holds* of single gangs, as long as the world, the quotas and their use, and the gang's own demands are what
   they were. Sound, since the planner is a function of exactly these. Only those found before the cycle's first grant.
 """
@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from admission.api.muster.queues import PlacementMode, Queue
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName
 from admission.api.values.reasons import Hold
-from admission.dra import waking, worlds
-from admission.dra.metering import Meters
-from admission.dra.plans import PodDemand, Topology
-from admission.dra.selecting import Selectors
-from admission.dra.thinning import Lack
-from admission.dra.worlds import World
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.metering.device_meters import Meters
+from admission.dra.planner import requeue_hint
+from admission.dra.planner.candidate_nodes import Lack
+from admission.dra.requests.gang_request import PodDemand, Topology
+from admission.dra.state import cluster_state
+from admission.dra.state.cluster_state import World
 from admission.policy.protection import Protections
 
 Question = tuple[tuple[PodDemand, ...], PlacementMode, Topology | None]
@@ -52,7 +53,7 @@ class Basis:
             self.same_rules(other)
             and self.usage == other.usage
             and self.queues == other.queues
-            and worlds.same(self.world, other.world)
+            and cluster_state.same(self.world, other.world)
         )
 
     def same_rules(self, other: "Basis") -> bool:
@@ -95,7 +96,7 @@ class Recall:
             self._holds.clear()
         if self._basis is None or not self._basis.same_rules(basis) or len(self._proofs) > MOST_PROOFS:
             self._proofs.clear()
-        elif self._basis.world is basis.world or worlds.same(self._basis.world, basis.world):
+        elif self._basis.world is basis.world or cluster_state.same(self._basis.world, basis.world):
             self._renew(0)
         else:
             self._renew(MOST_STALE)
@@ -124,11 +125,11 @@ class Recall:
             return found
         tokens = found.world.token, world.token
         if tokens not in self._changed:
-            self._changed[tokens] = waking.changed(found.world, world)
+            self._changed[tokens] = requeue_hint.changed(found.world, world)
         nodes = self._changed[tokens]
         # Where everything may be different, the classes say, so may be what the question means.
         is_lacking = nodes is not None and found.lack is not None and found.lack.is_felt(world)
-        if not is_lacking and waking.may_help(found.pods, nodes, world, selectors=selectors):
+        if not is_lacking and requeue_hint.may_help(found.pods, nodes, world, selectors=selectors):
             del self._proofs[key]
             return None
         found.world, found.stale = world, found.stale + bool(nodes)

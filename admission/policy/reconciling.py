@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
+from admission.accounting import books
+from admission.accounting.books import Book
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import Charge
@@ -18,12 +20,11 @@ from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Kind, Pl
 from admission.api.snapshot import Snapshot
 from admission.api.values import names, quantities
 from admission.api.values.names import MeterName, QueueName, Uid
-from admission.dra import extended, holdings
+from admission.dra.metering import holdings
+from admission.dra.requests import extended_resources
 from admission.policy import following, recognition
 from admission.policy.following import Sight
 from admission.policy.recognition import Group
-from admission.quota import books
-from admission.quota.books import Book
 
 
 class What(StrEnum):
@@ -288,7 +289,7 @@ def _of_claims(pod: Pod, sight: Sight) -> Iterator[_Unbooked]:
 
 def _of_plugins(pod: Pod, sight: Sight) -> Iterator[_Unbooked]:
     made = names.extended_claim(pod.meta.uid) in sight.claims
-    by_devices = extended.resources_of(pod.containers, sight.snapshot.classes) if made else ()
+    by_devices = extended_resources.resources_of(pod.containers, sight.snapshot.classes) if made else ()
     holding = holdings.of_pod(sight.meters, pod.meta.uid, pod.meta.key, holdings.by_plugins(pod.requests, by_devices))
     if holding is not None:
         yield _Unbooked(

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import NamedTuple
 
+from admission.accounting.books import Book
 from admission.api.kubernetes.meta import EPOCH, Condition, ConditionStatus
 from admission.api.muster.gangs import Charge, Evicted, Gang, GangReport, Phase, PlannedClaim, PlannedPod
 from admission.api.muster.ledger_entries import Placement
@@ -18,9 +19,9 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, QueueName, Uid
 from admission.api.values.reasons import Denial, Hold, HoldReason
-from admission.dra import appraising
-from admission.dra.appraising import Appraisal
-from admission.dra.metering import Meters
+from admission.dra.metering import meter_health
+from admission.dra.metering.device_meters import Meters
+from admission.dra.metering.meter_health import Appraisal
 from admission.policy import identities, overlooking, topologies
 from admission.policy.backoffs import Backoff
 from admission.policy.claims import reporting as policy_reporting
@@ -30,7 +31,6 @@ from admission.policy.placements import Chosen
 from admission.policy.protection import NOTHING, Protections
 from admission.policy.recognition import Group
 from admission.policy.reservations import Estimate
-from admission.quota.books import Book
 from admission.quota.tree import Tree
 
 
@@ -57,7 +57,7 @@ class Facts:
     book: Book
     tree: Tree
     meters: Meters
-    appraisal: Appraisal = appraising.NOTHING
+    appraisal: Appraisal = meter_health.NOTHING
     decisions: Mapping[GangUid, Decision] = field(default_factory=dict)
     backoffs: Mapping[GangUid, Backoff] = field(default_factory=dict)
     evicted: Mapping[GangUid, Evicted] = field(default_factory=dict)

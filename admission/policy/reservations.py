@@ -9,15 +9,15 @@ from typing import NamedTuple
 from admission.api.kubernetes.nodes import Resources
 from admission.api.muster.gangs import Charge
 from admission.api.values.names import MeterName, NodeName, QueueName
-from admission.dra import recounting
-from admission.dra.outlooks import Room, Stay, Visit
-from admission.dra.plans import Plan
-from admission.dra.pools import PoolId
-from admission.dra.worlds import World
+from admission.dra.inventory.pools import PoolId
+from admission.dra.requests.gang_request import Plan
+from admission.dra.state import incremental
+from admission.dra.state.cluster_state import World
+from admission.dra.state.simulation import Room, Stay, Visit
 from admission.policy.recognition import Group
-from admission.quota import ordering
-from admission.quota.shortages import Shortage
-from admission.quota.standing import Standing
+from admission.quota import queue_order
+from admission.quota.headroom import Standing
+from admission.quota.shortage import Shortage
 
 Requests = Iterable[tuple[NodeName, Resources]]
 
@@ -106,7 +106,7 @@ class Reservation:
         self.standing.take(queue, charge)
         self._leaves.clear()
         taken, room = _by_node(requests), self.visit.room
-        after = {node: recounting.less(left, taken[node]) if node in taken else left for node, left in room.items()}
+        after = {node: incremental.less(left, taken[node]) if node in taken else left for node, left in room.items()}
         self.visit = replace(self.visit, room=after)
 
 
@@ -260,7 +260,7 @@ def ask_the_same(one: Group, other: Group) -> bool:
     """Return whether two states of a gang ask for the same, in the same place."""
     if one is other:
         return True
-    same_rank = ordering.rank(one) == ordering.rank(other) and one.queue == other.queue
+    same_rank = queue_order.rank(one) == queue_order.rank(other) and one.queue == other.queue
     return same_rank and one.pods == other.pods and one.waiting == other.waiting
 
 
@@ -278,7 +278,7 @@ def requests(group: Group, plan: Plan) -> tuple[tuple[NodeName, Resources], ...]
 
 def room_beside(world: World, requests: Requests) -> dict[NodeName, Mapping[str, int] | None]:
     """Return what is left, beside requests, on the nodes that they are for."""
-    return {node: recounting.less(world.left.get(node), asked) for node, asked in _by_node(requests).items()}
+    return {node: incremental.less(world.left.get(node), asked) for node, asked in _by_node(requests).items()}
 
 
 def _by_node(requests: Requests) -> dict[NodeName, dict[str, int]]:

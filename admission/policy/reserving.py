@@ -24,10 +24,10 @@ from functools import partial
 from admission.api.muster.queues import Queue, QueueingStrategy
 from admission.api.values.names import GangUid, QueueName
 from admission.api.values.reasons import Hold, HoldReason
-from admission.dra.outlooks import Outlook, Stay, Visit
-from admission.dra.plans import Plan
-from admission.dra.selecting import Selectors
-from admission.dra.worlds import World
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.requests.gang_request import Plan
+from admission.dra.state.cluster_state import World
+from admission.dra.state.simulation import Outlook, Stay, Visit
 from admission.policy import deciding, earliest, foretelling, reservations, runtimes
 from admission.policy.deciding import Grant, Inputs, Rules
 from admission.policy.hopes import Hopes
@@ -37,9 +37,9 @@ from admission.policy.recalling import Recall
 from admission.policy.recognition import Group
 from admission.policy.reservations import Beside, Estimate, Moment, Reservation, Tenure, Times
 from admission.policy.resting import PROOF, QUOTA, RESERVED, Finding
-from admission.quota import ordering
-from admission.quota.ordering import Rank
-from admission.quota.standing import Standing
+from admission.quota import queue_order
+from admission.quota.headroom import Standing
+from admission.quota.queue_order import Rank
 
 MOST = 16
 """Heads that may have a reservation at a time, the first ones: each costs plans, and a look for every gang behind."""
@@ -70,7 +70,7 @@ class _Head:
 
     @property
     def rank(self) -> Rank:
-        return ordering.rank(self.group)
+        return queue_order.rank(self.group)
 
     def is_to_come_forward(self, present: Presence) -> bool:
         """Return whether its reservation is to be reckoned anew, since it may be sooner; remember what has gone."""
@@ -81,7 +81,7 @@ class _Head:
 
     def is_behind(self, group: Group) -> bool:
         """Return whether it has to wait until another gang of its queue has started, whatever is free."""
-        return self.queue.strategy is QueueingStrategy.STRICT_FIFO and ordering.rank(group) < self.rank
+        return self.queue.strategy is QueueingStrategy.STRICT_FIFO and queue_order.rank(group) < self.rank
 
 
 @dataclass(slots=True)
@@ -208,7 +208,7 @@ class Reserve:
 
         For who does not ask what else might hold it. None where reservations are to be made or proved before that.
         """
-        ahead = self._ahead(ordering.rank(inputs.group))
+        ahead = self._ahead(queue_order.rank(inputs.group))
         made = [head.reservation for head in ahead if head.tried != self.present.changes]
         if not ahead or not all(one is not None and one.is_proved and self.present.now < one.at for one in made):
             return None
@@ -257,7 +257,7 @@ class Reserve:
             if head is not None and (is_head or (holds_up and head.is_behind(group))):
                 self._drop(group.queue)
             return
-        if head is not None and not is_head and head.rank < ordering.rank(group):
+        if head is not None and not is_head and head.rank < queue_order.rank(group):
             return
         if head is not None and is_head and reservations.ask_the_same(head.group, group):
             head.group = group
@@ -320,7 +320,7 @@ class Reserve:
         None: what is reserved would fall there without the gang. absent: gangs that are not there, and are in this one.
         """
         end = runtimes.end(start, runtimes.of(inputs.group, inputs.queue))
-        for head in self._ahead(ordering.rank(inputs.group)):
+        for head in self._ahead(queue_order.rank(inputs.group)):
             known = head.reservation
             if known is not None and self.present.now < known.at and _reaches(end, known):
                 yield self._renewed(head, known, inputs.world, inputs.standing, absent)
@@ -372,7 +372,7 @@ class Reserve:
 
     def _binding(self, inputs: Inputs) -> tuple[Reservation, ...]:
         """Return the reservations that a gang must leave alone if it starts now; make them where that was not done."""
-        ahead = self._ahead(ordering.rank(inputs.group))
+        ahead = self._ahead(queue_order.rank(inputs.group))
         end = self._end(inputs.group, inputs.queue) if ahead else None
         found = [one for head in ahead if (one := self._reservation(head, inputs)) is not None]
         return tuple(one for one in found if _reaches(end, one))

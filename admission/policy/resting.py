@@ -16,7 +16,7 @@ from admission.api.muster.queues import Queue
 from admission.api.snapshot import Snapshot, changed
 from admission.api.values.names import GangUid, QueueName
 from admission.api.values.reasons import Hold
-from admission.dra.plans import PodDemand
+from admission.dra.requests.gang_request import PodDemand
 from admission.policy.alikes import Alike
 from admission.policy.lines import Ground, Lines
 from admission.policy.recalling import Proof

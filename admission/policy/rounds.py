@@ -11,8 +11,8 @@ from admission.api.muster.gangs import Charge
 from admission.api.muster.queues import Queue
 from admission.api.values.names import QueueName
 from admission.api.values.reasons import Hold, HoldReason
-from admission.dra import worlds
-from admission.dra.worlds import World
+from admission.dra.state import cluster_state
+from admission.dra.state.cluster_state import World
 from admission.policy import alikes, completeness, deciding, elastic, paying, placements, topologies
 from admission.policy.deciding import Decision, Grant, Inputs, Rules
 from admission.policy.lines import Ground
@@ -20,9 +20,9 @@ from admission.policy.recalling import Basis, Recall
 from admission.policy.recognition import Group
 from admission.policy.reserving import Reserve
 from admission.policy.resting import PROOF, RESERVED, Finding, Rest
-from admission.quota.ordering import Tournament, in_order
-from admission.quota.sharing import Shares
-from admission.quota.standing import Standing, Usage
+from admission.quota.fair_share import Shares
+from admission.quota.headroom import Standing, Usage
+from admission.quota.queue_order import Tournament, in_order
 
 MOST_KINDS = 16
 """Kinds of gangs that are planned for in a rehearsal."""
@@ -149,7 +149,7 @@ def _granted(groups: tuple[Group, ...], usage: Usage, state: _State) -> Round:
             state.reserve.note(finding, inputs)
         if isinstance(outcome, Grant):
             pods = {pod.meta.uid: pod for pod in group.waiting}
-            state.world = worlds.granted(state.world, outcome.plan, pods, group.key, outcome.claims)
+            state.world = cluster_state.granted(state.world, outcome.plan, pods, group.key, outcome.claims)
             standing.take(group.queue, outcome.plan.charge)
             contest.take(group.queue, outcome.plan.charge)
             if rules.balances is not None:

@@ -7,12 +7,12 @@ and claims and their devices. As long as all of these are the same objects, noth
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Placement
 from admission.api.snapshot import Snapshot, changed
 from admission.api.values.names import GangUid, Uid
-from admission.dra.metering import Meters
+from admission.dra.metering.device_meters import Meters
 from admission.policy.following import Sight
-from admission.quota.books import Book
 
 
 @dataclass(slots=True)

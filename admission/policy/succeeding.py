@@ -11,17 +11,17 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from admission.accounting import seat_transfer
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.ledger_entries import Entry, Holding, Placement, Seat
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import GangUid, Uid
-from admission.dra import demands
+from admission.dra.planner import pod_groups
 from admission.policy import subgroups
 from admission.policy.families import table
 from admission.policy.recognition import Group
-from admission.quota import inheriting
 
 FEWER = "how many pods it still makes, since some of a Job have succeeded,"
 """What differs where a part of a Job is done: its template does not say that."""
@@ -48,7 +48,7 @@ def expected(group: Group) -> list[Pod]:
     if not any(map(names.is_expected, seats)):
         return []
     found = [pod for pod in group.pods if pod.meta.uid in seats and names.is_expected(pod.meta.uid)]
-    return sorted(found, key=lambda pod: demands.natural(pod.meta.name))
+    return sorted(found, key=lambda pod: pod_groups.natural(pod.meta.name))
 
 
 def succession(group: Group, snapshot: Snapshot, *, at: datetime, actor: str) -> Entry | Mismatch | None:
@@ -59,7 +59,7 @@ def succession(group: Group, snapshot: Snapshot, *, at: datetime, actor: str) ->
         return None
     if len(came) < len(before):
         return Mismatch(pod=came[0].meta.name, differs=FEWER) if _are_what_is_left(came, group) else None
-    came.sort(key=lambda pod: demands.natural(pod.meta.name))
+    came.sort(key=lambda pod: pod_groups.natural(pod.meta.name))
     pairs: list[tuple[Pod, Pod]] = []
     left, parts = [(pod, subgroups.of(pod)) for pod in came], _Parts()
     for pod in before:
@@ -178,7 +178,7 @@ def _entry(
             if held is not None:
                 holdings.append(replace(held, claim_uid=other, claim=key))
     gone = [uid for uid in (*placement.seats, *placement.holdings) if names.is_expected(uid)]
-    return inheriting.inherit(placement, gone=gone, seats=seats, holdings=holdings, at=at, actor=actor)
+    return seat_transfer.inherit(placement, gone=gone, seats=seats, holdings=holdings, at=at, actor=actor)
 
 
 def _heirs(pod: Pod, heir: Pod, snapshot: Snapshot) -> Mapping[Uid, tuple[Uid, str]]:

@@ -13,11 +13,11 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import Charge
 from admission.api.muster.ledger_entries import Placement, Seat
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
-from admission.dra.vacating import Belongings
+from admission.dra.state.what_if import Belongings
 from admission.policy.following import Sight
 from admission.policy.preempting import Tenant
 from admission.policy.recognition import Group
-from admission.quota.reclaiming import Candidate
+from admission.quota.preemption_candidates import Candidate
 
 _NOBODY, _NOWHERE = GangUid(""), QueueName("")
 

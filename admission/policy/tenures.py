@@ -13,8 +13,8 @@ from admission.api.kubernetes.nodes import Resources
 from admission.api.muster.ledger_entries import Placement
 from admission.api.muster.queues import Queue
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid
-from admission.dra import metering
-from admission.dra.outlooks import Stay
+from admission.dra.metering import device_meters
+from admission.dra.state.simulation import Stay
 from admission.policy import runtimes
 from admission.policy.recognition import Group
 from admission.policy.reservations import Tenure
@@ -85,7 +85,7 @@ class Tenures:
 
 def _tenure(placement: Placement, group: Group | None, queue: Queue | None, now: datetime) -> Tenure:
     stay = Stay(gang=placement.gang, requests=tuple(_requests(placement, group)))
-    charge = metering.added(holding.charge for holding in placement.holdings.values())
+    charge = device_meters.added(holding.charge for holding in placement.holdings.values())
     if group is None or not group.pods:
         # Its pods have ended, and its claims are about to be freed.
         return Tenure(stay=stay, queue=placement.queue, charge=charge, end=now)

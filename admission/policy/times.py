@@ -8,9 +8,9 @@ ends, so that what a period has used is a sum of whole marks.
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
+from admission.accounting.books import Book
 from admission.api.muster.queues import Budget, Queue
-from admission.quota import periods
-from admission.quota.books import Book
+from admission.quota import budget_periods
 
 HOUR = timedelta(hours=1)
 
@@ -46,14 +46,14 @@ def marks(book: Book, budgets: Iterable[Budget], now: datetime) -> list[datetime
     since = book.marked or book.at
     if since is None or book.at is None:
         return []
-    edges = periods.boundaries(budgets, after=since, until=now)
+    edges = budget_periods.boundaries(budgets, after=since, until=now)
     return sorted(time for time in {*edges, _hour(now)} if since < time <= now and time >= book.at)
 
 
 def next_mark(budgets: Iterable[Budget], now: datetime) -> datetime:
     """Return the next time at which a mark is due."""
     hour = _hour(now) + HOUR
-    return min((*periods.boundaries(budgets, after=now, until=hour), hour))
+    return min((*budget_periods.boundaries(budgets, after=now, until=hour), hour))
 
 
 def budgets_of(queues: Iterable[Queue]) -> frozenset[Budget]:

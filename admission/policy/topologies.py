@@ -14,8 +14,8 @@ from admission.api.muster.gangs import DomainReport, DomainWish, TopologyReport,
 from admission.api.values import names
 from admission.api.values.names import NodeName
 from admission.api.values.reasons import Denial, DenyReason, Hold, HoldReason
-from admission.dra import demands as demands_
-from admission.dra.plans import PodDemand, Together, Topology
+from admission.dra.planner import pod_groups
+from admission.dra.requests.gang_request import PodDemand, Together, Topology
 from admission.policy import subgroups
 from admission.policy.families import sayings
 from admission.policy.recognition import Group
@@ -149,7 +149,7 @@ def _parts(pods: Iterable[Pod]) -> list[tuple[str, list[Pod]]]:
         name = subgroups.of(pod)
         if name:
             found.setdefault(name, []).append(pod)
-    return sorted(found.items(), key=lambda part: demands_.natural(part[0]))
+    return sorted(found.items(), key=lambda part: pod_groups.natural(part[0]))
 
 
 def _together(wish: DomainWish, nodes: Iterable[NodeName]) -> Together:

@@ -8,9 +8,10 @@ from admission.api.muster.gangs import Charge
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import MeterName
-from admission.dra import extended, holdings, metering
-from admission.dra.metering import Meters
-from admission.dra.plans import PodDemand
+from admission.dra.metering import device_meters, holdings
+from admission.dra.metering.device_meters import Meters
+from admission.dra.requests import extended_resources
+from admission.dra.requests.gang_request import PodDemand
 from admission.policy.recognition import Group
 
 
@@ -20,8 +21,8 @@ def demands(group: Group, snapshot: Snapshot) -> tuple[PodDemand, ...]:
     for pod in group.waiting:
         wanted = (pod.claim_name(claim) for claim in pod.claims)
         claims = [snapshot.claims.get(f"{pod.meta.namespace}/{name}") for name in wanted if name]
-        offered = extended.resources_of(pod.containers, snapshot.classes)
-        claims.append(extended.claim_of(pod, snapshot.classes) if offered else None)
+        offered = extended_resources.resources_of(pod.containers, snapshot.classes)
+        claims.append(extended_resources.claim_of(pod, snapshot.classes) if offered else None)
         known = tuple(claim for claim in claims if claim is not None)
         found.append(PodDemand(pod=pod, claims=known, extended=offered))
     return tuple(found)
@@ -40,7 +41,7 @@ def at_least(pods: Sequence[PodDemand], meters: Meters, nodes: Collection[Node])
     """
     total: dict[MeterName, int] = {}
     named = (claim for claim in new_claims(pods) if not names.is_extended_claim(claim.meta.uid))
-    bounds = (metering.lower_bound(meters, claim.spec) for claim in named)
+    bounds = (device_meters.lower_bound(meters, claim.spec) for claim in named)
     for charge in (*bounds, *_at_least_extended(pods, meters, nodes)):
         for meter, amount in charge.items():
             total[meter] = total.get(meter, 0) + amount
@@ -53,10 +54,10 @@ def _at_least_extended(pods: Sequence[PodDemand], meters: Meters, nodes: Collect
     for demand in pods:
         offered = demand.extended
         if offered not in plugged:
-            plugged[offered] = any(all(extended.is_plugged(node, offered)) for node in nodes)
+            plugged[offered] = any(all(extended_resources.is_plugged(node, offered)) for node in nodes)
         claim = demand.claims[-1].spec if offered else None
         if claim is not None and not plugged[offered]:
-            yield metering.lower_bound(meters, claim)
+            yield device_meters.lower_bound(meters, claim)
             yield holdings.charge(meters, holdings.by_plugins(demand.pod.requests, offered))
         else:
             yield holdings.least(meters, holdings.by_plugins(demand.pod.requests), offered, claim)

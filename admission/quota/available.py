@@ -1,6 +1,6 @@
 """What a queue may still take of a meter, for a single question. Who asks many makes a `standing.Standing` once.
 
-The rules are those of `lending`; a meter that neither the queue nor any queue around it mentions is 0. Amounts are in
+The rules are those of `borrowing`; a meter that neither the queue nor any queue around it mentions is 0. Amounts are in
 the meter's base unit.
 """
 
@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 from admission.api.muster.gangs import Charge
 from admission.api.values.names import MeterName, QueueName
-from admission.quota import shortages, standing
-from admission.quota.standing import Standing
+from admission.quota import headroom, shortage
+from admission.quota.headroom import Standing
 from admission.quota.tree import Tree
 
-Shortage = shortages.Shortage
-Usage = standing.Usage
+Shortage = shortage.Shortage
+Usage = headroom.Usage
 
 
 def of(tree: Tree, usage: Usage, queue: QueueName, meter: MeterName) -> int:

@@ -27,15 +27,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from admission.accounting import accruals
+from admission.accounting.accruals import QueueMeter
 from admission.api.muster.gangs import Charge
 from admission.api.muster.ledger_entries import BudgetShare, Placement
 from admission.api.muster.queues import Budget, OnExhausted, Queue, Scope
 from admission.api.values import quantities, time_zones
 from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.api.values.reasons import Detail
-from admission.quota import accruals, periods
-from admission.quota.accruals import QueueMeter
-from admission.quota.periods import Span
+from admission.quota import budget_periods
+from admission.quota.budget_periods import Span
 from admission.quota.tree import Tree
 
 UNKNOWN_RUNTIME = timedelta(hours=1)
@@ -133,7 +134,7 @@ class BudgetShortage:
 
 def starts(tree: Tree, now: datetime) -> tuple[datetime, ...]:
     """Return when the periods of all budgets have begun, in order, each once: what the ledger is to be asked for."""
-    return tuple(sorted({line.span.start for line in _Lines(tree, now, periods.span, *Scope)}))
+    return tuple(sorted({line.span.start for line in _Lines(tree, now, budget_periods.span, *Scope)}))
 
 
 def paid_seconds(queue: Queue, runtime: timedelta | None = None) -> int:
@@ -164,8 +165,8 @@ class Balances:
         """Add everything up. Raises KeyError when `booked` lacks the beginning of a period."""
         self._tree = tree
         self._now = accruals.whole(now)
-        self._lines = _Lines(tree, now, periods.span, *Scope)
-        self._ahead = _Lines(tree, now, periods.following, Scope.GLOBAL)
+        self._lines = _Lines(tree, now, budget_periods.span, *Scope)
+        self._ahead = _Lines(tree, now, budget_periods.following, Scope.GLOBAL)
         self._add_spent(sources)
         for placement in sources.placements:
             self._add_promised(placement, sources.runtimes.get(placement.gang_uid))

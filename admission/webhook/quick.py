@@ -68,7 +68,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def read(body: bytes) -> Review | None:
-    """Read the review of a pod's creation. The object has the fields of `PodHead` only. None: use `admission_review`."""
+    """Read the review of a pod creation, its object with the fields of `PodHead` only. None: use `admission_review`."""
     try:
         sent = _decoder.decode(body)
     except (ValueError, RecursionError):

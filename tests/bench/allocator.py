@@ -24,13 +24,14 @@ from admission.api.kubernetes.devices import Slice
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import NodeName
 from admission.cel import programs
-from admission.dra import planning, worlds
-from admission.dra.allocating import Allocated, NotHere
-from admission.dra.allocator import Allocator, Question
-from admission.dra.plans import Plan, PodDemand
-from admission.dra.selecting import Selectors
-from admission.dra.takings import Holder, Taking
-from admission.dra.worlds import World
+from admission.dra import gang_planner
+from admission.dra.allocator.node_allocator import Allocated, NotHere
+from admission.dra.allocator.pod_allocator import Allocator, Question
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.requests.device_use import Holder, Taking
+from admission.dra.requests.gang_request import Plan, PodDemand
+from admission.dra.state import cluster_state
+from admission.dra.state.cluster_state import World
 
 DRIVER = "gpu.example.com"
 GPUS = 8
@@ -112,7 +113,7 @@ def _numbers(scene: Scene, rounds: int) -> dict[str, float]:
     changed = [_changed(scene.snapshot, name) for name in names[:rounds]]
     renewed: list[World] = []
     found["world_after_slice_ms"] = (
-        _median(rounds, lambda at: renewed.append(worlds.of(changed[at], (), before=scene.world))) * 1e3
+        _median(rounds, lambda at: renewed.append(cluster_state.of(changed[at], (), before=scene.world))) * 1e3
     )
     found["fits_after_slice_ms"] = _median(rounds, lambda at: scene.allocator(renewed[at]).nodes(scene.question)) * 1e3
     fork = allocator.fork()
@@ -143,7 +144,7 @@ def _ask_all(allocator: Allocator, question: Question, names: Iterable[NodeName]
 def _taken(world: World, question: Question, allocator: Allocator, name: NodeName) -> World:
     found = allocator.allocate(question, name)
     assert isinstance(found, Allocated)
-    return worlds.also(world, found.takings[0], Holder(claim="team/other"))
+    return cluster_state.also(world, found.takings[0], Holder(claim="team/other"))
 
 
 def _changed(snapshot: Snapshot, name: NodeName) -> Snapshot:
@@ -156,11 +157,15 @@ def _changed(snapshot: Snapshot, name: NodeName) -> Snapshot:
 def _growth() -> dict[str, float]:
     """Return how time grows with the size of each thing."""
     return {
-        "nodes: world": _exponent((1_000, 2_000, 4_000), lambda n: _timed(_snapshot(n), lambda s: worlds.of(s, ()))),
+        "nodes: world": _exponent(
+            (1_000, 2_000, 4_000), lambda n: _timed(_snapshot(n), lambda s: cluster_state.of(s, ()))
+        ),
         "nodes: first answer": _exponent((1_000, 2_000, 4_000), _first),
-        "slices of one node": _exponent((100, 200, 400), lambda n: _timed(_snapshot(1, n), lambda s: worlds.of(s, ()))),
+        "slices of one node": _exponent(
+            (100, 200, 400), lambda n: _timed(_snapshot(1, n), lambda s: cluster_state.of(s, ()))
+        ),
         "slices by node selector": _exponent(
-            (500, 1_000, 2_000), lambda n: _timed(_snapshot(n, selected=True), lambda s: worlds.of(s, ()))
+            (500, 1_000, 2_000), lambda n: _timed(_snapshot(n, selected=True), lambda s: cluster_state.of(s, ()))
         ),
         "claims in use": _exponent((4_000, 8_000, 16_000), _allocated),
         "pods of a gang": _exponent((240, 480, 960), _planned),
@@ -181,15 +186,17 @@ def _allocated(count: int) -> float:
     """Return the seconds to make a world of a cluster in which so many devices are allocated."""
     snapshot = _snapshot(count // GPUS)
     held = [_held(NodeName(name), at) for name in snapshot.nodes for at in range(GPUS)]
-    return _timed(replace(snapshot, claims={claim.meta.key: claim for claim in held}), lambda s: worlds.of(s, ()))
+    return _timed(
+        replace(snapshot, claims={claim.meta.key: claim for claim in held}), lambda s: cluster_state.of(s, ())
+    )
 
 
 def _planned(count: int) -> float:
-    world = worlds.of(_snapshot(count // GPUS), ())
+    world = cluster_state.of(_snapshot(count // GPUS), ())
     demands = [_demand(f"pod-{at}") for at in range(count)]
     selectors = Selectors(world.profile.cel)
     answer: list[object] = []
-    seconds = _once(lambda: answer.append(planning.plan(demands, world, selectors=selectors, steps=STEPS)))
+    seconds = _once(lambda: answer.append(gang_planner.plan(demands, world, selectors=selectors, steps=STEPS)))
     assert isinstance(answer[0], Plan)
     return seconds
 
@@ -197,8 +204,8 @@ def _planned(count: int) -> float:
 def _blow_ups() -> dict[str, str]:
     """Return how searches end that would try every subset, were equal devices not recognised as such."""
     root = "resource.kubernetes.io/pcieRoot"
-    scattered = worlds.of(_snapshot(1, devices=64, roots=64), ())
-    equal = worlds.of(_snapshot(1, devices=33, roots=3), ())
+    scattered = cluster_state.of(_snapshot(1, devices=64, roots=64), ())
+    equal = cluster_state.of(_snapshot(1, devices=33, roots=3), ())
     wide = {
         "name": "r",
         "firstAvailable": [
@@ -210,7 +217,7 @@ def _blow_ups() -> dict[str, str]:
         "16 of 33 equal devices, 11 on each root": (equal, [_request("r", 16)], [{"matchAttribute": root}]),
         "2 of 64 devices, no two on one root": (scattered, [_request("r", 2)], [{"matchAttribute": root}]),
         "32 requests with 8 alternatives each": (
-            worlds.of(_snapshot(1, devices=31), ()),
+            cluster_state.of(_snapshot(1, devices=31), ()),
             [{**wide, "name": f"r{at}"} for at in range(32)],
             [],
         ),
@@ -246,7 +253,7 @@ def hold() -> None:
 
 def _scene(count: int) -> Scene:
     snapshot = _snapshot(count)
-    world = worlds.of(snapshot, ())
+    world = cluster_state.of(snapshot, ())
     selectors = Selectors(world.profile.cel)
     question = _question(
         Allocator(world, selectors=selectors, steps=STEPS), f"device.attributes['{DRIVER}'].model == 'h100'"

@@ -16,7 +16,7 @@ from rich.table import Table
 from admission.api.kubernetes import devices
 from admission.api.kubernetes.meta import Meta
 from admission.cel import programs
-from admission.dra.selecting import Selectors, Texts
+from admission.dra.inventory.selectors import Selectors, Texts
 
 DRIVER = "gpu.nvidia.com"
 SIZES = (1_000, 10_000, 40_000)

@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 
 from rich.table import Table
 
+from admission.accounting import books
+from admission.accounting.books import Book
 from admission.api.kubernetes import claims, devices, jobs, nodes, pods
 from admission.api.kubernetes.claims import AllocatedDevice, Allocation, Claim
 from admission.api.kubernetes.devices import DeviceId
@@ -28,8 +30,6 @@ from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk, Ports
-from admission.quota import books
-from admission.quota.books import Book
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DRIVER = "gpu.example.com"

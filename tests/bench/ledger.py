@@ -23,13 +23,13 @@ import aiosqlite
 import pytest
 from rich.table import Table
 
+from admission.accounting import books
+from admission.accounting.books import Allocated, Book
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.muster.ledger_entries import Entry, Holding, RequestDevice, Seat
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.ledger import migrating
 from admission.ledger.ledger import SqlLedger
-from admission.quota import books
-from admission.quota.books import Allocated, Book
 from tests.bench import pgscript, years
 from tests.postgres import Server, programs, query
 

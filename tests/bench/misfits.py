@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
-from admission.dra.plans import PodDemand
-from admission.dra.takings import Holder
+from admission.dra.requests.device_use import Holder
+from admission.dra.requests.gang_request import PodDemand
 from tests.bench import shapes
 from tests.bench.shapes import Json, Scene
 

@@ -17,11 +17,11 @@ from typing import Any
 from rich.table import Table
 
 from admission.cel import programs
-from admission.dra import planning
-from admission.dra.no_plan import NoPlan
-from admission.dra.plans import Choice, Plan, PodDemand
-from admission.dra.selecting import Selectors
-from admission.dra.takings import Holder
+from admission.dra import gang_planner
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.planner.no_plan import NoPlan
+from admission.dra.requests.device_use import Holder
+from admission.dra.requests.gang_request import Choice, Plan, PodDemand
 from tests.bench import misfits, shapes
 from tests.bench.shapes import Json, Scene
 
@@ -88,7 +88,7 @@ def _planned(scene: Scene, choice: Choice, selectors: Selectors) -> float:
     gang = scene.gang()
     gc.collect()
     start = time.process_time()
-    answer = planning.plan(gang, scene.world, selectors=selectors, steps=STEPS, choice=choice)
+    answer = gang_planner.plan(gang, scene.world, selectors=selectors, steps=STEPS, choice=choice)
     spent = time.process_time() - start
     assert isinstance(answer, Plan), answer
     return spent * 1e3
@@ -97,7 +97,7 @@ def _planned(scene: Scene, choice: Choice, selectors: Selectors) -> float:
 def _refused(scene: Scene, choice: Choice) -> Json:
     gang, selectors = scene.gang(), Selectors(scene.world.profile.cel)
     start = time.process_time()
-    answer = planning.plan(gang, scene.world, selectors=selectors, steps=STEPS, choice=choice)
+    answer = gang_planner.plan(gang, scene.world, selectors=selectors, steps=STEPS, choice=choice)
     spent = time.process_time() - start
     assert isinstance(answer, NoPlan), "it is feasible"
     return {"answer": answer.kind.value, "steps": answer.steps, "ms": spent * 1e3, "message": answer.message}

@@ -17,7 +17,7 @@ from rich.table import Table
 from admission.api.kubernetes.meta import Meta
 from admission.api.muster.queues import Queue, Quota
 from admission.api.values.names import MeterName, QueueName
-from admission.quota.standing import Standing, Usage
+from admission.quota.headroom import Standing, Usage
 from admission.quota.tree import Tree
 
 METERS = tuple(MeterName(f"meter-{number}") for number in range(8))

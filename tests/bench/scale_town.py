@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from admission.accounting import books
+from admission.accounting.books import Book
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.muster.ledger_entries import Entry, Holding, RequestDevice, Seat
 from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
-from admission.quota import books
-from admission.quota.books import Book
 from tests.bench import cluster
 
 Json = dict[str, Any]

@@ -8,9 +8,9 @@ from admission.api.kubernetes import claims, devices, nodes, pods
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.snapshot import Snapshot
-from admission.dra import worlds
-from admission.dra.plans import PodDemand
-from admission.dra.worlds import World
+from admission.dra.requests.gang_request import PodDemand
+from admission.dra.state import cluster_state
+from admission.dra.state.cluster_state import World
 
 DRIVER = "gpu.example.com"
 
@@ -39,7 +39,7 @@ def world(shapes: Sequence[tuple[list[Json], list[Json]]], allocatable: Sequence
         {"metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}}
     )
     snapshot = Snapshot(nodes={node.name: node for node in made}, slices=slices, classes={"gpu": cards})
-    return worlds.of(snapshot, ())
+    return cluster_state.of(snapshot, ())
 
 
 def _slice(name: str, node: str, count: int, part: Json) -> Json:

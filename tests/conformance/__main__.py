@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from admission.dra.releases import Release
+from admission.dra.compatibility import Release
 from tests.conformance import allocators, cels, gangs
 
 Difference = Callable[[dict[str, Any], str], str | None]

@@ -9,12 +9,12 @@ from typing import Any, assert_never
 
 from admission.api.kubernetes.claims import Claim
 from admission.api.values import quantities
-from admission.dra import allocating
-from admission.dra.allocating import Allocated, NotHere
-from admission.dra.asking import Fatal, Unpriced
-from admission.dra.found import StepsEndedError
-from admission.dra.releases import Release
-from admission.dra.selecting import Selectors
+from admission.dra.allocator import node_allocator
+from admission.dra.allocator.node_allocator import Allocated, NotHere
+from admission.dra.allocator.results import StepsEndedError
+from admission.dra.compatibility import Release
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.requests.requests import Fatal, Unpriced
 from admission.errors import MalformedObjectError
 from tests.conformance import corpus
 from tests.conformance.corpus import Record
@@ -51,7 +51,7 @@ def answer(record: Record, release: Release) -> dict[str, Any]:
         return {"outcome": "malformed", "error": str(error)}
     node = next(iter(world.nodes))
     try:
-        found = allocating.allocate(claims, node, world, selectors=Selectors(world.profile.cel), steps=STEPS)
+        found = node_allocator.allocate(claims, node, world, selectors=Selectors(world.profile.cel), steps=STEPS)
     except StepsEndedError:
         return UNDECIDED
     match found:

@@ -15,11 +15,13 @@ from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.snapshot import Snapshot
 from admission.api.values import quantities
-from admission.dra import releases, stocks, worlds
-from admission.dra.plans import PodDemand
-from admission.dra.releases import Features, Profile, Release
-from admission.dra.takings import Holder, Shared
-from admission.dra.worlds import World
+from admission.dra import compatibility
+from admission.dra.compatibility import Features, Profile, Release
+from admission.dra.inventory import counters
+from admission.dra.requests.device_use import Holder, Shared
+from admission.dra.requests.gang_request import PodDemand
+from admission.dra.state import cluster_state
+from admission.dra.state.cluster_state import World
 
 ROOT = Path(__file__).parents[2]
 WHOLE = ROOT.parent / "shared" / "corpus"
@@ -60,7 +62,7 @@ def profile(record: Record, release: Release) -> Profile:
         consumable_capacity=gates["ConsumableCapacity"],
         list_attributes=gates["ListTypeAttributes"],
     )
-    return releases.profile(release, features)
+    return compatibility.profile(release, features)
 
 
 def world(record: Record, release: Release = Release.V1_37) -> World:
@@ -71,7 +73,7 @@ def world(record: Record, release: Release = Release.V1_37) -> World:
         classes={one["metadata"]["name"]: devices.decode_class(one) for one in record["classes"]},
     )
     return replace(
-        worlds.of(snapshot, (), profile=profile(record, release)),
+        cluster_state.of(snapshot, (), profile=profile(record, release)),
         taken={_device(one): OTHERS for one in record["allocated"]},
         shares=_shares(record),
     )
@@ -83,7 +85,7 @@ def _shares(record: Record) -> dict[DeviceId, tuple[Shared, ...]]:
     for one in record["sharedDevices"]:
         found.setdefault(_device(one), []).append(Shared(None, OTHERS))
     for one in record["consumedCapacity"]:
-        share = {name: stocks.exact(quantities.parse(amount)) for name, amount in one["capacity"].items()}
+        share = {name: counters.exact(quantities.parse(amount)) for name, amount in one["capacity"].items()}
         found.setdefault(_device(one), []).append(Shared(share, OTHERS))
     return {device: tuple(shares) for device, shares in found.items()}
 

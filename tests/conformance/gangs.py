@@ -12,15 +12,17 @@ from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.muster.gangs import PlannedPod
 from admission.api.values.names import Uid
-from admission.dra import allocating, allotting, planning, worlds
-from admission.dra.allocating import Allocated
-from admission.dra.no_plan import Kind, NoPlan
-from admission.dra.plans import Choice, Plan, PodDemand
-from admission.dra.releases import Release
-from admission.dra.results import Result
-from admission.dra.selecting import Selectors
-from admission.dra.takings import Holder
-from admission.dra.worlds import World
+from admission.dra import gang_planner
+from admission.dra.allocator import node_allocator, prescribed
+from admission.dra.allocator.allocation import Result
+from admission.dra.allocator.node_allocator import Allocated
+from admission.dra.compatibility import Release
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.planner.no_plan import Kind, NoPlan
+from admission.dra.requests.device_use import Holder
+from admission.dra.requests.gang_request import Choice, Plan, PodDemand
+from admission.dra.state import cluster_state
+from admission.dra.state.cluster_state import World
 from tests.conformance import corpus
 from tests.conformance.corpus import Record
 from tests.property import checker
@@ -37,11 +39,11 @@ def difference(record: Record, release: Release, choice: Choice) -> str | None:
     """Return how the planner's answer differs from the recorded one; None where they agree."""
     pods, world = corpus.gang(record), corpus.world(record, release)
     selectors = Selectors(world.profile.cel)
-    answer = planning.plan(pods, world, selectors=selectors, steps=STEPS, choice=choice)
+    answer = gang_planner.plan(pods, world, selectors=selectors, steps=STEPS, choice=choice)
     if not is_feasible(record, choice):
         if isinstance(answer, Plan):
             return f"expected no plan ({record['expect']['reason']})\n       got {_told(answer)}"
-        found = planning.diagnose(answer, pods, world, selectors=selectors, steps=STEPS, choice=choice)
+        found = gang_planner.diagnose(answer, pods, world, selectors=selectors, steps=STEPS, choice=choice)
         expected = _held(record)
         return None if found.kind in expected else f"expected {expected}\n       got {found.kind}: {found.message}"
     if isinstance(answer, NoPlan):
@@ -91,13 +93,13 @@ def flaw_of(plan: Plan, pods: Sequence[PodDemand], world: World, choice: Choice,
 def _first_fit(planned: PlannedPod, fresh: Sequence[Claim], world: World) -> World | str:
     """Return the world after a pod, if kube-scheduler gives it the planned devices."""
     selectors = Selectors(world.profile.cel)
-    found = allocating.allocate(fresh, planned.node, world, selectors=selectors, steps=STEPS)
+    found = node_allocator.allocate(fresh, planned.node, world, selectors=selectors, steps=STEPS)
     if not isinstance(found, Allocated):
         return f"pod {planned.pod} gets nothing on node {planned.node}"
     if found.devices != tuple(claim.devices for claim in planned.claims):
         return f"pod {planned.pod} gets {found.devices}"
     for claim, takings in zip(planned.claims, found.takings, strict=True):
-        world = worlds.also(world, takings, Holder(claim=claim.claim))
+        world = cluster_state.also(world, takings, Holder(claim=claim.claim))
     return world
 
 
@@ -108,11 +110,11 @@ def _accepted(planned: PlannedPod, fresh: Sequence[Claim], world: World, record:
         chosen = [{"request": one.request, **_named(one.device)} for one in given.devices]
         if said := checker.objections(_asked(record, claim, planned, world), [chosen]):
             return f"claim {claim.meta.name} of pod {planned.pod}: {said}"
-        result = allotting.allotment(claim, given.devices, planned.node, world, selectors=selectors)
+        result = prescribed.allotment(claim, given.devices, planned.node, world, selectors=selectors)
         if not isinstance(result, Result):
             return f"pod {planned.pod}: {result}"
         takings = (one.taking for one in result.given if one.taking is not None)
-        world = worlds.also(world, takings, Holder(claim=claim.meta.key))
+        world = cluster_state.also(world, takings, Holder(claim=claim.meta.key))
     return world
 
 

@@ -11,7 +11,7 @@ import json
 import sys
 from typing import Any
 
-from admission.dra.releases import Release
+from admission.dra.compatibility import Release
 from tests.conformance import allocators
 from tests.controlplane.allocators import Oracle
 from tests.property import worlds

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from admission.dra.releases import Release
+from admission.dra.compatibility import Release
 from tests.conformance import allocators, corpus
 
 pytestmark = pytest.mark.conformance

@@ -7,11 +7,12 @@ import pytest
 
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.muster.ledger_entries import RequestDevice
-from admission.dra import allotting, worlds
-from admission.dra.allotting import Misfit
-from admission.dra.releases import Release
-from admission.dra.selecting import Selectors
-from admission.dra.takings import Holder
+from admission.dra.allocator import prescribed
+from admission.dra.allocator.prescribed import Misfit
+from admission.dra.compatibility import Release
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.requests.device_use import Holder
+from admission.dra.state import cluster_state
 from tests.conformance import allocators, corpus
 from tests.conformance.corpus import Record
 from tests.property import checker
@@ -43,13 +44,13 @@ def judge(record: Record, release: Release) -> str:
     for obj, wanted in zip(record["claims"], expected, strict=True):
         claim = corpus.claim(obj, "pod")
         given = [_given(entry) for entry in reversed(wanted["devices"].get("results", ()))]
-        result = allotting.allotment(claim, given, node, world, selectors=selectors)
+        result = prescribed.allotment(claim, given, node, world, selectors=selectors)
         if isinstance(result, Misfit):
             assert checker.violations(record, expected, 37), (record["id"], result)
             return "refused"
         found.append(result.json(["<uuid>"] * 99))
         takings = (one.taking for one in result.given if one.taking is not None)
-        world = worlds.also(world, takings, Holder(claim=claim.meta.key))
+        world = cluster_state.also(world, takings, Holder(claim=claim.meta.key))
     assert allocators.compared(record, allocators.as_allocated(found), release) is None, record["id"]
     return "as written"
 

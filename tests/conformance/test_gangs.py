@@ -2,8 +2,8 @@
 
 import pytest
 
-from admission.dra.plans import Choice
-from admission.dra.releases import Release
+from admission.dra.compatibility import Release
+from admission.dra.requests.gang_request import Choice
 from tests.conformance import corpus, gangs
 
 pytestmark = pytest.mark.conformance

@@ -13,10 +13,12 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import quantities
 from admission.api.values.names import NodeName
 from admission.cluster import kinds
-from admission.dra import allocating, releases, worlds
-from admission.dra.allocating import Allocated, NotHere
-from admission.dra.asking import Fatal, Unpriced
-from admission.dra.selecting import Selectors
+from admission.dra import compatibility
+from admission.dra.allocator import node_allocator
+from admission.dra.allocator.node_allocator import Allocated, NotHere
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.requests.requests import Fatal, Unpriced
+from admission.dra.state import cluster_state
 from tests.controlplane import fleet, placements, workloads
 from tests.controlplane.clients import Client
 from tests.controlplane.fleet import Manifest
@@ -58,10 +60,10 @@ def recorded(record: Record, kubernetes: str) -> Answer:
 def predicted(client: Client, version: str, claims: Sequence[str], *, node: str) -> Answer:
     """Return what Muster says of these claims, `namespace/name`, on a node, from what the API server serves now."""
     snapshot = snapshot_of(client)
-    world = worlds.of(snapshot, (), profile=releases.of_version(version))
+    world = cluster_state.of(snapshot, (), profile=compatibility.of_version(version))
     selectors = Selectors(world.profile.cel)
     asked = [snapshot.claims[claim] for claim in claims]
-    found = allocating.allocate(asked, NodeName(node), world, selectors=selectors, steps=STEPS)
+    found = node_allocator.allocate(asked, NodeName(node), world, selectors=selectors, steps=STEPS)
     match found:
         case Allocated():
             shares = [SHARE] * MOST_RESULTS

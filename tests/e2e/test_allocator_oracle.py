@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from admission.dra.releases import Release
+from admission.dra.compatibility import Release
 from tests.conformance import corpus, kubernetes
 from tests.controlplane import building
 from tests.controlplane.allocators import Oracle, OracleEnded

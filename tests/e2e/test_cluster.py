@@ -29,8 +29,8 @@ from admission.cluster.registering import Registration
 from admission.cluster.reporting import Reporter
 from admission.cluster.store import Store
 from admission.cluster.versions import Versions
-from admission.dra import releases
-from admission.dra.releases import Release
+from admission.dra import compatibility
+from admission.dra.compatibility import Release
 from admission.errors import ForbiddenError, GoneError, RetryError
 from admission.policy.arrivals import MIRROR
 from tests.controlplane import ControlPlane, workloads
@@ -432,7 +432,7 @@ async def test_the_profile_is_that_of_the_cluster(connection: Connection, kubern
     versions = Versions()
     await versions.look(connection)
 
-    assert versions.profile == releases.profile(Release(kubernetes))
+    assert versions.profile == compatibility.profile(Release(kubernetes))
 
 
 async def test_every_kind_that_is_watched_can_be_listed(connection: Connection, kubernetes: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from admission.api.kubernetes import devices, pods
-from admission.dra import extended
+from admission.dra.requests import extended_resources
 from tests.controlplane import ApiError, ControlPlane, fleet, placements, workloads
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.namespaces import Namespace
@@ -107,7 +107,7 @@ def devices_of(claim: Any) -> list[tuple[str, str]]:
 def predicted_requests(world: Namespace, name: str) -> Requests:
     """Return what Muster says that kube-scheduler asks for on behalf of a pod."""
     classes = [devices.decode_class(one) for one in world.client.items(CLASSES)]
-    claim = extended.claim_of(pods.decode(world.pod(name)), {one.meta.name: one for one in classes})
+    claim = extended_resources.claim_of(pods.decode(world.pod(name)), {one.meta.name: one for one in classes})
     assert claim is not None
     asked = [(request.name, request.alternatives[0]) for request in claim.spec.requests]
     return [(name, only.device_class, only.count) for name, only in asked]

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
+from admission.accounting import seat_transfer
 from admission.api.muster.ledger_entries import Kind
 from admission.api.values import names
 from admission.api.values.reasons import EvictionReason
-from admission.quota import inheriting
 from tests.controlplane import ApiError, ControlPlane
 from tests.controlplane.fleet import Manifest
 from tests.controlplane.observing import eventually
@@ -137,7 +137,7 @@ def tried(muster: Muster) -> Counter[str]:
     resumed: set[str] = set()
     for row in muster.rows("SELECT kind, reason, gang_uid FROM transactions ORDER BY sequence"):
         cause = row["reason"].partition(":")[0]
-        if row["kind"] == Kind.ADJUST and row["reason"] == inheriting.REASON:
+        if row["kind"] == Kind.ADJUST and row["reason"] == seat_transfer.REASON:
             resumed.add(row["gang_uid"])
             found[RESUMED] += 1
         elif row["kind"] == Kind.EVICT and cause in (PREEMPTED, RECLAIMED):

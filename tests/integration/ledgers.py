@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from admission.accounting import books
+from admission.accounting.books import Allocated, Book
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.muster.ledger_entries import Entry, Holding, RequestDevice, Seat
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.ledger import migrating
-from admission.quota import books
-from admission.quota.books import Allocated, Book
 from tests.postgres import Server, query
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from admission.accounting import books
+from admission.accounting.books import Allocated, Book
 from admission.api.muster.ledger_entries import Entry
 from admission.api.values.names import GangUid
 from admission.ledger.ledger import SqlLedger
-from admission.quota import books
-from admission.quota.books import Allocated, Book
 from tests.integration.ledgers import a_gang, a_grant, minutes
 from tests.property.histories import START
 

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from admission.api.kubernetes.pods import Pod
 from admission.api.values.names import QUEUE, QueueName
-from admission.dra import metering
+from admission.dra.metering import device_meters
 from admission.errors import LedgerAwayError, RetryError
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk, Ports
@@ -282,7 +282,7 @@ class Fire(RuleBasedStateMachine):
                 break
             self.village.finish(self.village.running())
         assert not [pod.meta.key for pod in self._whole() if pod.gated], "a gang that fits has never started"
-        sight = Sight.of(self.village.snapshot(), metering.compile_meters(self.village.snapshot().meters.values()))
+        sight = Sight.of(self.village.snapshot(), device_meters.compile_meters(self.village.snapshot().meters.values()))
         assert not reconciling.differences(self.ledger.book, sight)
 
     def _quiet_hours(self) -> None:

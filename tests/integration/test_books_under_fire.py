@@ -23,12 +23,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Bucket, Placement
 from admission.api.muster.queues import Budget, Period, Quota
 from admission.api.values.names import MeterName, QueueName
 from admission.errors import DeposedError
 from admission.ledger.ledger import SqlLedger
-from admission.quota.books import Book
 from tests import soaking
 from tests.builders import NOON, a_cluster
 from tests.integration import ledgers

@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from admission.accounting.books import Account, Book
 from admission.api.muster.ledger_entries import Bucket, Kind
 from admission.api.values.names import QueueName
 from admission.console import Ledger
@@ -16,7 +17,6 @@ from admission.dashboard.accounts import Extent, Grouping, Search, Step, Window
 from admission.errors import LedgerAwayError, LedgerCorruptError, MendError
 from admission.ledger import bases, migrating, reports
 from admission.ledger.ledger import SqlLedger
-from admission.quota.books import Account, Book
 from tests.bench import years
 from tests.integration import ledgers
 from tests.integration.conftest import Fresh

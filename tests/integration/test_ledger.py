@@ -8,13 +8,13 @@ from datetime import timedelta, timezone
 import pytest
 from blockbuster import blockbuster_ctx
 
+from admission.accounting import books
+from admission.accounting.books import Allocated, Book
 from admission.api.muster.ledger_entries import Bucket
 from admission.api.values.names import GangUid, QueueName, Uid
 from admission.errors import ConflictError, PageError
 from admission.ledger import migrating, sessions
 from admission.ledger.ledger import SqlLedger
-from admission.quota import books
-from admission.quota.books import Allocated, Book
 from tests.integration.conftest import Fresh
 from tests.integration.ledgers import AT, CLUSTER, GPU, ON_SQLITE, QUEUE, a_gang, a_grant, a_history, file_of, minutes
 

@@ -12,6 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from admission.accounting import books
+from admission.accounting.accruals import QueueMeter
+from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Entry, Kind
 from admission.api.values.names import GangUid
 from admission.errors import ConflictError, LedgerCorruptError, MendError
@@ -20,9 +23,6 @@ from admission.ledger.carrying import Carried
 from admission.ledger.closing import Order
 from admission.ledger.ledger import SqlLedger
 from admission.ledger.verifying import What
-from admission.quota import books
-from admission.quota.accruals import QueueMeter
-from admission.quota.books import Book
 from tests.integration.conftest import Fresh
 from tests.integration.ledgers import CLUSTER, a_gang, a_grant, a_history, database_of, minutes, rows, run
 from tests.property.histories import histories

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from admission.accounting import books
 from admission.api.values.names import QueueName
 from admission.cli import ledgers
 from admission.errors import MendError
 from admission.ledger import closing, sessions, urls
 from admission.ledger.closing import Order
 from admission.ledger.ledger import SqlLedger
-from admission.quota import books
 from tests.integration.ledgers import CLUSTER, a_grant, a_history, minutes, rows
 
 REASON = "March is over"

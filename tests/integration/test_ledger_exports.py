@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Entry
 from admission.api.values import time_zones
 from admission.api.values.names import MeterName
@@ -26,7 +27,6 @@ from admission.ledger.exports import COLUMNS, Row, What
 from admission.ledger.focus import Granularity, Price, Terms
 from admission.ledger.ledger import SqlLedger
 from admission.ledger.reports import Key
-from admission.quota.books import Book
 from tests.integration.ledgers import AT, CLUSTER, GPU, QUEUE, a_gang, a_grant, minutes
 from tests.integration.lives import a_long_life, moments, posted, settled
 from tests.integration.test_ledger_reports import MOST, unseen

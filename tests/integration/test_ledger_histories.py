@@ -6,9 +6,9 @@ from pathlib import Path
 
 from hypothesis import given, settings
 
+from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Entry
 from admission.ledger.ledger import SqlLedger
-from admission.quota.books import Book
 from tests.integration.ledgers import CLUSTER, a_ledger
 from tests.property.histories import histories
 

@@ -16,10 +16,10 @@ from sqlalchemy import Connection, inspect, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from admission import resources
+from admission.accounting.books import Book
 from admission.errors import LedgerAwayError, LedgerCorruptError, LedgerVersionError
 from admission.ledger import migrating, sessions, tables, urls
 from admission.ledger.ledger import SqlLedger
-from admission.quota.books import Book
 from tests.integration.conftest import Fresh
 from tests.integration.ledgers import (
     CLUSTER,

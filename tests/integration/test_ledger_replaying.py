@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
+from admission.accounting import books
+from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Entry, Kind
 from admission.api.values.names import GangUid, Uid
 from admission.errors import MusterError
@@ -13,8 +15,6 @@ from admission.ledger import documents, hashing
 from admission.ledger.ledger import SqlLedger
 from admission.ledger.replaying import DoubtError, Quick
 from admission.ledger.tables import GENESIS
-from admission.quota import books
-from admission.quota.books import Book
 from tests.integration.ledgers import CLUSTER, GPU, QUEUE, a_gang, a_grant, a_history, minutes
 from tests.property.histories import histories
 

@@ -10,6 +10,8 @@ from blockbuster import blockbuster_ctx
 from hypothesis import given
 from hypothesis import strategies as st
 
+from admission.accounting import accruals, books
+from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Placement
 from admission.api.values.names import MeterName, QueueName
 from admission.errors import LedgerCorruptError, MendError
@@ -18,8 +20,6 @@ from admission.ledger.bases import Window
 from admission.ledger.closing import Order
 from admission.ledger.ledger import SqlLedger
 from admission.ledger.reports import UNKNOWN, Key, Report, Use
-from admission.quota import accruals, books
-from admission.quota.books import Book
 from tests.integration.ledgers import AT, CLUSTER, GPU, ON_SQLITE, QUEUE, a_sqlite_ledger, minutes, tamper
 from tests.integration.lives import HISTORIES, a_long_life, moments, posted
 from tests.property.histories import START, histories

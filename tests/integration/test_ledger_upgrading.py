@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Entry
 from admission.errors import LedgerVersionError
 from admission.ledger import encoding, hashing, migrating
 from admission.ledger.ledger import SqlLedger
 from admission.ledger.tables import GENESIS
 from admission.ledger.verifying import What
-from admission.quota.books import Book
 from tests.integration.conftest import Fresh
 from tests.integration.ledgers import CLUSTER, a_gang, a_history, minutes, rows, run, tamper
 

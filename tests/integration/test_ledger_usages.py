@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from admission.accounting import accruals, books
+from admission.accounting.accruals import QueueMeter
+from admission.accounting.books import Allocated, Book
 from admission.api.muster.ledger_entries import Bucket, Entry, Kind, UsageInterval
 from admission.api.values.names import GangUid
 from admission.errors import ConflictError, LedgerCorruptError
 from admission.ledger.ledger import SqlLedger
 from admission.ledger.tables import carried_usage, closings
-from admission.quota import accruals, books
-from admission.quota.accruals import QueueMeter
-from admission.quota.books import Allocated, Book
 from tests.integration.ledgers import AT, CLUSTER, GPU, QUEUE, a_gang, a_grant, a_ledger, minutes, run, tamper
 from tests.property.histories import histories
 

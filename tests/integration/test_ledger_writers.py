@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from admission.accounting.books import Book
 from admission.errors import DeposedError, LedgerAwayError, LedgerCorruptError
 from admission.ledger import ledger as ledgers_
 from admission.ledger import parts, posting, sessions
 from admission.ledger.ledger import SqlLedger
-from admission.quota.books import Book
 from tests.integration.ledgers import CLUSTER, ON_SQLITE, a_gang, a_grant, file_of
 
 

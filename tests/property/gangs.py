@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from admission.api.kubernetes import claims, devices, nodes, pods
 from admission.api.kubernetes.claims import Claim
 from admission.api.snapshot import Snapshot
-from admission.dra import releases, worlds
-from admission.dra.plans import PodDemand
-from admission.dra.releases import Release
-from admission.dra.worlds import World
+from admission.dra import compatibility
+from admission.dra.compatibility import Release
+from admission.dra.requests.gang_request import PodDemand
+from admission.dra.state import cluster_state
+from admission.dra.state.cluster_state import World
 
 DRIVERS = ("gpu", "nic")
 KEY = "gpu/numa"
@@ -86,7 +87,7 @@ class _Gangs:
             classes={name: devices.decode_class(_class(name, text)) for name, text in CLASSES.items()},
             claims={claim.meta.key: claim for claim in self.others(slices)},
         )
-        world = worlds.of(snapshot, (), profile=releases.profile(release))
+        world = cluster_state.of(snapshot, (), profile=compatibility.profile(release))
         pods_, limit = tuple(self.pods()), self._integer(0, 8)
         classes = [_class(name, text) for name, text in CLASSES.items()]
         objects = {"nodes": made, "slices": slices, "classes": classes, "claims": self._claims}

@@ -4,11 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import strategies as st
 
+from admission.accounting import books
+from admission.accounting.books import Book
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.muster.ledger_entries import Entry, Holding, Placement, RequestDevice, Seat
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
-from admission.quota import books
-from admission.quota.books import Book
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 QUEUES = [QueueName("team-a"), QueueName("team-b")]

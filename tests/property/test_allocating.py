@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from hypothesis import event, given, reject
 
-from admission.dra import allocating
-from admission.dra.allocating import Allocated
-from admission.dra.found import StepsEndedError
-from admission.dra.releases import Release
-from admission.dra.selecting import Selectors
+from admission.dra.allocator import node_allocator
+from admission.dra.allocator.node_allocator import Allocated
+from admission.dra.allocator.results import StepsEndedError
+from admission.dra.compatibility import Release
+from admission.dra.inventory.selectors import Selectors
 from tests.conformance import allocators, corpus
 from tests.property import checker, worlds
 
@@ -59,7 +59,9 @@ def _allocated(record: Json, release: Release, *, promise: bool) -> list[Json] |
     claims = [corpus.claim(obj, "pod") for obj in record["claims"]]
     selectors, node = Selectors(world.profile.cel), next(iter(world.nodes))
     try:
-        found = allocating.allocate(claims, node, world, selectors=selectors, steps=allocators.STEPS, promise=promise)
+        found = node_allocator.allocate(
+            claims, node, world, selectors=selectors, steps=allocators.STEPS, promise=promise
+        )
     except StepsEndedError:
         reject()
     if not isinstance(found, Allocated):

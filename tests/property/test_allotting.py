@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.muster.ledger_entries import RequestDevice
-from admission.dra import allotting
-from admission.dra.allotting import Misfit
-from admission.dra.releases import Release
-from admission.dra.selecting import Selectors
+from admission.dra.allocator import prescribed
+from admission.dra.allocator.prescribed import Misfit
+from admission.dra.compatibility import Release
+from admission.dra.inventory.selectors import Selectors
 from tests.conformance import allocators, corpus
 from tests.property import checker, worlds
 
@@ -40,7 +40,7 @@ def judge(record: Json, pick: Pick) -> str:
     given_ = [RequestDevice(request=one["request"], device=_device(one)) for one in chosen]
     selectors, node = Selectors(world.profile.cel), next(iter(world.nodes))
 
-    result = allotting.allotment(claim, given_, node, world, selectors=selectors)
+    result = prescribed.allotment(claim, given_, node, world, selectors=selectors)
 
     said = checker.objections(record, [chosen])
     if isinstance(result, Misfit):

@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.snapshot import Snapshot
-from admission.dra import boards, selecting, traits, worlds
-from admission.dra.allocating import Allocated
-from admission.dra.allocator import Allocator, Question
-from admission.dra.selecting import Selectors
-from admission.dra.takings import Holder, Taking
-from admission.dra.worlds import World
+from admission.dra.allocator.node_allocator import Allocated
+from admission.dra.allocator.pod_allocator import Allocator, Question
+from admission.dra.equivalence import device_signature, node_signature
+from admission.dra.inventory import selectors as inventory_selectors
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.requests.device_use import Holder, Taking
+from admission.dra.state import cluster_state
+from admission.dra.state.cluster_state import World
 from tests.unit.dra.clusters import DRIVER, a_claim, a_request, a_world
 
 STEPS = 5_000
@@ -59,18 +61,18 @@ class Move:
 
 
 def take(world: World, snapshot: Snapshot, at: int) -> tuple[World, Snapshot]:
-    return worlds.also(world, [Taking(DEVICES[at % len(DEVICES)])], HOLDER), snapshot
+    return cluster_state.also(world, [Taking(DEVICES[at % len(DEVICES)])], HOLDER), snapshot
 
 
 def share(world: World, snapshot: Snapshot, at: int) -> tuple[World, Snapshot]:
-    return worlds.also(
+    return cluster_state.also(
         world, [Taking(DeviceId(DRIVER, "c", f"gpu-{at % 2}"), shared=True, share={"memory": 2**32})], HOLDER
     ), snapshot
 
 
 def renewed(world: World, snapshot: Snapshot, at: int) -> tuple[World, Snapshot]:
     """Everything that was only taken is free again, as after a cycle in which nothing of it came true."""
-    return worlds.of(snapshot, (), before=world), snapshot
+    return cluster_state.of(snapshot, (), before=world), snapshot
 
 
 def shrunk(world: World, snapshot: Snapshot, at: int) -> tuple[World, Snapshot]:
@@ -79,17 +81,17 @@ def shrunk(world: World, snapshot: Snapshot, at: int) -> tuple[World, Snapshot]:
     version = str(int(before.meta.resource_version or "0") + 1)
     after = replace(before, devices=before.devices[1:], meta=replace(before.meta, resource_version=version))
     changed = replace(snapshot, slices={**snapshot.slices, name: after})
-    return worlds.of(changed, (), before=world), changed
+    return cluster_state.of(changed, (), before=world), changed
 
 
 def without_node(world: World, snapshot: Snapshot, at: int) -> tuple[World, Snapshot]:
     kept = {name: node for name, node in snapshot.nodes.items() if name != NODES[at % 3] or len(snapshot.nodes) == 1}
     changed = replace(snapshot, nodes=kept)
-    return worlds.of(changed, (), before=world), changed
+    return cluster_state.of(changed, (), before=world), changed
 
 
 def whole(world: World, snapshot: Snapshot, at: int) -> tuple[World, Snapshot]:
-    return worlds.of(cluster(), (), before=world), cluster()
+    return cluster_state.of(cluster(), (), before=world), cluster()
 
 
 MOVES: dict[str, Callable[[World, Snapshot, int], tuple[World, Snapshot]]] = {
@@ -107,7 +109,7 @@ moves = st.lists(st.builds(Move, kind=st.sampled_from(sorted(MOVES)), at=st.inte
 @settings(max_examples=150)
 def test_what_is_remembered_is_what_is_there(steps: list[Move], ask: str, looks: int) -> None:
     snapshot = cluster()
-    world = worlds.of(snapshot, ())
+    world = cluster_state.of(snapshot, ())
     known = Selectors(world.profile.cel)
     for number, step in enumerate(steps):
         world, snapshot = step(world, snapshot)
@@ -138,7 +140,7 @@ def asked(allocator: Allocator, ask: str) -> Question:
 
 @given(taken=st.lists(st.sampled_from(DEVICES), max_size=4), more=st.lists(st.sampled_from(DEVICES), max_size=3))
 def test_a_fork_is_a_world_of_its_own_until_it_is_committed(taken: list[DeviceId], more: list[DeviceId]) -> None:
-    world = worlds.of(cluster(), ())
+    world = cluster_state.of(cluster(), ())
     selectors = Selectors(world.profile.cel)
     allocator = Allocator(world, selectors=selectors, steps=STEPS)
     allocator.take(map(Taking, taken))
@@ -146,7 +148,9 @@ def test_a_fork_is_a_world_of_its_own_until_it_is_committed(taken: list[DeviceId
     fork = allocator.fork()
     fork.take(map(Taking, more))
     expected = Allocator(
-        worlds.also(world, map(Taking, [*taken, *more]), HOLDER), selectors=Selectors(world.profile.cel), steps=STEPS
+        cluster_state.also(world, map(Taking, [*taken, *more]), HOLDER),
+        selectors=Selectors(world.profile.cel),
+        steps=STEPS,
     )
 
     assert fork.nodes(asked(fork, "two")) == expected.nodes(asked(expected, "two"))
@@ -157,14 +161,14 @@ def test_a_fork_is_a_world_of_its_own_until_it_is_committed(taken: list[DeviceId
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every job may bring a selector of its own, and every state of a node a new face."""
-    monkeypatch.setattr(selecting, "MOST_COLUMNS", 8)
-    monkeypatch.setattr(selecting, "MOST_PROGRAMS", 8)
-    monkeypatch.setattr(boards, "MOST_FACES", 4)
-    monkeypatch.setattr(traits, "MOST_SORTS", 1)
-    world = worlds.of(cluster(), ())
+    monkeypatch.setattr(inventory_selectors, "MOST_COLUMNS", 8)
+    monkeypatch.setattr(inventory_selectors, "MOST_PROGRAMS", 8)
+    monkeypatch.setattr(node_signature, "MOST_FACES", 4)
+    monkeypatch.setattr(device_signature, "MOST_SORTS", 1)
+    world = cluster_state.of(cluster(), ())
     selectors = Selectors(world.profile.cel)
     for at in range(200):
-        moved = worlds.also(world, [Taking(DEVICES[at % len(DEVICES)])], HOLDER)
+        moved = cluster_state.also(world, [Taking(DEVICES[at % len(DEVICES)])], HOLDER)
         allocator = Allocator(moved, selectors=selectors, steps=STEPS)
         question = allocator.ask([a_claim("c", a_request("r", 1, f"size(device.driver) != {at + 100}"))])
         assert isinstance(question, Question)
@@ -173,9 +177,9 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         selectors.keep(world.shelves)
 
     # 64 needs are remembered, and what they ask about; the class's selector is in each of them.
-    assert len(selectors.memory) == traits.MOST_REMEMBERED
+    assert len(selectors.memory) == device_signature.MOST_REMEMBERED
     sizes = sizes_of(selectors)
-    assert max(sizes) <= 2 * traits.MOST_REMEMBERED + 8
+    assert max(sizes) <= 2 * device_signature.MOST_REMEMBERED + 8
 
 
 def sizes_of(selectors: Selectors) -> list[int]:

@@ -7,11 +7,11 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
+from admission.accounting import accruals, books
+from admission.accounting.accruals import Change
+from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Kind
 from admission.api.values.names import GangUid, MeterName, QueueName, Uid
-from admission.quota import accruals, books
-from admission.quota.accruals import Change
-from admission.quota.books import Book
 from tests.property.histories import ACTOR, START, charges, devices, histories, reservations
 
 LATER = START + timedelta(days=1)

@@ -7,14 +7,14 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
+from admission.accounting.accruals import QueueMeter
 from admission.api.muster import queues
 from admission.api.muster.ledger_entries import Holding, Placement
 from admission.api.muster.queues import Budget, Queue
 from admission.api.values.names import GangUid, MeterName, QueueName, Uid
-from admission.quota import budgets, periods
-from admission.quota.accruals import QueueMeter
+from admission.quota import budget_periods, budgets
+from admission.quota.budget_periods import Span
 from admission.quota.budgets import Balances, Sources
-from admission.quota.periods import Span
 from admission.quota.tree import Tree
 
 GPU = MeterName("gpu")
@@ -113,9 +113,9 @@ def let_in(tree: Tree, arrivals: list[tuple[str, int, timedelta, timedelta, time
 
 
 def spans(budget: Budget, until: datetime) -> list[Span]:
-    found = [periods.span(budget, START)]
+    found = [budget_periods.span(budget, START)]
     while (last := found[-1]) is not None and last.end < until:
-        found.append(periods.span(budget, last.end))
+        found.append(budget_periods.span(budget, last.end))
     return [span for span in found if span is not None]
 
 

@@ -18,15 +18,18 @@ from admission.api.kubernetes.devices import DeviceId
 from admission.api.muster.ledger_entries import RequestDevice
 from admission.api.values.names import NodeName, Uid
 from admission.api.values.selectors import NodeSelector, Taint
-from admission.dra import allotting, metering, planning, vacating, worlds
-from admission.dra.allotting import Flaw, Misfit
-from admission.dra.no_plan import Kind, NoPlan
-from admission.dra.plans import Choice, Plan, PodDemand, anything
-from admission.dra.releases import Release
-from admission.dra.results import Result
-from admission.dra.selecting import Selectors
-from admission.dra.takings import Holder
-from admission.dra.worlds import Left, World
+from admission.dra import gang_planner
+from admission.dra.allocator import prescribed
+from admission.dra.allocator.allocation import Result
+from admission.dra.allocator.prescribed import Flaw, Misfit
+from admission.dra.compatibility import Release
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.metering import device_meters
+from admission.dra.planner.no_plan import Kind, NoPlan
+from admission.dra.requests.device_use import Holder
+from admission.dra.requests.gang_request import Choice, Plan, PodDemand, anything
+from admission.dra.state import cluster_state, what_if
+from admission.dra.state.cluster_state import Left, World
 from tests.property import checker
 from tests.property.gangs import SLOT, Gang, gangs
 from tests.property.test_gangs import DEVICES, METERS
@@ -73,10 +76,10 @@ def judge(gang: Gang, *, limited: bool = False) -> str:
 
 
 def _planned(gang: Gang, choice: Choice, *, limited: bool) -> Plan | NoPlan:
-    return planning.plan(
+    return gang_planner.plan(
         gang.pods,
         gang.world,
-        meters=METERS if limited else metering.NONE,
+        meters=METERS if limited else device_meters.NONE,
         selectors=Selectors(gang.world.profile.cel),
         steps=STEPS,
         affordable=Upto(DEVICES, gang.limit) if limited else anything,
@@ -97,7 +100,7 @@ def _replayed(plan: Plan, gang: Gang) -> int:
         scene = scene.with_pod(demand, planned.node)
         for claim, given_ in zip(fresh, planned.claims, strict=True):
             assert _objections(claim, given_.devices, planned.node, scene.world, gang) == []
-            result = allotting.allotment(claim, given_.devices, planned.node, scene.world, selectors=selectors)
+            result = prescribed.allotment(claim, given_.devices, planned.node, scene.world, selectors=selectors)
             assert isinstance(result, Result), result
             assert tuple(one.request_device for one in result.given) == given_.devices
             assert tuple(one.taking for one in result.given if one.taking) == plan.takings[claim.meta.uid]
@@ -178,7 +181,7 @@ class Scene:
         takings = [one.taking for one in result.given if one.taking is not None]
         return replace(
             self,
-            world=worlds.also(self.world, takings, Holder(claim=claim.meta.key)),
+            world=cluster_state.also(self.world, takings, Holder(claim=claim.meta.key)),
             usable={**self.usable, claim.meta.uid: result.node_selector},
             paid=self.paid + sum(not one.option.admin for one in result.given),
         )
@@ -233,7 +236,7 @@ class _Force:
             self._looks += 1
             if self._looks > LARGEST:
                 raise _TooLargeError
-            result = allotting.allotment(claims[0], chosen, node, scene.world, selectors=self._selectors)
+            result = prescribed.allotment(claims[0], chosen, node, scene.world, selectors=self._selectors)
             if isinstance(result, Result):
                 yield from self._served(scene.with_claim(claims[0], result), claims[1:], node)
 
@@ -252,7 +255,7 @@ class _Force:
         """Return the devices that do for an option where nothing is in use, and whose pod is let live."""
         key = (repr(option), node)
         if key not in self._matching:
-            free = vacating.emptied(self._gang.world)
+            free = what_if.emptied(self._gang.world)
             single = replace(option, name="r", count=1, mode="ExactCount")
             claim = Claim(
                 meta=self._gang.pods[0].pod.meta,
@@ -268,7 +271,7 @@ class _Force:
 
     def _does(self, claim: Claim, device: DeviceId, node: NodeName, world: World) -> bool:
         one = RequestDevice(request="r", device=device)
-        found = allotting.allotment(claim, [one], node, world, selectors=self._selectors)
+        found = prescribed.allotment(claim, [one], node, world, selectors=self._selectors)
         return not isinstance(found, Misfit) or found.flaw in PASSING
 
 

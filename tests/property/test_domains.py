@@ -8,12 +8,13 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from admission.api.values.names import NodeName
-from admission.dra import planning, vacating
-from admission.dra.no_plan import Kind, NoPlan
-from admission.dra.plans import Choice, Plan, PodDemand, Together, Topology
-from admission.dra.releases import Release
-from admission.dra.selecting import Selectors
-from admission.dra.worlds import World
+from admission.dra import gang_planner
+from admission.dra.compatibility import Release
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.planner.no_plan import Kind, NoPlan
+from admission.dra.requests.gang_request import Choice, Plan, PodDemand, Together, Topology
+from admission.dra.state import what_if
+from admission.dra.state.cluster_state import World
 from tests.property import test_planning
 from tests.property.gangs import Gang, gangs
 from tests.property.test_choosing import STEPS
@@ -41,7 +42,7 @@ def _free(world: Sequence[tuple[Node, str | None]], rack: str) -> list[tuple[lis
 
 def planned(pods: Sequence[PodDemand], world: World, choice: Choice, topology: Topology | None = None) -> Plan | NoPlan:
     selectors = Selectors(world.profile.cel)
-    return planning.plan(pods, world, selectors=selectors, steps=STEPS, choice=choice, topology=topology)
+    return gang_planner.plan(pods, world, selectors=selectors, steps=STEPS, choice=choice, topology=topology)
 
 
 def domains_of(plan: Plan, world: World) -> set[str | None]:
@@ -117,9 +118,9 @@ def test_a_gang_waits_for_a_rack_where_one_would_take_it_if_nothing_were_in_use(
     answer = planned(gang.pods, gang.world, choice, topology)
     if not isinstance(answer, NoPlan) or answer.kind is not Kind.INFEASIBLE:
         return
-    unused = vacating.emptied(gang.world)
+    unused = what_if.emptied(gang.world)
 
-    found = planning.diagnose(
+    found = gang_planner.diagnose(
         answer,
         gang.pods,
         gang.world,

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from admission.accounting.books import Use
 from admission.api.kubernetes.jobs import Job
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.queues import QueueingStrategy
 from admission.api.values import names
 from admission.api.values.names import MeterName
-from admission.quota.books import Use
 from tests.builders import a_cluster
 from tests.unit.flow.fences import KilledError
 from tests.unit.flow.jobs import Jobs, Play

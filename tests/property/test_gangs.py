@@ -17,15 +17,18 @@ from admission.api.kubernetes.claims import MAX_RESULTS, Allocation, Claim
 from admission.api.muster.ledger_entries import Holding, Placement, Seat
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.api.values.selectors import NodeSelector
-from admission.dra import allocating, metering, planning, results, worlds
-from admission.dra.allocating import Allocated
-from admission.dra.found import StepsEndedError
-from admission.dra.no_plan import Kind, NoPlan
-from admission.dra.plans import Plan, PodDemand, anything
-from admission.dra.releases import Release
-from admission.dra.selecting import Selectors
-from admission.dra.takings import Holder
-from admission.dra.worlds import Left, World
+from admission.dra import gang_planner
+from admission.dra.allocator import allocation, node_allocator
+from admission.dra.allocator.node_allocator import Allocated
+from admission.dra.allocator.results import StepsEndedError
+from admission.dra.compatibility import Release
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.metering import device_meters
+from admission.dra.planner.no_plan import Kind, NoPlan
+from admission.dra.requests.device_use import Holder
+from admission.dra.requests.gang_request import Plan, PodDemand, anything
+from admission.dra.state import cluster_state
+from admission.dra.state.cluster_state import Left, World
 from tests.builders import NOON
 from tests.property.gangs import CLASSES, SLOT, Gang, gangs
 from tests.unit.dra.clusters import a_meter, a_source
@@ -33,7 +36,7 @@ from tests.unit.dra.test_planning import Upto
 
 STEPS = 20_000
 DEVICES = MeterName("devices")
-METERS = metering.compile_meters([a_meter(DEVICES, a_source("count", None, *CLASSES), extendedResources=[SLOT])])
+METERS = device_meters.compile_meters([a_meter(DEVICES, a_source("count", None, *CLASSES), extendedResources=[SLOT])])
 
 
 @pytest.mark.parametrize("release", list(Release))
@@ -58,10 +61,10 @@ def judge(gang: Gang, *, limited: bool = False) -> str:
     except StepsEndedError:
         return "too large"
     selectors = Selectors(gang.world.profile.cel)
-    answer = planning.plan(
+    answer = gang_planner.plan(
         gang.pods,
         gang.world,
-        meters=METERS if limited else metering.NONE,
+        meters=METERS if limited else device_meters.NONE,
         selectors=selectors,
         steps=STEPS,
         affordable=Upto(DEVICES, gang.limit) if limited else anything,
@@ -69,7 +72,7 @@ def judge(gang: Gang, *, limited: bool = False) -> str:
     if isinstance(answer, NoPlan):
         assert answer.kind is not Kind.STEPS_ENDED
         assert not expected, answer
-        planning.diagnose(answer, gang.pods, gang.world, selectors=selectors, steps=STEPS)
+        gang_planner.diagnose(answer, gang.pods, gang.world, selectors=selectors, steps=STEPS)
         return answer.kind.value
     assert expected
     scene = replay(answer, gang)
@@ -152,10 +155,10 @@ def _placed(
     if not all(selector is None or selector.matches(name, labels) for selector in chosen):
         return None
     fresh = [claim for claim in demand.claims if claim.meta.uid not in scene.usable]
-    found = allocating.allocate(fresh, name, scene.world, selectors=selectors, steps=STEPS, promise=True)
+    found = node_allocator.allocate(fresh, name, scene.world, selectors=selectors, steps=STEPS, promise=True)
     if not isinstance(found, Allocated):
         return None
-    world = worlds.also(scene.world, [t for takings in found.takings for t in takings], Holder(claim="gang"))
+    world = cluster_state.also(scene.world, [t for takings in found.takings for t in takings], Holder(claim="gang"))
     usable = {claim.meta.uid: one.node_selector for claim, one in zip(fresh, found.claims, strict=True)}
     if room is not None:
         room = {resource: amount - wanted.get(resource, 0) for resource, amount in room.items()}
@@ -182,25 +185,25 @@ def test_a_plan_takes_the_same_when_granted_when_booked_and_while_it_is_allocate
 def judge_books(gang: Gang) -> str:
     """Compare what is in use after a grant with what the ledger's placement says, claim after claim allocated."""
     selectors = Selectors(gang.world.profile.cel)
-    plan = planning.plan(gang.pods, gang.world, selectors=selectors, steps=STEPS)
+    plan = gang_planner.plan(gang.pods, gang.world, selectors=selectors, steps=STEPS)
     if not isinstance(plan, Plan):
         return "no plan"
     pods_ = {demand.pod.meta.uid: demand.pod for demand in gang.pods}
     wanted = {demand.pod.meta.uid: demand.claims for demand in gang.pods}
-    granted = worlds.granted(gang.world, plan, pods_, "g/gang")
+    granted = cluster_state.granted(gang.world, plan, pods_, "g/gang")
     booked = _booked(plan, wanted)
     known = {claim.meta.key: claim for claims_ in wanted.values() for claim in claims_}
     before = world = gang.world
     for place in [None, *plan.pods]:
         fresh = [c for c in wanted[place.uid] if known[c.meta.key].allocation is None] if place is not None else []
         if place is not None:
-            found = allocating.allocate(fresh, place.node, world, selectors=selectors, steps=STEPS)
+            found = node_allocator.allocate(fresh, place.node, world, selectors=selectors, steps=STEPS)
             assert isinstance(found, Allocated)
             for claim, one, takings in zip(fresh, found.claims, found.takings, strict=True):
                 known[claim.meta.key] = replace(claim, allocation=_allocation(claim, one))
-                world = worlds.also(world, takings, Holder(claim=claim.meta.key))
+                world = cluster_state.also(world, takings, Holder(claim=claim.meta.key))
         snapshot = replace(gang.snapshot, claims={**gang.snapshot.claims, **known}, pods=pods_)
-        before = worlds.of(snapshot, [booked], profile=gang.world.profile, before=before)
+        before = cluster_state.of(snapshot, [booked], profile=gang.world.profile, before=before)
         assert in_use(before) == in_use(granted)
         assert before.left == granted.left
         assert before.displaced == ()
@@ -236,7 +239,7 @@ def _booked(plan: Plan, wanted: Mapping[Uid, Sequence[Claim]]) -> Placement:
     )
 
 
-def _allocation(claim: Claim, result: results.Result) -> Allocation | None:
+def _allocation(claim: Claim, result: allocation.Result) -> Allocation | None:
     """Read the allocation as kube-scheduler would write it."""
     status = {"allocation": result.json([f"{claim.meta.uid}-{at}" for at in range(MAX_RESULTS)])}
     return claims.decode({"metadata": {"name": claim.meta.name}, "spec": {}, "status": status}).allocation

@@ -15,7 +15,7 @@ from admission.flow.lining import Line
 from admission.flow.staging import Running, Stage, Town
 from admission.policy.deciding import Grant
 from admission.policy.preempting import Sacrifice
-from admission.quota import ordering
+from admission.quota import queue_order
 from tests.property.test_playing import CARDS, _claim, fixed, node, queue
 
 QUEUES = ("x", "y", "y")
@@ -85,7 +85,7 @@ class Watched(ousting.Preempting):
         self.evictions += 1
         for key, at in before.items():
             head = self.came[key]
-            if ordering.rank(head) >= ordering.rank(starter):
+            if queue_order.rank(head) >= queue_order.rank(starter):
                 continue
             self.spared += 1
             starts = isinstance(stage.decide(head).outcome, Grant)

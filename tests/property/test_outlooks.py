@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.values.names import NodeName
-from admission.dra import worlds
-from admission.dra.journals import Journal
-from admission.dra.outlooks import Outlook, Stay, Visit
-from admission.dra.takings import Holder, Taking
-from admission.dra.tenancies import Tenancy, Ward
-from admission.dra.worlds import World
+from admission.dra.requests.device_use import Holder, Taking
+from admission.dra.state import cluster_state
+from admission.dra.state.change_log import Journal
+from admission.dra.state.cluster_state import World
+from admission.dra.state.simulation import Outlook, Stay, Visit
+from admission.dra.state.virtual_time import Tenancy, Ward
 from tests.unit.dra.clusters import DRIVER, a_world
 
 NODES = ("a", "b", "c")
@@ -116,7 +116,7 @@ def test_an_imagined_world_is_what_a_copy_would_be_and_knows_where_it_differs(
         assert {device: holder.gang for device, holder in world.taken.items()} == used
         assert len(world.taken) == len(in_use(world))
         if before is not None:
-            told = worlds.changed(before[0], world)
+            told = cluster_state.changed(before[0], world)
             assert told is not None
             assert {node for node in NODES if _of(node, used, cpus) != _of(node, *before[1:])} <= told
         before = world, used, cpus

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from admission.api.muster.queues import Budget, Period
 from admission.api.values import time_zones
 from admission.api.values.names import MeterName
-from admission.quota import periods
+from admission.quota import budget_periods
 
 ZONES = st.sampled_from(time_zones.names())
 PERIODS = st.sampled_from(Period)
@@ -30,12 +30,12 @@ MOMENTS = st.builds(lambda distance: datetime(1880, 1, 1, tzinfo=UTC) + distance
 
 @given(PERIODS, ZONES, MOMENTS)
 def test_a_period_contains_its_moment_and_touches_its_neighbours(period: Period, zone: str, now: datetime) -> None:
-    span = periods.calendar(period, zone, now)
+    span = budget_periods.calendar(period, zone, now)
 
     assert span.contains(now)
-    assert periods.calendar(period, zone, span.start) == span
-    assert periods.calendar(period, zone, span.start - SECOND).end == span.start
-    assert periods.calendar(period, zone, span.end).start == span.end
+    assert budget_periods.calendar(period, zone, span.start) == span
+    assert budget_periods.calendar(period, zone, span.start - SECOND).end == span.start
+    assert budget_periods.calendar(period, zone, span.end).start == span.end
 
 
 @given(PERIODS, ZONES, MOMENTS)
@@ -43,7 +43,7 @@ def test_a_period_begins_at_midnight_or_at_the_first_moment_after_a_gap(
     period: Period, name: str, now: datetime
 ) -> None:
     zone = time_zones.find(name)
-    start = periods.calendar(period, name, now).start
+    start = budget_periods.calendar(period, name, now).start
     shown, before = start.astimezone(zone), (start - SECOND).astimezone(zone)
 
     assert shown.date() > before.date()
@@ -57,12 +57,12 @@ def test_the_boundaries_are_all_ends_of_periods(
     budgets = [Budget(meter=MeterName("m"), seconds=1, period=period, time_zone=zone) for period, zone in calendars]
     until = after + distance
 
-    found = periods.boundaries(budgets, after=after, until=until)
+    found = budget_periods.boundaries(budgets, after=after, until=until)
 
     assert all(one < other for one, other in pairwise((after, *found)))
     assert all(moment <= until for moment in found)
     for part, following in pairwise((after, *found, until)):
         for budget in budgets:
-            span = periods.span(budget, part)
+            span = budget_periods.span(budget, part)
             assert span is not None
             assert following == until or following <= span.end

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from admission.dra.no_plan import Kind
-from admission.dra.plans import Plan, PodDemand
+from admission.dra.planner.no_plan import Kind
+from admission.dra.requests.gang_request import Plan, PodDemand
 from tests.unit.dra.clusters import DRIVER, STEPS, WorldBuilder, a_claim, a_pod, a_request, a_world
 from tests.unit.quota.trees import GPU, TreeBuilder, a_tree
 

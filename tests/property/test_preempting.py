@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from admission.api.kubernetes.meta import Meta
 from admission.api.muster.queues import Preemption, Queue, Quota, Reclaim, WithinQueue
 from admission.api.values.names import GangUid, MeterName, QueueName
-from admission.quota import preempting
-from admission.quota.preempting import Bounds, NoVictims, Victims
-from admission.quota.reclaiming import Candidate, Incoming
-from admission.quota.standing import Standing
+from admission.quota import preemption
+from admission.quota.headroom import Standing
+from admission.quota.preemption import Bounds, NoVictims, Victims
+from admission.quota.preemption_candidates import Candidate, Incoming
 from admission.quota.tree import Tree
 from tests.property.trees import METERS, Model, Usage
 
@@ -223,7 +223,7 @@ class Asked:
 def check(scene: Scene) -> tuple[GangUid, ...] | None:
     """Compare the answer with that of brute force, and return it."""
     asked = Asked(scene)
-    answer = preempting.choose(Standing(scene.tree, scene.usage), scene.incoming, scene.gangs, asked, PLENTY)
+    answer = preemption.choose(Standing(scene.tree, scene.usage), scene.incoming, scene.gangs, asked, PLENTY)
 
     best = scene.best()
     assert answer == (NoVictims(proved=True) if best is None else Victims(best, fewest=True))
@@ -250,7 +250,7 @@ def check_within(scene: Scene, bounds: Bounds) -> Victims | NoVictims:
     """Return the answer of few questions: it may miss the fewest, but claims nothing that is wrong."""
     asked = Asked(scene)
     standing = Standing(scene.tree, scene.usage)
-    answer = preempting.choose(standing, scene.incoming, scene.gangs, asked, bounds)
+    answer = preemption.choose(standing, scene.incoming, scene.gangs, asked, bounds)
 
     assert len(asked.questions) <= bounds.fits
     if isinstance(answer, Victims):
@@ -286,7 +286,7 @@ def test_a_bound_that_ends_at_any_moment_costs_no_more_for_many_seeds() -> None:
 def test_the_order_of_the_candidates_does_not_matter_and_the_standing_stays(scene: Scene, data: st.DataObject) -> None:
     standing = Standing(scene.tree, scene.usage)
     answers = [
-        preempting.choose(standing, scene.incoming, gangs, scene.fits)
+        preemption.choose(standing, scene.incoming, gangs, scene.fits)
         for gangs in (scene.gangs, data.draw(st.permutations(scene.gangs)))
     ]
 

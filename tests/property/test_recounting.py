@@ -16,8 +16,9 @@ from admission.api.muster.ledger_entries import Holding, Placement, RequestDevic
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid
-from admission.dra import extended, worlds
-from admission.dra.worlds import World
+from admission.dra.requests import extended_resources
+from admission.dra.state import cluster_state
+from admission.dra.state.cluster_state import World
 from tests.unit.dra.clusters import DRIVER, a_claim, a_pod, a_request, a_world
 from tests.unit.quota.test_tree import NOON
 
@@ -113,12 +114,12 @@ def _played(changes: Iterable[tuple[str, str, Any]]) -> Iterator[tuple[Snapshot,
 def test_a_world_made_from_the_one_before_is_that_made_anew(seed: int) -> None:
     before: World | None = None
     for snapshot, placements in _played(_changes(Random(seed))):  # noqa: S311 - a seed for choices
-        world, anew = worlds.of(snapshot, placements, before=before), worlds.of(snapshot, placements)
+        world, anew = cluster_state.of(snapshot, placements, before=before), cluster_state.of(snapshot, placements)
 
         assert {name: getattr(world, name) for name in SAYS} == {name: getattr(anew, name) for name in SAYS}
         if before is not None:
             # Of a copy nobody knows where it came from: everything is compared.
-            assert worlds.changed(before, world) == worlds.changed(before, replace(world))
+            assert cluster_state.changed(before, world) == cluster_state.changed(before, replace(world))
         before = world
 
 
@@ -129,9 +130,9 @@ def test_what_did_not_change_is_not_counted_again() -> None:
         results = [{"request": "gpu", "driver": DRIVER, "pool": node, "device": "gpu-0"}]
         builder.claims.append(a_claim(name, a_request(), allocation={"devices": {"results": results}}))
     snapshot = builder.snapshot()
-    before = worlds.of(snapshot, ())
+    before = cluster_state.of(snapshot, ())
     more = a_pod("r", nodeName="b", requests={"cpu": "1"}).pod
-    after = worlds.of(replace(snapshot, pods={**snapshot.pods, more.meta.uid: more}), (), before=before)
+    after = cluster_state.of(replace(snapshot, pods={**snapshot.pods, more.meta.uid: more}), (), before=before)
 
     assert after.left[NodeName("a")] is before.left[NodeName("a")]
     assert after.left[NodeName("b")] != before.left[NodeName("b")]
@@ -142,11 +143,11 @@ def test_what_did_not_change_is_not_counted_again() -> None:
 @settings(deadline=None)
 def test_claims_indexed_one_snapshot_after_the_other_are_those_indexed_anew(seed: int) -> None:
     draw = Random(seed)  # noqa: S311 - a seed for choices
-    index = extended.Index.of(Snapshot())
+    index = extended_resources.Index.of(Snapshot())
     for snapshot, _ in _played(_reserved(draw, _changes(draw))):
-        index = extended.Index.of(snapshot, index)
+        index = extended_resources.Index.of(snapshot, index)
 
-        anew = extended.Index.of(snapshot)
+        anew = extended_resources.Index.of(snapshot)
         assert (index.claims, index.holders) == (anew.claims, anew.holders)
         assert all(index.claims[uid] is claim for uid, claim in anew.claims.items())
 
@@ -163,7 +164,7 @@ def _reserved(draw: Random, changes: Iterable[tuple[str, str, Any]]) -> Iterator
             owner = Owner(
                 api_version="v1", kind="Pod", name=name, uid=Uid(f"pod-{draw.choice(NAMES)}"), controller=True
             )
-            meta = replace(meta, annotations={extended.ANNOTATION: "true"}, owners=(owner,))
+            meta = replace(meta, annotations={extended_resources.ANNOTATION: "true"}, owners=(owner,))
         yield kind, name, replace(value, meta=meta, reserved_for=users)
 
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission.api.values.names import MeterName, QueueName
-from admission.quota import ordering, sharing
-from admission.quota.ordering import Tournament
-from admission.quota.sharing import Rules, Shares
-from admission.quota.standing import Standing
+from admission.quota import fair_share, queue_order
+from admission.quota.fair_share import Rules, Shares
+from admission.quota.headroom import Standing
+from admission.quota.queue_order import Tournament
 from admission.quota.tree import Tree
 from tests.unit.quota.test_ordering import START, Gang, a_gang
 from tests.unit.quota.test_sharing import HOUR, NOW, a_child, a_queue, a_root, used
@@ -95,7 +95,7 @@ def plainly(tree: Tree, shares: Shares, gangs: list[Gang], parent: QueueName | N
     children = {gang.queue for gang in gangs if not tree.active(gang.queue)} if parent is None else set()
     children |= {name for name in tree.order if tree.parents.get(name) == parent}
     won = [
-        (shares.share(name), ordering.rank(gang), gang)
+        (shares.share(name), queue_order.rank(gang), gang)
         for name in children
         if (gang := plainly_in(tree, shares, gangs, name))
     ]
@@ -105,14 +105,14 @@ def plainly(tree: Tree, shares: Shares, gangs: list[Gang], parent: QueueName | N
 def plainly_in(tree: Tree, shares: Shares, gangs: list[Gang], queue: QueueName) -> Gang | None:
     own = [gang for gang in gangs if gang.queue == queue]
     below = plainly(tree, shares, gangs, queue) if tree.active(queue) else None
-    return min([*own, *([below] if below else [])], key=ordering.rank, default=None)
+    return min([*own, *([below] if below else [])], key=queue_order.rank, default=None)
 
 
 @given(USAGES, GANGS, GRANTS)
 def test_without_fair_sharing_the_order_is_by_rank(
     usage: dict[QueueName, dict[MeterName, int]], gangs: list[Gang], grants: list[int]
 ) -> None:
-    assert played(a_tree({}), usage, gangs, grants) == ordering.in_order(gangs)
+    assert played(a_tree({}), usage, gangs, grants) == queue_order.in_order(gangs)
 
 
 @given(TREES, USAGES, st.tuples(NAMES, st.integers(1, 20)), st.tuples(NAMES, AMOUNTS))
@@ -121,7 +121,7 @@ def test_a_share_never_falls_when_more_is_used(
 ) -> None:
     (user, more), (past_user, past) = now, before_now
     rules = Rules.of(tree)
-    memory = sharing.begun(rules, [used(past_user, 3 * HOUR, HOUR, past * 7200)], NOW)
+    memory = fair_share.begun(rules, [used(past_user, 3 * HOUR, HOUR, past * 7200)], NOW)
     further = memory.after([used(past_user, HOUR, 0 * HOUR, more * 3600)], NOW)
     shares, remembering = (Shares(Standing(tree, usage), usage, rules, kept) for kept in (memory, further))
     before = {name: shares.share(name) for name in tree.queues}

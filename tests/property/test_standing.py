@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from admission.api.values.names import MeterName, QueueName
 from admission.quota import available
 from admission.quota.available import Loans
-from admission.quota.standing import Standing
+from admission.quota.headroom import Standing
 from admission.quota.tree import Tree
 from tests.property.trees import METERS, Model, Usage, charges, trees, usages
 

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from admission.dra import planning, vacating
-from admission.dra.no_plan import Kind, NoPlan
-from admission.dra.plans import Choice, Plan, PodDemand, Together, Topology
-from admission.dra.releases import Release
-from admission.dra.selecting import Selectors
-from admission.dra.worlds import World
+from admission.dra import gang_planner
+from admission.dra.compatibility import Release
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.planner.no_plan import Kind, NoPlan
+from admission.dra.requests.gang_request import Choice, Plan, PodDemand, Together, Topology
+from admission.dra.state import what_if
+from admission.dra.state.cluster_state import World
 from tests.property import test_planning
 from tests.property.gangs import gangs
 from tests.property.test_choosing import STEPS
@@ -216,7 +217,7 @@ def test_a_gang_waits_for_domains_that_would_take_its_parts_if_nothing_were_in_u
     if not isinstance(answer, NoPlan) or answer.kind is not Kind.INFEASIBLE:
         return
 
-    found = planning.diagnose(
+    found = gang_planner.diagnose(
         answer,
         pods,
         known,
@@ -226,6 +227,6 @@ def test_a_gang_waits_for_domains_that_would_take_its_parts_if_nothing_were_in_u
         topology=asked.topology,
     )
 
-    later = planned(pods, vacating.emptied(known), choice, asked.topology)
+    later = planned(pods, what_if.emptied(known), choice, asked.topology)
     assert (found.kind is Kind.BUSY) is isinstance(later, Plan), found
     event(found.kind.value)

@@ -8,13 +8,13 @@ from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.nodes import Resources
 from admission.api.kubernetes.pods import Pod
 from admission.api.values.names import Uid
-from admission.dra import planning
-from admission.dra.no_plan import NoPlan
-from admission.dra.plans import Choice, Plan, PodDemand
-from admission.dra.releases import Release
-from admission.dra.selecting import Selectors
-from admission.dra.takings import Holder, Taking
-from admission.dra.tenancies import Tenancy, Ward
+from admission.dra import gang_planner
+from admission.dra.compatibility import Release
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.planner.no_plan import NoPlan
+from admission.dra.requests.device_use import Holder, Taking
+from admission.dra.requests.gang_request import Choice, Plan, PodDemand
+from admission.dra.state.virtual_time import Tenancy, Ward
 from tests.bench import shapes
 from tests.property.gangs import gangs
 
@@ -25,8 +25,8 @@ def answers(
     pods: tuple[PodDemand, ...], ward: Ward, choice: Choice, selectors: Selectors
 ) -> tuple[Plan | NoPlan, Plan | NoPlan]:
     """Return the answer of who asks shortly, and of who asks for everything with nothing remembered."""
-    brief = planning.plan(pods, ward.world, selectors=selectors, steps=STEPS, choice=choice, mute=True)
-    full = planning.plan(pods, ward.world, selectors=Selectors(ward.world.profile.cel), steps=STEPS, choice=choice)
+    brief = gang_planner.plan(pods, ward.world, selectors=selectors, steps=STEPS, choice=choice, mute=True)
+    full = gang_planner.plan(pods, ward.world, selectors=Selectors(ward.world.profile.cel), steps=STEPS, choice=choice)
     return brief, full
 
 

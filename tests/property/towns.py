@@ -11,6 +11,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, cast
 
+from admission.accounting.books import Book
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.pods import Pod
@@ -22,7 +23,6 @@ from admission.flow import cycle, memory
 from admission.flow.desks import Desk, Ports, Result
 from admission.ledger.ledger import SqlLedger
 from admission.policy import following
-from admission.quota.books import Book
 from tests.builders import ClusterBuilder, a_cluster
 
 GPUS = MeterName("gpus")

@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from admission.accounting import books, entry_rules
+from admission.accounting.books import Allocated, Book, Use
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Kind, Placement, Posting, RequestDevice, Seat
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.errors import AmountError, ConflictError, PageError
-from admission.quota import books, forms
-from admission.quota.books import Allocated, Book, Use
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LATER = AT + timedelta(minutes=1)
@@ -331,7 +331,7 @@ FLAWS = {
 @pytest.mark.parametrize(("entry", "said"), FLAWS.values(), ids=FLAWS)
 def test_an_entry_that_no_book_may_hold_is_refused(entry: Entry, said: str) -> None:
     with pytest.raises(PageError, match=said):
-        forms.check(entry)
+        entry_rules.check(entry)
 
 
 def test_every_entry_of_a_gang_says_who_made_it_and_late_pods_of_others_do_not_change_that() -> None:

@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from admission.accounting import books
 from admission.api.muster.ledger_entries import BudgetShare
 from admission.api.values.names import MeterName, QueueName
 from admission.errors import BudgetTakenError, DeposedError
 from admission.flow import memory
-from admission.quota import books
 
 GRANT = books.grant(QueueName("team"), MeterName("gpus"), 8, at=datetime(2026, 1, 1, tzinfo=UTC), actor="test")
 

@@ -11,8 +11,8 @@ import yaml
 from admission.api.values import names
 from admission.api.values.names import Held
 from admission.api.values.reasons import DenyReason, HoldReason
-from admission.dra import releases
-from admission.dra.releases import Release
+from admission.dra import compatibility
+from admission.dra.compatibility import Release
 from admission.flow import expanding, simulating
 from admission.flow.expanding import Expanded
 from admission.flow.simulating import GangOutcome, Outcome, Verdict
@@ -372,7 +372,7 @@ def test_a_taint_rule_keeps_gangs_off_devices() -> None:
 )
 def test_the_profile_decides(release: Release, fate: str) -> None:
     """A rule without a selector matches every device in 1.36, and none in 1.37."""
-    world = expand(teams(), node("one", 1), job("a"), [refused.rule()], profile=releases.profile(release))
+    world = expand(teams(), node("one", 1), job("a"), [refused.rule()], profile=compatibility.profile(release))
 
     assert fates(asyncio.run(simulating.simulate(world))) == {"a": fate}
 

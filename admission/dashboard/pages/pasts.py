@@ -6,13 +6,13 @@ from datetime import datetime, timedelta
 
 from aiohttp import web
 
+from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Bucket, Placement
 from admission.api.values.names import MeterName, QueueName
 from admission.dashboard import paging, requests, words
 from admission.dashboard.access import LEDGERS
 from admission.dashboard.accounts import Extent
 from admission.dashboard.requests import DESK, RIGHTS
-from admission.quota.books import Book
 
 STEPS = (
     ("-1 day", -86_400),

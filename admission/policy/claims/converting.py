@@ -23,7 +23,7 @@ from admission.api.muster.claim_policies import Conversion
 from admission.api.values import names, quantities
 from admission.api.values.decoding import Json
 from admission.api.values.reasons import Denial, DenyReason
-from admission.dra.extended import IMPLICIT
+from admission.dra.requests.extended_resources import IMPLICIT
 from admission.errors import AmountError
 from admission.policy.claims import containers, drafts
 from admission.policy.claims.containers import Place

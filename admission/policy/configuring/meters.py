@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from admission.api.muster.meters import Meter
 from admission.api.snapshot import Snapshot
 from admission.cel.lint import TrapKind
-from admission.dra import metering
+from admission.dra.metering import device_meters
 from admission.policy.configuring import concerns, using
 from admission.policy.configuring.concerns import Concern
 
@@ -30,7 +30,7 @@ def written(meter: Meter, snapshot: Snapshot, before: Meter | None = None) -> It
 
 def unusable(meter: Meter) -> list[Concern]:
     """Return the CEL of a meter with which nothing can be counted."""
-    return concerns.refusals(metering.compile_meters([meter]).flaws.get(meter.name, ()))
+    return concerns.refusals(device_meters.compile_meters([meter]).flaws.get(meter.name, ()))
 
 
 def deleted(meter: Meter, snapshot: Snapshot) -> Iterator[Concern]:

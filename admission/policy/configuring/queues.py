@@ -14,7 +14,7 @@ from admission.api.values.names import MeterName, QueueName
 from admission.api.values.reasons import DenyReason
 from admission.policy.configuring import concerns, using
 from admission.policy.configuring.concerns import Concern
-from admission.quota.standing import Standing
+from admission.quota.headroom import Standing
 from admission.quota.tree import Inactive, Tree
 
 

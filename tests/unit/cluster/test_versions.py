@@ -10,13 +10,13 @@ import structlog
 
 from admission.cluster.connecting import Connection
 from admission.cluster.versions import Versions
-from admission.dra import releases
-from admission.dra.releases import Release
+from admission.dra import compatibility
+from admission.dra.compatibility import Release
 from admission.errors import ClusterAwayError
 from tests.unit.cluster.conftest import QUICK
 from tests.unit.cluster.fake_api import FakeApi, status
 
-OLD, NEW = releases.profile(Release.V1_36), releases.profile(Release.V1_37)
+OLD, NEW = compatibility.profile(Release.V1_36), compatibility.profile(Release.V1_37)
 
 
 def says(api: FakeApi, minor: str, **more: str) -> None:

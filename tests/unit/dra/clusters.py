@@ -13,13 +13,14 @@ from admission.api.kubernetes.devices import DeviceId
 from admission.api.muster import meters
 from admission.api.muster.ledger_entries import Placement
 from admission.api.snapshot import Snapshot
-from admission.dra import planning, worlds
-from admission.dra.metering import NONE, Meters
-from admission.dra.no_plan import NoPlan
-from admission.dra.plans import Affordable, Plan, PodDemand, anything
-from admission.dra.selecting import Selectors
-from admission.dra.takings import Holder
-from admission.dra.worlds import World
+from admission.dra import gang_planner
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.metering.device_meters import NONE, Meters
+from admission.dra.planner.no_plan import NoPlan
+from admission.dra.requests.device_use import Holder
+from admission.dra.requests.gang_request import Affordable, Plan, PodDemand, anything
+from admission.dra.state import cluster_state
+from admission.dra.state.cluster_state import World
 
 DRIVER = "gpu.example.com"
 CLASS = "gpu"
@@ -100,7 +101,7 @@ class WorldBuilder:
         )
 
     def world(self, *placements: Placement) -> World:
-        world = worlds.of(self.snapshot(), placements)
+        world = cluster_state.of(self.snapshot(), placements)
         return replace(world, taken={**world.taken, **self._taken})
 
     def plan(
@@ -110,14 +111,14 @@ class WorldBuilder:
         affordable: Affordable = anything,
         steps: int = STEPS,
     ) -> Plan | NoPlan:
-        return planning.plan(
+        return gang_planner.plan(
             demands, self.world(), meters=meters, selectors=Selectors(), steps=steps, affordable=affordable
         )
 
     def diagnose(self, *demands: PodDemand) -> NoPlan:
         answer = self.plan(*demands)
         assert isinstance(answer, NoPlan), answer
-        return planning.diagnose(answer, demands, self.world(), selectors=Selectors(), steps=STEPS)
+        return gang_planner.diagnose(answer, demands, self.world(), selectors=Selectors(), steps=STEPS)
 
 
 def a_world() -> WorldBuilder:

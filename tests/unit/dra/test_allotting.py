@@ -9,11 +9,12 @@ from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.muster.ledger_entries import RequestDevice
 from admission.api.values.names import NodeName, Uid, extended_claim
-from admission.dra import allotting, worlds
-from admission.dra.allotting import Flaw, Misfit
-from admission.dra.results import Result
-from admission.dra.selecting import Selectors
-from admission.dra.takings import Holder, Taking
+from admission.dra.allocator import prescribed
+from admission.dra.allocator.allocation import Result
+from admission.dra.allocator.prescribed import Flaw, Misfit
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.requests.device_use import Holder, Taking
+from admission.dra.state import cluster_state
 from tests.unit.dra.clusters import DRIVER, WorldBuilder, a_claim, a_request, a_world
 
 Given = tuple[tuple[str, str], ...]
@@ -25,7 +26,7 @@ def chosen(*given: tuple[str, str], pool: str = "a") -> list[RequestDevice]:
 
 def allotted(builder: WorldBuilder, claim: Claim, *given: tuple[str, str], **where: Any) -> Result | Misfit:
     world, node = where.pop("world", builder.world()), NodeName(where.pop("node", "a"))
-    return allotting.allotment(claim, chosen(*given, **where), node, world, selectors=Selectors())
+    return prescribed.allotment(claim, chosen(*given, **where), node, world, selectors=Selectors())
 
 
 def numa(at: int, **more: Any) -> dict[str, Any]:
@@ -109,9 +110,9 @@ def test_what_is_booked_for_the_claim_itself_is_not_in_its_way() -> None:
     claim = a_claim("c", a_request("r", 1, "!device.allowMultipleAllocations"), a_request("s", 1, **MEMORY))
     given = (("r", "gpu-0"), ("s", "gpu-1"))
 
-    booked = worlds.also(builder.world(), mine, Holder(claim="team/c"))
+    booked = cluster_state.also(builder.world(), mine, Holder(claim="team/c"))
     assert isinstance(allotted(builder, claim, *given, world=booked), Result)
-    taken = worlds.also(builder.world(), mine[1:], Holder(claim="team/d"))
+    taken = cluster_state.also(builder.world(), mine[1:], Holder(claim="team/d"))
     answer = allotted(builder, claim, *given, world=taken)
     assert isinstance(answer, Misfit)
     assert answer.flaw is Flaw.CAPACITY

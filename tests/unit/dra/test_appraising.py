@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from admission.api.muster.meters import Meter
-from admission.dra import appraising, metering
-from admission.dra.appraising import NOTHING, Appraisal
-from admission.dra.metering import Meters
-from admission.dra.selecting import Selectors
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.metering import device_meters, meter_health
+from admission.dra.metering.device_meters import Meters
+from admission.dra.metering.meter_health import NOTHING, Appraisal
 from tests.unit.dra.clusters import WorldBuilder, a_meter, a_source, a_world
 
 SIZE = "device.attributes['gpu.example.com'].size"
@@ -19,8 +19,8 @@ PRICE = a_meter("price", a_source("expression", {"cel": SIZE}))
 
 def look(world: WorldBuilder, *meters: Meter, before: Appraisal = NOTHING, most: int = 100) -> Appraisal:
     snapshot = world.snapshot()
-    return appraising.of(
-        metering.compile_meters(meters),
+    return meter_health.of(
+        device_meters.compile_meters(meters),
         snapshot.slices,
         snapshot.classes,
         selectors=Selectors(),
@@ -83,10 +83,10 @@ def test_it_finds(source: dict[str, Any], says: str) -> None:
 
 def test_one_call_looks_at_a_bounded_number_of_devices_and_the_next_goes_on() -> None:
     world = a_world().node("a", gpus=[SIZED] * 2).node("b", gpus=[SIZED] * 2).node("c", gpus=1)
-    meters, snapshot, selectors = metering.compile_meters([PRICE]), world.snapshot(), Selectors()
+    meters, snapshot, selectors = device_meters.compile_meters([PRICE]), world.snapshot(), Selectors()
 
     def again(before: Appraisal) -> Appraisal:
-        return appraising.of(meters, snapshot.slices, snapshot.classes, selectors=selectors, before=before, most=3)
+        return meter_health.of(meters, snapshot.slices, snapshot.classes, selectors=selectors, before=before, most=3)
 
     first = again(NOTHING)
     second = again(first)
@@ -97,12 +97,15 @@ def test_one_call_looks_at_a_bounded_number_of_devices_and_the_next_goes_on() ->
 
 
 def test_only_slices_that_changed_are_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    snapshot, meters = a_world().node("a", gpus=2).node("b", gpus=[SIZED]).snapshot(), metering.compile_meters([PRICE])
-    before = appraising.of(meters, snapshot.slices, snapshot.classes, selectors=Selectors())
+    snapshot, meters = (
+        a_world().node("a", gpus=2).node("b", gpus=[SIZED]).snapshot(),
+        device_meters.compile_meters([PRICE]),
+    )
+    before = meter_health.of(meters, snapshot.slices, snapshot.classes, selectors=Selectors())
     looked = _looked_at(monkeypatch)
 
     changed = {**snapshot.slices, "b": replace(snapshot.slices["b"], devices=snapshot.slices["b"].devices * 2)}
-    after = appraising.of(meters, changed, snapshot.classes, selectors=Selectors(), before=before)
+    after = meter_health.of(meters, changed, snapshot.classes, selectors=Selectors(), before=before)
 
     assert looked == ["b/gpu-0", "b/gpu-0"]
     assert found(after) == found(before)
@@ -118,11 +121,11 @@ def test_meters_that_only_count_look_at_no_device(monkeypatch: pytest.MonkeyPatc
 
 def _looked_at(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     looked: list[str] = []
-    original = metering.failure
+    original = device_meters.failure
 
     def failure(meters: Meters, name: Any, device_class: str, device_id: Any, device: Any) -> Any:
         looked.append(f"{device_id.pool}/{device_id.device}")
         return original(meters, name, device_class, device_id, device)
 
-    monkeypatch.setattr(metering, "failure", failure)
+    monkeypatch.setattr(device_meters, "failure", failure)
     return looked

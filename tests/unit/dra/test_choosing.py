@@ -6,10 +6,11 @@ import pytest
 
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.values.names import MeterName
-from admission.dra import metering, planning
-from admission.dra.no_plan import Kind, NoPlan
-from admission.dra.plans import Choice, Plan, PodDemand, Together, Topology
-from admission.dra.selecting import Selectors
+from admission.dra import gang_planner
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.metering import device_meters
+from admission.dra.planner.no_plan import Kind, NoPlan
+from admission.dra.requests.gang_request import Choice, Plan, PodDemand, Together, Topology
 from tests.unit.dra.clusters import (
     DRIVER,
     STEPS,
@@ -33,7 +34,7 @@ MEMORY = {"1g": 1, "3g": 4, "4g": 4, "7g": 8}
 
 
 def plan(builder: WorldBuilder, *pods: PodDemand, **more: Any) -> Plan | NoPlan:
-    return planning.plan(
+    return gang_planner.plan(
         pods, builder.world(), selectors=Selectors(), **{"steps": STEPS, "choice": Choice.FREE, **more}
     )
 
@@ -133,7 +134,7 @@ def test_a_choice_that_is_over_quota_is_passed_over() -> None:
     """One pod may have two small devices or a big one; only one device can be paid for."""
     builder = a_world().node("a", gpus=[{"attributes": {"size": {"string": s}}} for s in ("small", "small", "big")])
     pod = a_pod("p", {"name": "gpu", "firstAvailable": [{**sized("small"), "count": 2}, sized("big")]})
-    meters = metering.compile_meters([a_meter(GPUS, a_source("count"))])
+    meters = device_meters.compile_meters([a_meter(GPUS, a_source("count"))])
 
     found = plan(builder, pod, meters=meters, affordable=Upto(GPUS, 1))
 
@@ -149,7 +150,7 @@ def test_where_nodes_differ_in_price_the_cheap_one_is_found() -> None:
     priced = [{"attributes": {"price": {"int": price}}} for price in (3, 3)]
     builder = a_world().node("a", gpus=priced).node("b", gpus=[{"attributes": {"price": {"int": 1}}}] * 4)
     price = a_source("expression", {"cel": f"device.attributes['{DRIVER}'].price"})
-    meters = metering.compile_meters([a_meter(GPUS, price)])
+    meters = device_meters.compile_meters([a_meter(GPUS, price)])
     pods = [a_pod("one", 1), a_pod("two", 1)]
 
     assert set(places(plan(builder, *pods, meters=meters)).values()) == {"a"}
@@ -214,7 +215,7 @@ def test_a_gang_waits_for_the_domain_that_would_take_it_were_nothing_in_use() ->
     world, selectors = builder.world(), Selectors()
 
     answer = refused(plan(builder, *pods, topology=topology))
-    found = planning.diagnose(
+    found = gang_planner.diagnose(
         answer, pods, world, selectors=selectors, steps=STEPS, choice=Choice.FREE, topology=topology
     )
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from admission.api.values.names import NodeName
-from admission.dra import planning
-from admission.dra.no_plan import Kind, NoPlan
-from admission.dra.plans import Choice, Plan, PodDemand, Together, Topology
-from admission.dra.selecting import Selectors
+from admission.dra import gang_planner
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.planner.no_plan import Kind, NoPlan
+from admission.dra.requests.gang_request import Choice, Plan, PodDemand, Together, Topology
 from tests.unit.dra.clusters import STEPS, WorldBuilder, a_pod, a_world, places, refused
 
 RACK = "example.com/rack"
@@ -26,7 +26,7 @@ def racks(**gpus: Sequence[int]) -> WorldBuilder:
 
 
 def plan(builder: WorldBuilder, *pods: PodDemand, steps: int = STEPS, **topology: Any) -> Plan | NoPlan:
-    return planning.plan(
+    return gang_planner.plan(
         pods,
         builder.world(),
         selectors=Selectors(),
@@ -146,7 +146,7 @@ def test_the_domain_is_awaited_that_could_take_the_gang_and_has_most_room_for_it
     builder.taken("r1-0", 0).taken("r2-0", 0, 1, claim="others/c")
     pods, world = gang(4, 2), builder.world()
 
-    answer = planning.diagnose(
+    answer = gang_planner.diagnose(
         refused(plan(builder, *pods)),
         pods,
         world,

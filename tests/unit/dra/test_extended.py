@@ -10,10 +10,11 @@ from admission.api.kubernetes.devices import DeviceClass
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import Uid
-from admission.dra import extended, planning
-from admission.dra.no_plan import Kind
-from admission.dra.plans import PodDemand
-from admission.dra.selecting import Selectors
+from admission.dra import gang_planner
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.planner.no_plan import Kind
+from admission.dra.requests import extended_resources
+from admission.dra.requests.gang_request import PodDemand
 from tests.unit.dra.clusters import STEPS, WorldBuilder, a_claim, a_request, a_world, given, places, refused
 
 G, K = "example.com/gpu", "example.com/nic"
@@ -29,7 +30,7 @@ CLASSES = {"a": a_class("a", G), "b": a_class("b", K)}
 
 
 def container(**requests: Any) -> dict[str, Any]:
-    short = {"g": G, "k": K, "a": f"{extended.IMPLICIT}a"}
+    short = {"g": G, "k": K, "a": f"{extended_resources.IMPLICIT}a"}
     return {"resources": {"requests": {short.get(name, name): str(amount) for name, amount in requests.items()}}}
 
 
@@ -75,7 +76,7 @@ SEEN: dict[str, tuple[pods.Pod, list[str]]] = {
 @pytest.mark.parametrize("case", SEEN)
 def test_the_claim_is_the_one_that_kube_scheduler_makes(case: str) -> None:
     pod, expected = SEEN[case]
-    claim = extended.claim_of(pod, CLASSES)
+    claim = extended_resources.claim_of(pod, CLASSES)
 
     assert claim is not None
     found = [(request.name, request.alternatives[0]) for request in claim.spec.requests]
@@ -87,20 +88,20 @@ def test_the_claim_is_the_one_that_kube_scheduler_makes(case: str) -> None:
 
 
 def test_a_pod_without_such_resources_has_no_claim() -> None:
-    assert extended.claim_of(a_pod(container(cpu=1)), CLASSES) is None
-    assert extended.claim_of(a_pod(container(**{"other.com/gpu": 1})), CLASSES) is None
-    assert extended.claim_of(a_pod(container(g=0)), CLASSES) is None
+    assert extended_resources.claim_of(a_pod(container(cpu=1)), CLASSES) is None
+    assert extended_resources.claim_of(a_pod(container(**{"other.com/gpu": 1})), CLASSES) is None
+    assert extended_resources.claim_of(a_pod(container(g=0)), CLASSES) is None
 
 
 def test_the_newest_of_several_classes_counts_then_the_first_by_name() -> None:
     newer = a_class("z", G, "2026-02-01T00:00:00Z")
 
-    assert extended.class_of(G, {**CLASSES, "z": newer}) == "z"
-    assert extended.class_of(G, {"c": a_class("c", G), **CLASSES}) == "a"
+    assert extended_resources.class_of(G, {**CLASSES, "z": newer}) == "z"
+    assert extended_resources.class_of(G, {"c": a_class("c", G), **CLASSES}) == "a"
 
 
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "pod-p", "controller": True}
-MADE = {"annotations": {extended.ANNOTATION: "true"}, "ownerReferences": [OWNER]}
+MADE = {"annotations": {extended_resources.ANNOTATION: "true"}, "ownerReferences": [OWNER]}
 OWN = {"resourceClaims": [{"name": "own", "resourceClaimName": "c"}]}
 FOR = {
     "one that is reserved for a pod which does not name it": ({}, {}, ["pod-p"], True),
@@ -157,16 +158,16 @@ def test_of_two_such_claims_the_last_by_name_counts() -> None:
 def made_for(pod: pods.Pod, *found: claims.Claim) -> dict[Uid, claims.Claim]:
     """Return the claims that go by another UID than their own."""
     snapshot = Snapshot(pods={pod.meta.uid: pod}, claims={claim.meta.key: claim for claim in found})
-    indexed = extended.index_claims(snapshot)
+    indexed = extended_resources.index_claims(snapshot)
     assert all(indexed[claim.meta.uid] is claim for claim in found)
     return {uid: claim for uid, claim in indexed.items() if uid != claim.meta.uid}
 
 
 def demand(builder: WorldBuilder, pod: pods.Pod, *claims: Any) -> PodDemand:
     classes = builder.snapshot().classes
-    made = extended.claim_of(pod, classes)
+    made = extended_resources.claim_of(pod, classes)
     assert made is not None
-    return PodDemand(pod=pod, claims=(*claims, made), extended=extended.resources_of(pod.containers, classes))
+    return PodDemand(pod=pod, claims=(*claims, made), extended=extended_resources.resources_of(pod.containers, classes))
 
 
 def clustered(plugged: int = 0) -> WorldBuilder:
@@ -222,7 +223,9 @@ def test_a_claim_is_shared_by_256_consumers_at_most() -> None:
     claim = a_claim("shared", a_request())
     full = replace(claim, reserved_for=tuple(f"pod-{at}" for at in range(256)))
     pod = a_pod(container(cpu=1))
-    answer = planning.plan([PodDemand(pod=pod, claims=(full,))], builder.world(), selectors=Selectors(), steps=STEPS)
+    answer = gang_planner.plan(
+        [PodDemand(pod=pod, claims=(full,))], builder.world(), selectors=Selectors(), steps=STEPS
+    )
 
     assert "claim shared would have 257 consumers" in refused(answer).message
     assert given(builder.plan(PodDemand(pod=pod, claims=(claim,)))) == {"p": ["a/gpu-0"]}

@@ -10,8 +10,8 @@ from admission.api.kubernetes.devices import DeviceId
 from admission.api.muster.ledger_entries import RequestDevice
 from admission.api.muster.meters import Meter
 from admission.api.values.names import Uid
-from admission.dra import holdings, metering
-from admission.dra.plans import Plan
+from admission.dra.metering import device_meters, holdings
+from admission.dra.requests.gang_request import Plan
 from tests.unit.dra.clusters import CLASS, DRIVER, a_claim, a_meter, a_pod, a_request, a_source, a_world
 
 GPU, NIC = "example.com/gpu", "example.com/nic"
@@ -65,7 +65,7 @@ CLASSES: dict[str, tuple[Claim, list[tuple[RequestDevice, bool]], Meter, Mapping
 def test_classes(
     claim: Claim, entries: list[tuple[RequestDevice, bool]], meter: Meter, classes: Mapping[str, int]
 ) -> None:
-    assert holdings.classes(metering.compile_meters([meter]), claim.spec, entries) == classes
+    assert holdings.classes(device_meters.compile_meters([meter]), claim.spec, entries) == classes
 
 
 LISTS = [
@@ -76,7 +76,7 @@ LISTS = [
 
 
 def test_a_resource_is_charged_once_on_every_meter_that_lists_it() -> None:
-    compiled = metering.compile_meters(LISTS)
+    compiled = device_meters.compile_meters(LISTS)
     asked = {"cpu": 4000, "hugepages-2Mi": 2, GPU: 4, NIC: 1, "example.com/other": 9}
 
     held = holdings.of_pod(compiled, Uid("pod"), "team/p", holdings.by_plugins(asked))
@@ -88,7 +88,7 @@ def test_a_resource_is_charged_once_on_every_meter_that_lists_it() -> None:
 
 
 def test_a_pod_whose_resources_no_meter_lists_holds_nothing() -> None:
-    compiled = metering.compile_meters(LISTS)
+    compiled = device_meters.compile_meters(LISTS)
 
     for asked in ({}, {"cpu": 1, "memory": 2}, {"example.com/other": 9}, {GPU: 0}):
         assert holdings.of_pod(compiled, Uid("pod"), "team/p", holdings.by_plugins(asked)) is None
@@ -107,7 +107,7 @@ def test_the_least_that_extended_resources_cost(
 ) -> None:
     claim = a_claim("c", a_request("gpu", 4)).spec if offered else None
 
-    assert holdings.least(metering.compile_meters(LISTS), asked, offered, claim) == least
+    assert holdings.least(device_meters.compile_meters(LISTS), asked, offered, claim) == least
 
 
 PLANS: dict[str, tuple[dict[str, Any], Mapping[str, int], Mapping[str, int]]] = {
@@ -126,7 +126,7 @@ def test_a_plan_says_what_every_claim_will_hold(
     request_: dict[str, Any], charge: Mapping[str, int], classes: Mapping[str, int]
 ) -> None:
     world = a_world().device_class("large", "false").device_class("small").node("a", gpus=2)
-    compiled = metering.compile_meters([a_meter("m", a_source("count", None, "large", "small"))])
+    compiled = device_meters.compile_meters([a_meter("m", a_source("count", None, "large", "small"))])
 
     plan = world.plan(a_pod("p", a_claim("c", request_)), meters=compiled)
 
@@ -139,7 +139,7 @@ def test_a_plan_says_what_every_claim_will_hold(
 def test_a_plan_says_how_many_shares_of_devices_a_claim_will_hold() -> None:
     shares = [{**a_request(name, capacity={"requests": {"memory": "10Gi"}})} for name in ("one", "two")]
     world = a_world().node("a", gpus=[SHARED])
-    compiled = metering.compile_meters([a_meter("m", a_source("capacity", {"name": "memory"}))])
+    compiled = device_meters.compile_meters([a_meter("m", a_source("capacity", {"name": "memory"}))])
 
     plan = world.plan(a_pod("p", *shares), meters=compiled)
 

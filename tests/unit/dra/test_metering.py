@@ -11,8 +11,8 @@ from admission.api.muster import meters
 from admission.api.muster.ledger_entries import RequestDevice
 from admission.api.muster.meters import Meter
 from admission.api.values.names import MeterName
-from admission.dra import metering
-from admission.dra.metering import ChargeError, Given
+from admission.dra.metering import device_meters
+from admission.dra.metering.device_meters import ChargeError, Given
 from tests.unit.dra.clusters import CLASS, DRIVER, a_claim, a_meter, a_request, a_source
 
 M = MeterName("m")
@@ -44,7 +44,7 @@ def given(*made: Device, request: str = "gpu", admin: bool = False) -> list[Give
 
 def cost(meter: Meter, *made: Device, admin: bool = False) -> Any:
     claim = a_claim("c", a_request("gpu", len(made)))
-    found = metering.charge(metering.compile_meters([meter]), claim.spec, given(*made, admin=admin))
+    found = device_meters.charge(device_meters.compile_meters([meter]), claim.spec, given(*made, admin=admin))
     return found.message if isinstance(found, ChargeError) else found.get(M, 0)
 
 
@@ -119,14 +119,16 @@ def test_administration_is_free_unless_the_meter_charges_it() -> None:
 
 
 def test_several_meters_may_charge_one_device() -> None:
-    compiled = metering.compile_meters([a_meter("gpus", a_source("count")), a_meter("claims", a_source("claims"))])
+    compiled = device_meters.compile_meters([a_meter("gpus", a_source("count")), a_meter("claims", a_source("claims"))])
     claim = a_claim("c", a_request("gpu", 2))
 
-    assert metering.charge(compiled, claim.spec, given(*TWO)) == {"gpus": 2, "claims": 1}
+    assert device_meters.charge(compiled, claim.spec, given(*TWO)) == {"gpus": 2, "claims": 1}
 
 
 def test_flaws_of_a_meter_name_their_field() -> None:
-    flaws = metering.compile_meters([a_meter("m", a_source("count"), a_source("count", selector="device.x +"))]).flaws
+    flaws = device_meters.compile_meters(
+        [a_meter("m", a_source("count"), a_source("count", selector="device.x +"))]
+    ).flaws
 
     assert [flaw.field for flaw in flaws[M]] == ["spec.sources[1].selector"]
 
@@ -152,7 +154,7 @@ MENDS = {
 
 @pytest.mark.parametrize(("cel", "wrong", "mend"), MENDS.values(), ids=MENDS)
 def test_a_text_that_is_no_price_is_answered_with_the_mend(cel: str, wrong: str, mend: str) -> None:
-    (flaw,) = metering.compile_meters([a_meter("m", a_source("expression", {"cel": cel}))]).flaws[M]
+    (flaw,) = device_meters.compile_meters([a_meter("m", a_source("expression", {"cel": cel}))]).flaws[M]
 
     assert flaw.field == "spec.sources[0].expression.cel"
     assert wrong in flaw.message
@@ -164,7 +166,7 @@ def test_a_selector_that_does_not_compare_is_answered_with_the_mend() -> None:
     texts = ("device.capacity['gpu.example.com'].memory", "device.driver = 'x'")
     sources = [a_source("count", selector=text) for text in texts]
 
-    quantity, token = metering.compile_meters([a_meter("m", *sources)]).flaws[M]
+    quantity, token = device_meters.compile_meters([a_meter("m", *sources)]).flaws[M]
 
     assert "is no selector: must evaluate to bool" in quantity.message
     assert "compareTo" in quantity.message
@@ -190,18 +192,18 @@ DOCUMENTED = {
 def test_the_examples_of_the_manual_count(device: dict[str, Any], amount: int) -> None:
     section = PAGE.read_text().split("\n## Meters\n")[1].split("\n## ")[0]
     manifest = yaml.safe_load(section.split("```yaml\n")[1].split("```")[0])
-    compiled = metering.compile_meters([meters.decode(manifest)])
+    compiled = device_meters.compile_meters([meters.decode(manifest)])
     bare = replace(a_device(), attributes={}, capacity={})
     made = replace(bare, **{key: getattr(a_device(**device), key) for key in device})
 
-    charge = metering.price(compiled, "gpu.example.com", DeviceId(DRIVER, "p", "gpu-0"), made)
+    charge = device_meters.price(compiled, "gpu.example.com", DeviceId(DRIVER, "p", "gpu-0"), made)
 
     assert compiled.flaws == {}
     assert charge == {"gpu-credits": amount}
 
 
 def test_classes_that_no_meter_knows_are_named() -> None:
-    compiled = metering.compile_meters([a_meter("m", a_source("count"))])
+    compiled = device_meters.compile_meters([a_meter("m", a_source("count"))])
     claim = a_claim("c", a_request(), a_request("b", deviceClassName="tpu"), a_request("c", deviceClassName="fpga"))
 
     assert compiled.unmetered(claim.spec) == ("fpga", "tpu")
@@ -221,7 +223,7 @@ def test_the_least_a_claim_costs_is_known_before_any_device() -> None:
     ]
     claim = a_claim("c", a_request("gpu", 3), {"name": "or", "firstAvailable": alternatives})
 
-    assert metering.lower_bound(metering.compile_meters(some), claim.spec) == {"gpus": 5, "claims": 1}
+    assert device_meters.lower_bound(device_meters.compile_meters(some), claim.spec) == {"gpus": 5, "claims": 1}
 
 
 @pytest.mark.parametrize(
@@ -233,7 +235,7 @@ def test_the_least_a_claim_costs_is_known_before_any_device() -> None:
 )
 def test_a_text_that_no_api_server_would_take_is_a_flaw(text: str, says: str) -> None:
     """No API server checks the CEL of Meters, so Muster does, by the same limits."""
-    flaws = metering.compile_meters([a_meter("m", a_source("expression", {"cel": text}))]).flaws[MeterName("m")]
+    flaws = device_meters.compile_meters([a_meter("m", a_source("expression", {"cel": text}))]).flaws[MeterName("m")]
 
     assert [flaw.field for flaw in flaws] == ["spec.sources[0].expression.cel"]
     assert says in flaws[0].message

@@ -3,10 +3,10 @@
 import pytest
 
 from admission.api.muster.gangs import Charge
-from admission.dra import planning
-from admission.dra.no_plan import Kind
-from admission.dra.plans import Choice, Plan, PodDemand
-from admission.dra.selecting import Selectors
+from admission.dra import gang_planner
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.planner.no_plan import Kind
+from admission.dra.requests.gang_request import Choice, Plan, PodDemand
 from tests.unit.dra.clusters import STEPS, WorldBuilder, a_pod, a_request, a_world, refused
 
 CARD = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "80Gi"}}}
@@ -43,7 +43,7 @@ def test_what_no_free_choice_could_place_is_not_searched_for_in_every_order() ->
 @pytest.mark.parametrize("choice", list(Choice))
 def test_more_capacity_than_all_shared_devices_have_is_counted_not_searched_for(choice: Choice) -> None:
     demands = shares(large=8, middle=8, small=8)
-    answer = planning.plan(demands, cards(2).world(), selectors=Selectors(), steps=STEPS, choice=choice)
+    answer = gang_planner.plan(demands, cards(2).world(), selectors=Selectors(), steps=STEPS, choice=choice)
     assert refused(answer).kind is Kind.INFEASIBLE
     assert answer.steps == 0
     assert "too little of their capacity is left" in refused(answer).message
@@ -53,7 +53,7 @@ def test_more_capacity_than_all_shared_devices_have_is_counted_not_searched_for(
 def test_what_is_left_of_shared_devices_is_counted_to_the_last_share(choice: Choice) -> None:
     """Two of 37Gi or three of 26Gi on each card."""
     demands = shares(large=8, middle=12)
-    answer = planning.plan(demands, cards(2).world(), selectors=Selectors(), steps=STEPS, choice=choice)
+    answer = gang_planner.plan(demands, cards(2).world(), selectors=Selectors(), steps=STEPS, choice=choice)
     assert isinstance(answer, Plan), answer
 
 
@@ -74,6 +74,6 @@ def test_a_search_in_vain_pays_for_what_it_looks_at() -> None:
         asked.append(charge)
 
     demands, world = shares(large=20, middle=20, small=14), cards(5).world()
-    answer = planning.plan(demands, world, selectors=Selectors(), steps=2_000, affordable=count)
+    answer = gang_planner.plan(demands, world, selectors=Selectors(), steps=2_000, affordable=count)
     assert refused(answer).kind is Kind.STEPS_ENDED
     assert len(asked) <= len(demands) + 2_000 // 16

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from admission.dra import planning
-from admission.dra.no_plan import Kind, NoPlan
-from admission.dra.plans import Plan
-from admission.dra.selecting import Selectors
+from admission.dra import gang_planner
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.planner.no_plan import Kind, NoPlan
+from admission.dra.requests.gang_request import Plan
 from tests.unit.dra.clusters import STEPS, a_pod, a_request, a_world
 
 Json = dict[str, Any]
@@ -49,8 +49,8 @@ def test_words_are_found_within_the_budget_or_it_is_said_that_they_are_not() -> 
 def test_words_are_found_within_the_budget_when_busy() -> None:
     world = a_world().node("a", gpus=3).taken("a", 0)
     demands = [a_pod("p-0", 1), a_pod("p-1", 1), a_pod("p-2", 1)]
-    answer = planning.plan(demands, world.world(), selectors=Selectors(), steps=STEPS)
+    answer = gang_planner.plan(demands, world.world(), selectors=Selectors(), steps=STEPS)
     assert isinstance(answer, NoPlan)
     for steps in range(1, 10):
-        found = planning.diagnose(answer, demands, world.world(), selectors=Selectors(), steps=steps)
+        found = gang_planner.diagnose(answer, demands, world.world(), selectors=Selectors(), steps=steps)
         assert found.kind in {Kind.BUSY, Kind.STEPS_ENDED}

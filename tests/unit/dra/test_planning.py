@@ -4,10 +4,11 @@ from typing import Any
 import pytest
 
 from admission.api.muster.gangs import Charge
-from admission.dra import metering, planning
-from admission.dra.no_plan import Kind, NoPlan
-from admission.dra.plans import Plan
-from admission.dra.selecting import Selectors
+from admission.dra import gang_planner
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.metering import device_meters
+from admission.dra.planner.no_plan import Kind, NoPlan
+from admission.dra.requests.gang_request import Plan
 from tests.unit.dra.clusters import (
     CLASS,
     STEPS,
@@ -77,12 +78,12 @@ def test_who_was_planned_before_changes_neither_a_plan_nor_the_steps_to_it() -> 
     world = a_world().node("a", gpus=[model("h100"), model("a100")]).node("b", gpus=[model("a100")]).world()
     gang, selectors = [a_pod("p", a_request("gpu", 1, H100)), a_pod("q", 1)], Selectors()
 
-    first, again = (planning.plan(gang, world, selectors=selectors, steps=STEPS) for _ in range(2))
+    first, again = (gang_planner.plan(gang, world, selectors=selectors, steps=STEPS) for _ in range(2))
 
     assert isinstance(first, Plan)
-    assert first == again == planning.plan(gang, world, selectors=Selectors(), steps=STEPS)
+    assert first == again == gang_planner.plan(gang, world, selectors=Selectors(), steps=STEPS)
     assert first.steps > len(gang)
-    assert refused(planning.plan(gang, world, selectors=selectors, steps=3)).kind is Kind.STEPS_ENDED
+    assert refused(gang_planner.plan(gang, world, selectors=selectors, steps=3)).kind is Kind.STEPS_ENDED
 
 
 def test_several_requests_and_claims_of_a_pod_share_its_node() -> None:
@@ -239,7 +240,7 @@ def test_busy_devices_are_told_from_missing_ones() -> None:
 
 
 def test_a_gang_whose_devices_a_meter_cannot_price_is_not_said_to_be_infeasible() -> None:
-    meters = metering.compile_meters([a_meter("price", a_source("expression", {"cel": "-1"}))])
+    meters = device_meters.compile_meters([a_meter("price", a_source("expression", {"cel": "-1"}))])
 
     answer = refused(a_world().node("a", gpus=8).plan(a_pod("p", 1), meters=meters))
 
@@ -384,8 +385,8 @@ class Upto:
         return Short() if dict(charge).get(self.meter, 0) > self.amount else None  # type: ignore[call-overload]
 
 
-GPUS = metering.compile_meters([a_meter("gpus", a_source("count"))])
-MEMORY = metering.compile_meters([a_meter("memory", a_source("capacity", {"name": "memory"}))])
+GPUS = device_meters.compile_meters([a_meter("gpus", a_source("count"))])
+MEMORY = device_meters.compile_meters([a_meter("memory", a_source("capacity", {"name": "memory"}))])
 
 
 def test_a_gang_that_fits_but_for_its_quota_is_over_quota() -> None:

@@ -8,10 +8,12 @@ from typing import Any
 
 from admission.api.kubernetes.claims import Claim
 from admission.api.values.names import NodeName
-from admission.dra import allocating, releases, worlds
-from admission.dra.allocating import Allocated
-from admission.dra.releases import Release
-from admission.dra.selecting import Selectors
+from admission.dra import compatibility
+from admission.dra.allocator import node_allocator
+from admission.dra.allocator.node_allocator import Allocated
+from admission.dra.compatibility import Release
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.state import cluster_state
 from tests.unit.dra.clusters import WorldBuilder, a_claim, a_request, a_world
 
 
@@ -20,9 +22,9 @@ def part(amount: str) -> dict[str, Any]:
 
 
 def is_promised(builder: WorldBuilder, *claims: Claim, release: Release = Release.V1_36) -> bool:
-    world = worlds.of(builder.snapshot(), (), profile=releases.profile(release))
+    world = cluster_state.of(builder.snapshot(), (), profile=compatibility.profile(release))
     selectors = Selectors(world.profile.cel)
-    found = allocating.allocate(claims, NodeName("a"), world, selectors=selectors, steps=100, promise=True)
+    found = node_allocator.allocate(claims, NodeName("a"), world, selectors=selectors, steps=100, promise=True)
     return isinstance(found, Allocated)
 
 

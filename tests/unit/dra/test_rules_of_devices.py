@@ -10,14 +10,19 @@ from admission.api.kubernetes import device_taint_rules, devices
 from admission.api.kubernetes.device_taint_rules import TaintRule
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.values.quantities import measure
-from admission.dra import allocating, capacities, releases, rules, stocks, tainting, worlds
-from admission.dra.allocating import Allocated, NotHere
-from admission.dra.asking import Fatal
-from admission.dra.capacities import Unfit, Unrepresentable
-from admission.dra.releases import Features, Profile, Release
-from admission.dra.rules import Rule
-from admission.dra.selecting import Selectors
-from admission.dra.stocks import Stock
+from admission.dra import compatibility
+from admission.dra.allocator import node_allocator
+from admission.dra.allocator.node_allocator import Allocated, NotHere
+from admission.dra.compatibility import Features, Profile, Release
+from admission.dra.inventory import counters, device_taints
+from admission.dra.inventory.counters import Stock
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.requests import capacity as requests_capacity
+from admission.dra.requests import constraints
+from admission.dra.requests.capacity import Unfit, Unrepresentable
+from admission.dra.requests.constraints import Rule
+from admission.dra.requests.requests import Fatal
+from admission.dra.state import cluster_state
 from tests.unit.dra.clusters import DRIVER, STEPS, WorldBuilder, a_claim, a_request, a_world
 
 Json = dict[str, Any]
@@ -65,7 +70,7 @@ CONSUMED: dict[str, tuple[Json, str | None, str | type]] = {
 def test_what_a_request_consumes(case: str) -> None:
     capacity, asked, expected = CONSUMED[case]
     needs = () if asked is None else (("memory", measure(asked)),)
-    found = capacities.consumed(needs, a_device(capacity=capacity).capacity, fractional=False)
+    found = requests_capacity.consumed(needs, a_device(capacity=capacity).capacity, fractional=False)
 
     if isinstance(expected, str):
         assert found == {"memory": measure(expected)}
@@ -74,7 +79,7 @@ def test_what_a_request_consumes(case: str) -> None:
 
 
 def test_a_capacity_that_the_device_lacks_does_not_fit() -> None:
-    found = capacities.consumed((("cores", Fraction(1)),), a_device().capacity, fractional=False)
+    found = requests_capacity.consumed((("cores", Fraction(1)),), a_device().capacity, fractional=False)
 
     assert found == Unfit("it has no capacity cores")
 
@@ -82,7 +87,7 @@ def test_a_capacity_that_the_device_lacks_does_not_fit() -> None:
 @pytest.mark.parametrize(("fractional", "expected"), [(True, "1500m"), (False, "2")])
 def test_thousandths_are_steps_only_behind_their_gate(fractional: bool, expected: str) -> None:
     device = a_device(capacity=a_capacity("10", validRange={"min": "500m", "step": "500m"}))
-    found = capacities.consumed((("memory", measure("1200m")),), device.capacity, fractional=fractional)
+    found = requests_capacity.consumed((("memory", measure("1200m")),), device.capacity, fractional=fractional)
 
     assert found == {"memory": measure(expected)}
 
@@ -107,7 +112,7 @@ def pool(*drawn: Json, **totals: str) -> list[devices.Slice]:
 
 
 def test_what_is_in_use_draws_from_counters() -> None:
-    stock = stocks.of(pool(drawing(slices="3"), drawing(slices="3", memory="1500m"), slices="7", memory="40"))
+    stock = counters.of(pool(drawing(slices="3"), drawing(slices="3", memory="1500m"), slices="7", memory="40"))
     first, second = (DeviceId(DRIVER, "p", f"gpu-{at}") for at in range(2))
 
     assert isinstance(stock, Stock)
@@ -118,17 +123,17 @@ def test_what_is_in_use_draws_from_counters() -> None:
 
 
 def test_a_counter_that_is_not_there_is_named() -> None:
-    assert "card/memory" in str(stocks.of(pool(drawing(memory="1"), slices="7")))
+    assert "card/memory" in str(counters.of(pool(drawing(memory="1"), slices="7")))
 
 
-def constraint(*, distinct: bool, release: Release = Release.V1_37, lists: bool = False) -> rules.Running:
-    profile = releases.profile(release, Features(list_attributes=lists))
-    return rules.running(Rule("a", distinct, frozenset()), profile)
+def constraint(*, distinct: bool, release: Release = Release.V1_37, lists: bool = False) -> constraints.Running:
+    profile = compatibility.profile(release, Features(list_attributes=lists))
+    return constraints.running(Rule("a", distinct, frozenset()), profile)
 
 
-def value(raw: Any, *, lists: bool = False) -> rules.Value | None:
+def value(raw: Any, *, lists: bool = False) -> constraints.Value | None:
     kind = {bool: "bool", int: "int", str: "string", list: "ints"}[type(raw)]
-    return rules.value_of(a_device(attributes={"a": {kind: raw}}), DRIVER, f"{DRIVER}/a", lists=lists)
+    return constraints.value_of(a_device(attributes={"a": {kind: raw}}), DRIVER, f"{DRIVER}/a", lists=lists)
 
 
 def test_values_of_different_types_do_not_match_and_do_not_collide() -> None:
@@ -182,8 +187,8 @@ RULES: dict[str, tuple[Json, list[str]]] = {
 
 def tainted(spec: Json, release: Release = Release.V1_37) -> list[str]:
     snapshot = a_world().node("a", gpus=2).node("b", gpus=1).snapshot()
-    after = tainting.of(snapshot.slices, {"rule": a_rule(**spec)}, release)
-    again = tainting.of(snapshot.slices, {"rule": a_rule(**spec)}, release, after)
+    after = device_taints.of(snapshot.slices, {"rule": a_rule(**spec)}, release)
+    again = device_taints.of(snapshot.slices, {"rule": a_rule(**spec)}, release, after)
     assert all(again.slices[key] is slice_ for key, slice_ in after.slices.items())
     return [f"{s.pool}/{d.name}" for s in after.slices.values() for d in s.devices if d.taints]
 
@@ -205,18 +210,18 @@ def test_a_rule_without_a_selector_picks_all_in_1_36_and_nothing_in_1_37() -> No
     [("v1.36.3", "1.36"), ("v1.37.1", "1.37"), ("v1.40.0-rc.1+x", "1.37"), ("v1.35.9", None), ("none", None)],
 )
 def test_a_version_has_the_profile_of_its_release(version: str, release: str | None) -> None:
-    profile = releases.of_version(version)
+    profile = compatibility.of_version(version)
 
     assert (profile.release if profile is not None else None) == release
 
 
 def asked(builder: WorldBuilder, *requests: Json, profile: Profile | None = None) -> Allocated | NotHere | Fatal:
     """Return what a claim gets on the first node."""
-    world = worlds.of(builder.snapshot(), (), profile=profile)
+    world = cluster_state.of(builder.snapshot(), (), profile=profile)
     world = replace(world, taken=builder.world().taken)
     node = next(iter(world.nodes))
     claim = a_claim("c", *requests)
-    found = allocating.allocate([claim], node, world, selectors=Selectors(world.profile.cel), steps=STEPS)
+    found = node_allocator.allocate([claim], node, world, selectors=Selectors(world.profile.cel), steps=STEPS)
     assert isinstance(found, Allocated | NotHere | Fatal)
     return found
 
@@ -288,7 +293,7 @@ GATES: dict[str, tuple[Features, Json, Json, str]] = {
 @pytest.mark.parametrize("case", GATES)
 def test_what_a_gate_switches_off_is_an_error(case: str) -> None:
     features, device, request, gate = GATES[case]
-    profile = releases.profile(Release.V1_37, features)
+    profile = compatibility.profile(Release.V1_37, features)
     found = asked(a_world().node("n", gpus=[device]), request, profile=profile)
 
     assert isinstance(found, Fatal)
@@ -300,7 +305,7 @@ def test_why_a_node_does_not_serve_a_pod_names_a_device() -> None:
     gpus = [{"attributes": {root: {"string": f"root-{at}"}}} for at in range(3)]
     claim = a_claim("c", a_request(count=2), constraints=[{"matchAttribute": root}])
     world = a_world().node("n", gpus=gpus).world()
-    found = allocating.allocate([claim], next(iter(world.nodes)), world, selectors=Selectors(), steps=STEPS)
+    found = node_allocator.allocate([claim], next(iter(world.nodes)), world, selectors=Selectors(), steps=STEPS)
 
     assert isinstance(found, NotHere)
     assert found.message == (

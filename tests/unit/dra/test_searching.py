@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from admission.dra import allocating
-from admission.dra.allocating import Allocated, NotHere
-from admission.dra.found import StepsEndedError
-from admission.dra.no_plan import Kind, NoPlan
-from admission.dra.selecting import Selectors
+from admission.dra.allocator import node_allocator
+from admission.dra.allocator.node_allocator import Allocated, NotHere
+from admission.dra.allocator.results import StepsEndedError
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.planner.no_plan import Kind, NoPlan
 from tests.unit.dra.clusters import WorldBuilder, a_claim, a_pod, a_request, a_world
 
 ROOT = "resource.kubernetes.io/pcieRoot"
@@ -23,7 +23,7 @@ def on_roots(*roots: str) -> list[Json]:
 def asked(world: WorldBuilder, *requests: Json, constraints: list[Json], steps: int) -> object:
     known = world.world()
     claim = a_claim("c", *requests, constraints=constraints)
-    return allocating.allocate([claim], next(iter(known.nodes)), known, selectors=Selectors(), steps=steps)
+    return node_allocator.allocate([claim], next(iter(known.nodes)), known, selectors=Selectors(), steps=steps)
 
 
 def alternatives(name: str, *counts: int) -> Json:
@@ -82,7 +82,7 @@ def test_a_pod_with_very_many_devices_needs_no_deep_stack() -> None:
     """40 claims of 32 devices: more than the interpreter's limit of recursion."""
     world = a_world().node("n", gpus=40 * 32).world()
     claims = [a_claim(f"c{at}", a_request(count=32)) for at in range(40)]
-    found = allocating.allocate(claims, next(iter(world.nodes)), world, selectors=Selectors(), steps=10_000)
+    found = node_allocator.allocate(claims, next(iter(world.nodes)), world, selectors=Selectors(), steps=10_000)
 
     assert isinstance(found, Allocated)
     assert sum(map(len, found.devices)) == 40 * 32

@@ -8,8 +8,8 @@ from admission.api.kubernetes import devices
 from admission.api.kubernetes.meta import Meta
 from admission.api.values.names import Uid
 from admission.cel import environment
-from admission.dra.pools import Spot
-from admission.dra.selecting import Column, Selectors
+from admission.dra.inventory.pools import Spot
+from admission.dra.inventory.selectors import Column, Selectors
 
 D = 'device.attributes["d.example.com"]'
 ODD = f"{D}.index % 2 == 1"

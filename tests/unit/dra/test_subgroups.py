@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from admission.api.values.names import NodeName
-from admission.dra import planning
-from admission.dra.no_plan import Kind, NoPlan
-from admission.dra.plans import Choice, Plan, PodDemand, Together, Topology
-from admission.dra.selecting import Selectors
+from admission.dra import gang_planner
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.planner.no_plan import Kind, NoPlan
+from admission.dra.requests.gang_request import Choice, Plan, PodDemand, Together, Topology
 from tests.unit.dra.clusters import STEPS, WorldBuilder, a_claim, a_pod, a_request, a_world, places, refused
 from tests.unit.dra.test_domains import RACK, racks
 
@@ -41,7 +41,9 @@ def plan(
     steps: int = STEPS,
     choice: Choice = Choice.FREE,
 ) -> Plan | NoPlan:
-    return planning.plan(pods, builder.world(), selectors=Selectors(), steps=steps, choice=choice, topology=topology)
+    return gang_planner.plan(
+        pods, builder.world(), selectors=Selectors(), steps=steps, choice=choice, topology=topology
+    )
 
 
 def parts_of(answer: Plan | NoPlan) -> dict[str, set[str]]:
@@ -198,7 +200,7 @@ def test_a_gang_waits_for_racks_that_would_take_all_of_its_subgroups() -> None:
     builder = racks(r1=[2, 2], r2=[2, 2], r3=[3]).taken("r2-1", 0, claim="others/c")
     pods, topology = gang(a=[2, 2], b=[2, 2]), each("a", "b")
 
-    answer = planning.diagnose(
+    answer = gang_planner.diagnose(
         refused(plan(builder, pods, topology)),
         pods,
         builder.world(),

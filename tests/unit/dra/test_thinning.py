@@ -4,16 +4,16 @@ import gc
 
 import pytest
 
-from admission.dra import planning
-from admission.dra.no_plan import NoPlan
-from admission.dra.plans import Plan, PodDemand
-from admission.dra.selecting import Selectors
-from admission.dra.worlds import World
+from admission.dra import gang_planner
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.planner.no_plan import NoPlan
+from admission.dra.requests.gang_request import Plan, PodDemand
+from admission.dra.state.cluster_state import World
 from tests.unit.dra.clusters import STEPS, WorldBuilder, a_pod, a_request, a_world
 
 
 def plan(*pods: PodDemand, world: World, selectors: Selectors | None = None, mute: bool = True) -> Plan | NoPlan:
-    return planning.plan(pods, world, selectors=selectors or Selectors(), steps=STEPS, mute=mute)
+    return gang_planner.plan(pods, world, selectors=selectors or Selectors(), steps=STEPS, mute=mute)
 
 
 def two() -> list[PodDemand]:

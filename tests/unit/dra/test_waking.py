@@ -3,11 +3,12 @@
 import pytest
 
 from admission.api.values.names import NodeName
-from admission.dra import planning, waking
-from admission.dra.no_plan import NoPlan
-from admission.dra.plans import Choice, Plan, PodDemand
-from admission.dra.selecting import Selectors
-from admission.dra.worlds import World
+from admission.dra import gang_planner
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.planner import requeue_hint
+from admission.dra.planner.no_plan import NoPlan
+from admission.dra.requests.gang_request import Choice, Plan, PodDemand
+from admission.dra.state.cluster_state import World
 from tests.unit.dra.clusters import DRIVER, STEPS, Json, WorldBuilder, a_pod, a_request, a_world
 
 KIND = f"device.attributes['{DRIVER}'].kind"
@@ -37,11 +38,11 @@ BOTH = a_pod("p", whole(), a_request("parts", 2, f"{KIND} == 'part'"))
 
 
 def may_help(pod: PodDemand, world: World) -> bool:
-    return waking.may_help([pod], {NodeName("a")}, world, selectors=Selectors())
+    return requeue_hint.may_help([pod], {NodeName("a")}, world, selectors=Selectors())
 
 
 def plan(pod: PodDemand, world: World) -> Plan | NoPlan:
-    return planning.plan([pod], world, selectors=Selectors(), steps=STEPS, choice=Choice.FREE)
+    return gang_planner.plan([pod], world, selectors=Selectors(), steps=STEPS, choice=Choice.FREE)
 
 
 def test_a_device_that_is_free_again_helps_who_lacked_it() -> None:

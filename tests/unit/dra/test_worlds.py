@@ -6,11 +6,15 @@ import pytest
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.muster.ledger_entries import Holding, Placement, RequestDevice, Seat
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid
-from admission.dra import allocating, asking, planning, pools, vacating, worlds
-from admission.dra.no_plan import NoPlan
-from admission.dra.plans import Plan, PodDemand
-from admission.dra.pools import Shelf, Slices, Soundness
-from admission.dra.selecting import Selectors
+from admission.dra import gang_planner
+from admission.dra.allocator import node_allocator
+from admission.dra.inventory import pools
+from admission.dra.inventory.pools import Shelf, Slices, Soundness
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.planner.no_plan import NoPlan
+from admission.dra.requests import requests
+from admission.dra.requests.gang_request import Plan, PodDemand
+from admission.dra.state import cluster_state, what_if
 from tests.unit.dra.clusters import DRIVER, WorldBuilder, a_claim, a_pod, a_request, a_world, given, places
 from tests.unit.quota.test_tree import NOON
 
@@ -138,11 +142,11 @@ def test_per_device_selection_keeps_other_nodes_devices_out_of_reach() -> None:
 def test_what_did_not_change_is_taken_from_the_world_before() -> None:
     builder = a_world().node("a", gpus=1).node("b", gpus=1)
     snapshot = builder.snapshot()
-    before = worlds.of(snapshot, ())
+    before = cluster_state.of(snapshot, ())
     changed = replace(
         snapshot, slices={**snapshot.slices, "b": replace(snapshot.slices["b"], meta=snapshot.slices["b"].meta)}
     )
-    after = worlds.of(changed, (), before=before)
+    after = cluster_state.of(changed, (), before=before)
 
     assert after.shelves[A] is before.shelves[A]
     assert after.shelves[NodeName("b")] is not before.shelves[NodeName("b")]
@@ -212,8 +216,8 @@ def test_a_pod_that_comes_late_follows_its_planned_shared_claim() -> None:
     assert given(plan) == {"late": []}
 
 
-def planning_of(world: worlds.World, *demands: PodDemand) -> Plan | NoPlan:
-    return planning.plan(demands, world, selectors=Selectors(), steps=1000)
+def planning_of(world: cluster_state.World, *demands: PodDemand) -> Plan | NoPlan:
+    return gang_planner.plan(demands, world, selectors=Selectors(), steps=1000)
 
 
 def test_bound_pods_and_granted_ones_take_resources() -> None:
@@ -225,7 +229,7 @@ def test_bound_pods_and_granted_ones_take_resources() -> None:
     world = builder.world(planned("granted", "c", "a", 0))
 
     assert world.left[A] == {"cpu": 2000, "memory": 8 << 30, "pods": 8}
-    assert vacating.emptied(world).left[A] == {"cpu": 4000, "memory": 8 << 30, "pods": 10}
+    assert what_if.emptied(world).left[A] == {"cpu": 4000, "memory": 8 << 30, "pods": 10}
 
 
 def test_a_granted_plan_is_seen_by_the_next_one_of_the_cycle() -> None:
@@ -233,7 +237,7 @@ def test_a_granted_plan_is_seen_by_the_next_one_of_the_cycle() -> None:
     first, second = a_pod("p", 1, requests={"cpu": "1"}), a_pod("q", 1)
     plan = builder.plan(first)
     assert isinstance(plan, Plan)
-    world = worlds.granted(builder.world(), plan, {first.pod.meta.uid: first.pod}, "team/g")
+    world = cluster_state.granted(builder.world(), plan, {first.pod.meta.uid: first.pod}, "team/g")
 
     assert world.left[A] == {"cpu": 3000, "memory": 8 << 30, "pods": 9}
     assert not isinstance(planning_of(world, second), Plan)
@@ -248,7 +252,7 @@ def test_claims_without_uid_are_told_apart_by_name() -> None:
     assert isinstance(plan, Plan)
     assert {one.claim_uid for one in plan.holdings} == {"team/p-c", "team/q-c"}
 
-    world = worlds.granted(
+    world = cluster_state.granted(
         builder.world(), replace(plan, pods=plan.pods[:1]), {first.pod.meta.uid: first.pod}, "team/g"
     )
     assert places(planning_of(world, second)) == {"q": "b"}
@@ -273,8 +277,8 @@ def test_selectors_forget_slices_that_are_gone() -> None:
     builder = a_world().node("a", gpus=1)
     selectors = Selectors()
     claim = a_claim("c", a_request())
-    found = allocating.allocate([claim], A, builder.world(), selectors=selectors, steps=10)
-    assert isinstance(found, allocating.Allocated)
+    found = node_allocator.allocate([claim], A, builder.world(), selectors=selectors, steps=10)
+    assert isinstance(found, node_allocator.Allocated)
 
     selectors.keep(builder.world().shelves)
     assert len(selectors._seen) == 1
@@ -286,11 +290,11 @@ def test_a_slice_of_one_version_that_says_something_else_is_read_again() -> None
     """Manifests written by hand may repeat a UID."""
     selectors, claim = Selectors(), a_claim("c", a_request("gpu", 2))
     found = [
-        allocating.allocate([claim], A, a_world().node("a", gpus=gpus).world(), selectors=selectors, steps=10)
+        node_allocator.allocate([claim], A, a_world().node("a", gpus=gpus).world(), selectors=selectors, steps=10)
         for gpus in (1, 2)
     ]
 
-    assert [type(outcome) for outcome in found] == [allocating.NotHere, allocating.Allocated]
+    assert [type(outcome) for outcome in found] == [node_allocator.NotHere, node_allocator.Allocated]
 
 
 NONE = "request gpu of claim c needs 2 of class gpu: no device matches"
@@ -310,9 +314,9 @@ HERE = {
 @pytest.mark.parametrize(("world", "sentence"), HERE.values(), ids=HERE)
 def test_a_pod_that_does_not_fit_a_node_is_told_why(world: WorldBuilder, sentence: str) -> None:
     claim = a_claim("c", a_request("gpu", 2))
-    found = allocating.allocate([claim], A, world.world(), selectors=Selectors(), steps=100)
+    found = node_allocator.allocate([claim], A, world.world(), selectors=Selectors(), steps=100)
 
-    assert isinstance(found, allocating.NotHere)
+    assert isinstance(found, node_allocator.NotHere)
     assert found.message == sentence
 
 
@@ -320,7 +324,7 @@ def test_a_constraint_needs_an_attribute() -> None:
     world = a_world().node("a", gpus=1).world()
     claim = a_claim("c", a_request(), constraints=[{"requests": ["gpu"]}])
 
-    assert isinstance(allocating.allocate([claim], A, world, selectors=Selectors(), steps=10), asking.Fatal)
+    assert isinstance(node_allocator.allocate([claim], A, world, selectors=Selectors(), steps=10), requests.Fatal)
 
 
 def test_pools_name_themselves() -> None:
@@ -363,7 +367,7 @@ def test_a_gang_of_the_same_cycle_counts_too() -> None:
     plan = planning_of(builder.world(), *first)
     assert isinstance(plan, Plan)
     pods = {demand.pod.meta.uid: demand.pod for demand in first}
-    after = worlds.granted(builder.world(), plan, pods, "team/g", {uid: [claim.meta.uid] for uid in pods})
+    after = cluster_state.granted(builder.world(), plan, pods, "team/g", {uid: [claim.meta.uid] for uid in pods})
 
     assert isinstance(planning_of(after, *(a_pod(f"q-{at}", claim) for at in range(56))), Plan)
     assert isinstance(planning_of(after, *(a_pod(f"q-{at}", claim) for at in range(57))), NoPlan)

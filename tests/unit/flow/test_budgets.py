@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from admission.accounting.accruals import QueueMeter
 from admission.api.muster.ledger_entries import BudgetShare, Kind, Posted
 from admission.api.muster.status_reports import BudgetUse, QueueReport
 from admission.api.values import names
@@ -14,7 +15,6 @@ from admission.api.values.reasons import Hold, HoldReason
 from admission.errors import LedgerAwayError
 from admission.flow import memory
 from admission.flow.desks import Result
-from admission.quota.accruals import QueueMeter
 from tests.builders import NOON, ClusterBuilder, a_cluster
 from tests.unit.flow.test_cycle import Cluster, Ledger, a_desk, gang, kinds, run
 

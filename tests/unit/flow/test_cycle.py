@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from admission.accounting.books import Book
 from admission.api.kubernetes.claims import AllocatedDevice, Allocation
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.pods import Pod
@@ -18,12 +19,11 @@ from admission.api.muster.ledger_entries import Entry, Kind, Posted
 from admission.api.muster.queues import QueueingStrategy
 from admission.api.values.names import MeterName, NodeName, QueueName, Uid
 from admission.api.values.reasons import HoldReason
-from admission.dra import planning
+from admission.dra import gang_planner
 from admission.errors import DeposedError, LedgerAwayError, RetryError
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk, Ports, Result
 from admission.policy import entitlements
-from admission.quota.books import Book
 from tests.builders import CLASS, NOON, ClusterBuilder, a_cluster, pod_of
 
 GPUS = MeterName("gpus")
@@ -471,13 +471,13 @@ async def test_a_gang_is_planned_again_only_when_something_has_changed_for_it(mo
     cluster, ledger = Cluster(builder), Ledger()
     desk = a_desk(cluster, ledger)
     asked: list[int] = []
-    real = planning.plan
+    real = gang_planner.plan
 
     def plan(demands: Any, *arguments: Any, **options: Any) -> Any:
         asked.append(len(demands))
         return real(demands, *arguments, **options)
 
-    monkeypatch.setattr(planning, "plan", plan)
+    monkeypatch.setattr(gang_planner, "plan", plan)
     await run(desk)
     started = cluster.schedule(ledger.book)
     await run(desk)

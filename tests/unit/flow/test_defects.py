@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from admission.api.values.reasons import HoldReason
-from admission.dra import allotting
+from admission.dra.allocator import prescribed
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk
 from admission.policy import defects, finishing, following, reporting, wanting
@@ -42,7 +42,7 @@ MOMENTS: dict[str, tuple[Any, str, During]] = {
     "what was allocated anew is settled": (following, "adjustment", During.FOLLOWING),
     "what is gone is released": (following, "release", During.FOLLOWING),
     "it is seen what is left to do": (finishing, "missing", During.PLACING),
-    "an allocation is written down": (allotting, "allotment", During.PLACING),
+    "an allocation is written down": (prescribed, "allotment", During.PLACING),
     "its status is made": (reporting, "gang", During.REPORTING),
 }
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from admission.accounting.books import Book
 from admission.api.kubernetes import claims, devices
 from admission.api.kubernetes import pods as kubernetes_pods
 from admission.api.kubernetes.claims import Claim
@@ -16,7 +17,6 @@ from admission.api.values.reasons import HoldReason
 from admission.flow import opening
 from admission.flow.desks import Result
 from admission.policy import recognition
-from admission.quota.books import Book
 from tests.builders import CLASS, NAMESPACE, NOON, ClusterBuilder, a_cluster, claim_manifest
 from tests.unit.flow.test_cycle import GPUS, Cluster, Ledger, a_desk, gang, kinds, run
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from admission.accounting.books import Book
 from admission.api.kubernetes import claims
 from admission.api.kubernetes.pods import PodClaim
 from admission.api.muster.gangs import Phase
@@ -15,7 +16,6 @@ from admission.api.values.reasons import HoldReason
 from admission.errors import ForbiddenError, RetryError
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk
-from admission.quota.books import Book
 from tests.builders import CLASS, NOON, a_cluster, claim_manifest
 from tests.unit.flow.fences import MINUTE, SECOND, Cluster, a_desk, a_gang, cycles, everything_runs, kinds, report
 

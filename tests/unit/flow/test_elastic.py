@@ -13,8 +13,8 @@ from admission.api.muster.queues import QueueingStrategy
 from admission.api.values.names import GANG, GANG_MIN, GANG_SIZE, RUNTIME, NodeName, QueueName, Uid
 from admission.api.values.reasons import HoldReason
 from admission.api.values.selectors import Taint, Toleration
-from admission.dra import planning
-from admission.dra.plans import PodDemand
+from admission.dra import gang_planner
+from admission.dra.requests.gang_request import PodDemand
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk, Result
 from tests.builders import NOON, ClusterBuilder, a_cluster
@@ -277,13 +277,13 @@ async def test_a_large_gang_that_none_but_a_few_fit_of_is_planned_a_few_times_on
 ) -> None:
     town = Town(a_cluster().node("a", gpus=9).queue("q", gpus=100).job("train", **elastic(40, 1)))
     planned: list[int] = []
-    plan = planning.plan
+    plan = gang_planner.plan
 
     def counted(pods: Sequence[PodDemand], *rest: Any, **more: Any) -> Any:
         planned.append(len(pods))
         return plan(pods, *rest, **more)
 
-    monkeypatch.setattr(planning, "plan", counted)
+    monkeypatch.setattr(gang_planner, "plan", counted)
 
     await cycle.run(town.desk, NOON)
 

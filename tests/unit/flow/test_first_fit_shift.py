@@ -13,9 +13,10 @@ from admission.api.kubernetes.devices import DeviceId
 from admission.api.muster.ledger_entries import Holding, Placement, RequestDevice, Seat
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.api.values.reasons import HoldReason
-from admission.dra import landing, planning
-from admission.dra.plans import Plan
-from admission.dra.selecting import Selectors
+from admission.dra import gang_planner
+from admission.dra.allocator import nominated
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.requests.gang_request import Plan
 from tests.builders import CLASS, NOON
 from tests.unit.dra import clusters
 from tests.unit.dra.clusters import DRIVER, STEPS, a_claim, a_pod, a_request, a_world
@@ -74,9 +75,9 @@ def test_what_is_freed_under_a_granted_claim_is_not_promised_to_others_before_th
         seats={seat.pod_uid: seat},
         holdings={first.meta.uid: holding},
     )
-    world = landing.landed(builder.world(placement), selectors=Selectors(), steps=STEPS)
+    world = nominated.landed(builder.world(placement), selectors=Selectors(), steps=STEPS)
 
     big = a_request("gpu", 1, f"device.attributes['{DRIVER}'].size == 'big'")
-    answer = planning.plan([a_pod("second", big)], world, selectors=Selectors(), steps=STEPS)
+    answer = gang_planner.plan([a_pod("second", big)], world, selectors=Selectors(), steps=STEPS)
 
     assert not isinstance(answer, Plan)

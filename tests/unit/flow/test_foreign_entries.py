@@ -2,11 +2,11 @@
 
 from datetime import timedelta
 
+from admission.accounting import books
+from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Kind
 from admission.api.values.names import MeterName, QueueName
 from admission.errors import LedgerAwayError
-from admission.quota import books
-from admission.quota.books import Book
 from tests.builders import NOON, a_cluster
 from tests.unit.flow.test_cycle import Cluster, Ledger, a_desk, run
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import cast
 
+from admission.accounting.books import Book
 from admission.api.muster.gangs import GangReport, Phase
 from admission.api.muster.ledger_entries import Kind
 from admission.api.snapshot import Snapshot
@@ -11,7 +12,6 @@ from admission.api.values.reasons import HoldReason
 from admission.flow import cycle, reconciling
 from admission.flow.desks import Result
 from admission.policy import holdable
-from admission.quota.books import Book
 from tests.builders import CLASS, a_cluster
 from tests.unit.claims.policies import a_policy
 from tests.unit.flow.fences import kinds, report

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from admission.accounting import books
+from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Bucket, Entry, Kind
 from admission.api.values.names import QueueName
 from admission.api.values.reasons import HoldReason
@@ -13,8 +15,6 @@ from admission.errors import DeposedError, LedgerAwayError
 from admission.flow import bookkeeping, memory
 from admission.flow.desks import Desk
 from admission.policy import times
-from admission.quota import books
-from admission.quota.books import Book
 from tests.builders import NOON, a_cluster
 from tests.unit.flow.test_cycle import GPUS, Cluster, Ledger, a_desk, gang, kinds, run
 

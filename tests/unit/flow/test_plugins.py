@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from admission.accounting.books import Book
 from admission.api.kubernetes import devices
 from admission.api.kubernetes import pods as kubernetes_pods
 from admission.api.muster import meters
@@ -16,7 +17,6 @@ from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, 
 from admission.api.values.reasons import HoldReason
 from admission.flow import opening
 from admission.policy import recognition
-from admission.quota.books import Book
 from tests.builders import CLASS, NOON, ClusterBuilder, running
 from tests.unit.flow.test_cycle import GPUS, Cluster, Ledger, a_desk, gang, kinds, run
 

@@ -3,13 +3,13 @@
 import pytest
 
 from admission.api.values.reasons import HoldReason
-from admission.dra import releases
-from admission.dra.releases import Profile, Release
+from admission.dra import compatibility
+from admission.dra.compatibility import Profile, Release
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk, Ports, Result
 from tests.builders import NAMESPACE, NOON, ClusterBuilder, a_cluster
 
-OLD, NEW = releases.profile(Release.V1_36), releases.profile(Release.V1_37)
+OLD, NEW = compatibility.profile(Release.V1_36), compatibility.profile(Release.V1_37)
 
 
 class Scheduler:

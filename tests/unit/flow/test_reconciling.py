@@ -6,14 +6,14 @@ from datetime import timedelta
 
 import pytest
 
+from admission.accounting import books
+from admission.accounting.books import Account, Book
 from admission.api.muster.ledger_entries import Bucket, Entry, Kind, Posted
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import QueueName
 from admission.errors import ConflictError
 from admission.flow import memory, reconciling
 from admission.policy.reconciling import Author, What
-from admission.quota import books
-from admission.quota.books import Account, Book
 from tests.builders import NOON
 from tests.unit.policy.test_reconciling import GPUS, Q, World, a_settled_world, a_world, claim_deleted, never_booked
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from admission.accounting import books
 from admission.api.kubernetes import claims
 from admission.api.kubernetes.claims import AllocatedDevice, Allocation
 from admission.api.kubernetes.pods import Pod, PodClaim
 from admission.api.muster.ledger_entries import Entry, Kind, Posted
 from admission.api.values.names import GANG, GANG_SIZE, GATE, NodeName, QueueName, Uid
 from admission.errors import ConflictError, Flaw, GoneError, MalformedObjectError, RetryError
-from admission.quota import books
 from tests.builders import NOON, ClusterBuilder, a_cluster, claim_manifest
 from tests.unit.flow.test_cycle import GPUS, Cluster, KilledError, Ledger, a_desk, gang, kinds, run
 

@@ -5,13 +5,13 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from admission.accounting import books
+from admission.accounting.accruals import QueueMeter
+from admission.accounting.books import Book
 from admission.api.muster.gangs import Phase
 from admission.api.muster.ledger_entries import Entry, Kind
 from admission.errors import LedgerAwayError
 from admission.flow import bookkeeping, cycle, memory
-from admission.quota import books
-from admission.quota.accruals import QueueMeter
-from admission.quota.books import Book
 from tests.builders import NOON
 from tests.unit.flow.fences import SECOND, Cluster, a_desk, a_gang, cycles, kinds, report
 

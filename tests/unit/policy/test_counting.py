@@ -7,9 +7,9 @@ import pytest
 from admission.api.kubernetes import claims, pods
 from admission.api.muster import meters
 from admission.api.values.reasons import Hold, HoldReason
-from admission.dra import metering
-from admission.dra.plans import Plan, PodDemand
-from admission.dra.worlds import World
+from admission.dra.metering import device_meters
+from admission.dra.requests.gang_request import Plan, PodDemand
+from admission.dra.state.cluster_state import World
 from admission.policy import counting
 
 A, B = "a.example.com", "b.example.com"
@@ -19,7 +19,7 @@ def meter(name: str, **source: Any) -> Any:
     return meters.decode({"metadata": {"name": name}, "spec": {"sources": [{"deviceClasses": [A], **source}]}})
 
 
-COUNTS = metering.compile_meters([meter("gpus", count={}), meter("claims", claims={})])
+COUNTS = device_meters.compile_meters([meter("gpus", count={}), meter("claims", claims={})])
 
 
 def exactly(device_class: str = A, **more: Any) -> dict[str, Any]:
@@ -79,7 +79,7 @@ UNKNOWN: dict[str, tuple[Any, dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("metered", "request_", "why"), UNKNOWN.values(), ids=UNKNOWN)
 def test_what_depends_on_the_very_device_holds_the_gang(metered: Any, request_: dict[str, Any], why: str) -> None:
-    hold = counting.plan([demand("p", request_)], World(), metering.compile_meters([metered]))
+    hold = counting.plan([demand("p", request_)], World(), device_meters.compile_meters([metered]))
 
     assert isinstance(hold, Hold)
     assert hold.reason is HoldReason.NOT_SIMULATED

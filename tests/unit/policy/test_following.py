@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from admission.accounting import books
 from admission.api.kubernetes.claims import AllocatedDevice, Allocation
 from admission.api.kubernetes.devices import Capacity, DeviceId, Slice
 from admission.api.kubernetes.meta import Meta
@@ -17,10 +18,9 @@ from admission.api.muster.meters import Measure, Meter, Source
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
-from admission.dra import metering
+from admission.dra.metering import device_meters
 from admission.errors import Flaw, MalformedObjectError
 from admission.policy import following, recognition
-from admission.quota import books
 from tests.builders import CLASS, NOON, a_cluster, let_in, pod_of, running, with_pods
 
 GPUS, CLAIMS = MeterName("gpus"), MeterName("claims")
@@ -89,7 +89,7 @@ def with_allocation(snapshot: Snapshot, claim: str, *devices: RequestDevice) -> 
 
 
 def a_sight(snapshot: Snapshot) -> following.Sight:
-    return following.Sight.of(snapshot, metering.compile_meters(snapshot.meters.values()))
+    return following.Sight.of(snapshot, device_meters.compile_meters(snapshot.meters.values()))
 
 
 def settle(placement: Placement, snapshot: Snapshot) -> Entry | None:

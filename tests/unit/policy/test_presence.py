@@ -1,7 +1,7 @@
 from datetime import UTC, datetime, timedelta
 
 from admission.api.values.names import QueueName
-from admission.dra.outlooks import Stay
+from admission.dra.state.simulation import Stay
 from admission.policy.presence import Presence
 from admission.policy.reservations import Tenure
 

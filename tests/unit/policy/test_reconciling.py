@@ -7,17 +7,17 @@ from typing import NamedTuple
 
 import pytest
 
+from admission.accounting import books
+from admission.accounting.books import Account, Allocated, Book
 from admission.api.kubernetes.claims import AllocatedDevice, Allocation
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Kind, RequestDevice, Seat
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
-from admission.dra import metering
+from admission.dra.metering import device_meters
 from admission.errors import MalformedObjectError
 from admission.policy import following, reconciling
 from admission.policy.reconciling import Author, Difference, What
-from admission.quota import books
-from admission.quota.books import Account, Allocated, Book
 from tests.builders import CLASS, NOON, a_cluster, pod_of, running, with_pods
 
 GPUS, CLAIMS, Q = MeterName("gpus"), MeterName("claims"), QueueName("q")
@@ -97,7 +97,7 @@ def reserved(pods: int) -> Entry:
 
 
 def sight_of(snapshot: Snapshot) -> following.Sight:
-    return following.Sight.of(snapshot, metering.compile_meters(snapshot.meters.values()))
+    return following.Sight.of(snapshot, device_meters.compile_meters(snapshot.meters.values()))
 
 
 def look(world: World) -> list[Difference]:

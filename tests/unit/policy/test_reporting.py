@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from admission.accounting.books import Account, Book
 from admission.api.kubernetes.meta import EPOCH, Condition, ConditionStatus, Meta, Owner
 from admission.api.muster import meters
 from admission.api.muster.gangs import Evicted, Gang, Phase
@@ -15,15 +16,14 @@ from admission.api.muster.status_reports import MeterUse
 from admission.api.values import names
 from admission.api.values.names import MeterName, QueueName, Uid
 from admission.api.values.reasons import EvictionReason
-from admission.dra import appraising, metering
-from admission.dra.selecting import Selectors
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.metering import device_meters, meter_health
 from admission.errors import Flaw, MalformedObjectError
 from admission.policy import entitlements, identities, reporting
 from admission.policy.entitlements import Tally
 from admission.policy.reporting import Facts
-from admission.quota.books import Account, Book
-from admission.quota.columns import Column
 from admission.quota.tree import Tree
+from admission.quota.usage_matrix import Column
 from tests.builders import CLASS, ClusterBuilder, a_cluster
 
 GPUS = MeterName("gpus")
@@ -36,7 +36,7 @@ def facts_of(builder: ClusterBuilder, **used: int) -> Facts:
         snapshot=snapshot,
         book=Book(balances=balances),
         tree=Tree.of(snapshot.queues.values()),
-        meters=metering.compile_meters(snapshot.meters.values()),
+        meters=device_meters.compile_meters(snapshot.meters.values()),
     )
 
 
@@ -91,8 +91,8 @@ def ready(price: str, *, malformed: bool = False) -> Condition:
     if malformed:
         error = MalformedObjectError("Meter", "price", (Flaw("spec.sources[0]", "needs exactly one of claims, count"),))
         snapshot = replace(snapshot, meters={}, malformed={("Meter", "price"): error})
-    compiled = metering.compile_meters(snapshot.meters.values())
-    appraisal = appraising.of(compiled, snapshot.slices, snapshot.classes, selectors=Selectors())
+    compiled = device_meters.compile_meters(snapshot.meters.values())
+    appraisal = meter_health.of(compiled, snapshot.slices, snapshot.classes, selectors=Selectors())
     facts = Facts(snapshot=snapshot, book=Book(), tree=Tree(), meters=compiled, appraisal=appraisal)
     (report,) = reporting.conditions(facts)
     (condition,) = report.conditions

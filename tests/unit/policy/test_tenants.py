@@ -8,8 +8,8 @@ from admission.api.kubernetes.devices import DeviceId
 from admission.api.muster.ledger_entries import Holding, Placement, RequestDevice, Seat
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
-from admission.dra import vacating, worlds
-from admission.dra.metering import Meters
+from admission.dra.metering.device_meters import Meters
+from admission.dra.state import cluster_state, what_if
 from admission.policy import recognition, tenants
 from admission.policy.following import Sight
 from admission.policy.preempting import Tenant
@@ -59,10 +59,10 @@ def of(snapshot: Snapshot, what: Seen) -> tuple[dict[str, Tenant], dict[str, Ten
 def test_a_gang_gives_back_its_devices_its_charge_and_its_room() -> None:
     placements = placed("x", "gpu-0"), placed("y", "gpu-1")
     snapshot, what = two(*placements)
-    world = worlds.of(snapshot, placements)
+    world = cluster_state.of(snapshot, placements)
 
     staying, going = of(snapshot, what)
-    after = vacating.vacated(world, [staying["team/x"].belongings])
+    after = what_if.vacated(world, [staying["team/x"].belongings])
 
     assert (set(staying), going) == ({"team/x", "team/y"}, {})
     assert staying["team/x"].charge == {GPUS: 1}
@@ -71,10 +71,10 @@ def test_a_gang_gives_back_its_devices_its_charge_and_its_room() -> None:
     assert _cpu(world.left) == 62_000
     assert _cpu(after.left) == 63_000
     assert set(after.pinned) == {Uid("claim-y-0-gpus")}
-    assert vacating.vacated(world, []) is world
+    assert what_if.vacated(world, []) is world
 
 
-def _cpu(left: worlds.Left) -> int:
+def _cpu(left: cluster_state.Left) -> int:
     amounts = left[NodeName("a")]
     assert amounts is not None
     return amounts["cpu"]

@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from admission.accounting.books import Book
 from admission.api.muster.queues import Budget, Period
 from admission.api.values.names import MeterName
 from admission.policy import times
-from admission.quota.books import Book
 
 MARKED = datetime(2026, 3, 28, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from admission.accounting.accruals import QueueMeter
 from admission.api.muster import queues
 from admission.api.muster.ledger_entries import Holding, Placement
 from admission.api.values.names import GangUid, MeterName, QueueName, Uid
 from admission.quota import budgets
-from admission.quota.accruals import QueueMeter
 from admission.quota.budgets import Balances, Purse, Sources
 from admission.quota.tree import Tree
 

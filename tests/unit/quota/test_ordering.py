@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 from admission.api.muster import queues
 from admission.api.values.names import MeterName, QueueName
-from admission.quota import ordering
-from admission.quota.ordering import Tournament
-from admission.quota.sharing import Rules, Shares
-from admission.quota.standing import Standing
+from admission.quota import queue_order
+from admission.quota.fair_share import Rules, Shares
+from admission.quota.headroom import Standing
+from admission.quota.queue_order import Tournament
 from admission.quota.tree import Tree
 from tests.unit.quota.test_sharing import FAIR, a_child, a_queue, a_root
 
@@ -53,17 +53,17 @@ GANGS = [a_gang("a/1", minute=3), a_gang("b/1", minute=1), a_gang("a/2", priorit
 
 
 def test_priority_comes_first_then_the_longer_wait_then_the_name() -> None:
-    assert keys(ordering.in_order(GANGS)) == ["a/2", "b/1", "b/2", "a/1"]
+    assert keys(queue_order.in_order(GANGS)) == ["a/2", "b/1", "b/2", "a/1"]
 
 
 def test_the_heads_are_the_first_of_every_queue() -> None:
-    assert keys(ordering.heads(GANGS, lambda gang: gang.queue)) == ["a/2", "b/1"]
+    assert keys(queue_order.heads(GANGS, lambda gang: gang.queue)) == ["a/2", "b/1"]
 
 
 def test_without_fair_sharing_rank_alone_decides() -> None:
     declared = [a_root(gpu=8), a_queue("a", parent="root"), a_queue("b")]
 
-    assert granted(a_tournament(declared, *GANGS, a=7)) == keys(ordering.in_order(GANGS))
+    assert granted(a_tournament(declared, *GANGS, a=7)) == keys(queue_order.in_order(GANGS))
 
 
 def test_the_smallest_share_goes_first_whatever_the_priority() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from admission.api.muster.queues import Budget, Period
 from admission.api.values.names import MeterName
-from admission.quota import periods
-from admission.quota.periods import Span
+from admission.quota import budget_periods
+from admission.quota.budget_periods import Span
 
 BERLIN = "Europe/Berlin"
 
@@ -77,16 +77,20 @@ CASES: dict[str, tuple[Period, str, str, str, str]] = {
 
 @pytest.mark.parametrize(("period", "zone", "now", "start", "end"), CASES.values(), ids=CASES)
 def test_a_period_begins_and_ends(period: Period, zone: str, now: str, start: str, end: str) -> None:
-    assert periods.span(a_budget(period, zone), at(now)) == Span(at(start), at(end))
+    assert budget_periods.span(a_budget(period, zone), at(now)) == Span(at(start), at(end))
 
 
 def test_a_window_is_open_from_its_start_until_before_its_end_and_limits_nothing_else() -> None:
     start, end = datetime(2026, 10, 1, tzinfo=UTC), datetime(2027, 4, 1, tzinfo=UTC)
     window = a_budget(start=start, end=end)
 
-    assert periods.span(window, start) == periods.span(window, end - timedelta(microseconds=1)) == Span(start, end)
-    assert periods.span(window, start - timedelta(microseconds=1)) is None
-    assert periods.span(window, end) is None
+    assert (
+        budget_periods.span(window, start)
+        == budget_periods.span(window, end - timedelta(microseconds=1))
+        == Span(start, end)
+    )
+    assert budget_periods.span(window, start - timedelta(microseconds=1)) is None
+    assert budget_periods.span(window, end) is None
 
 
 def test_the_boundaries_are_those_after_one_time_and_up_to_another() -> None:
@@ -97,7 +101,7 @@ def test_the_boundaries_are_those_after_one_time_and_up_to_another() -> None:
         a_budget(start=at("2026-11-30T06:00:00Z"), end=at("2026-12-24T00:00:00Z")),
     ]
 
-    found = periods.boundaries(budgets, after=at("2026-11-29T23:00:00Z"), until=at("2026-12-01T00:00:00Z"))
+    found = budget_periods.boundaries(budgets, after=at("2026-11-29T23:00:00Z"), until=at("2026-12-01T00:00:00Z"))
 
     assert found == (at("2026-11-30T06:00:00Z"), at("2026-11-30T23:00:00Z"), at("2026-12-01T00:00:00Z"))
 
@@ -105,13 +109,13 @@ def test_the_boundaries_are_those_after_one_time_and_up_to_another() -> None:
 def test_no_boundary_lies_in_a_time_that_runs_backwards() -> None:
     now = at("2026-12-01T00:00:00Z")
 
-    assert periods.boundaries([a_budget(Period.DAY)], after=now, until=now - timedelta(days=2)) == ()
+    assert budget_periods.boundaries([a_budget(Period.DAY)], after=now, until=now - timedelta(days=2)) == ()
 
 
 @pytest.mark.parametrize("now", [datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)])
 @pytest.mark.parametrize("period", Period)
 def test_the_ends_of_time_have_a_period_too(period: Period, now: datetime) -> None:
-    start, end = periods.calendar(period, "Asia/Kathmandu", now)
+    start, end = budget_periods.calendar(period, "Asia/Kathmandu", now)
 
     assert start < end
 
@@ -139,4 +143,4 @@ FOLLOWING: dict[str, tuple[Budget, str, tuple[str, str] | None]] = {
 
 @pytest.mark.parametrize(("budget", "now", "span"), FOLLOWING.values(), ids=FOLLOWING)
 def test_what_follows(budget: Budget, now: str, span: tuple[str, str] | None) -> None:
-    assert periods.following(budget, at(now)) == (span and Span(*map(at, span)))
+    assert budget_periods.following(budget, at(now)) == (span and Span(*map(at, span)))

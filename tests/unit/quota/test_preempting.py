@@ -5,10 +5,10 @@ import pytest
 
 from admission.api.muster.queues import Preemption, Reclaim, WithinQueue
 from admission.api.values.names import GangUid, MeterName, QueueName
-from admission.quota import preempting
-from admission.quota.preempting import Bounds, NoVictims, Victims
-from admission.quota.reclaiming import Candidate, Incoming
-from admission.quota.standing import Standing
+from admission.quota import preemption as quota_preemption
+from admission.quota.headroom import Standing
+from admission.quota.preemption import Bounds, NoVictims, Victims
+from admission.quota.preemption_candidates import Candidate, Incoming
 from tests.unit.quota.trees import GPU, TreeBuilder, a_tree
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -44,7 +44,7 @@ class Scene:
                     trial.give_back(gang.queue, gang.charge)
             return trial.charge_fits(incoming.queue, incoming.charge) is None
 
-        return preempting.choose(standing, incoming, self.gangs, fits, bounds or Bounds())
+        return quota_preemption.choose(standing, incoming, self.gangs, fits, bounds or Bounds())
 
 
 def victims(*gangs: str) -> Victims:
@@ -169,7 +169,7 @@ def test_where_only_devices_are_missing_the_caller_decides() -> None:
     incoming = Incoming(queue=QueueName("a"), priority=0, charge={GPU: 1}, preemption=BOTH)
 
     assert standing.charge_fits(incoming.queue, incoming.charge) is None
-    answer = preempting.choose(standing, incoming, scene.gangs, lambda gone: GangUid("y") in gone)
+    answer = quota_preemption.choose(standing, incoming, scene.gangs, lambda gone: GangUid("y") in gone)
     assert answer == victims("y")
 
 
@@ -178,7 +178,7 @@ def test_a_gang_that_costs_nothing_takes_nothing_back() -> None:
     standing = Standing(scene.builder.tree, scene.builder.usage)
     incoming = Incoming(queue=QueueName("a"), priority=1, charge={GPU: 0}, preemption=BOTH)
 
-    answer = preempting.choose(standing, incoming, scene.gangs, bool)
+    answer = quota_preemption.choose(standing, incoming, scene.gangs, bool)
     assert answer == victims("y")
 
 
@@ -190,7 +190,7 @@ def test_a_meter_that_is_not_short_protects_nobody() -> None:
     standing = Standing(builder.tree, {**builder.usage, gang.queue: dict(gang.charge)})
     incoming = Incoming(queue=QueueName("a"), priority=0, charge={GPU: 4}, preemption=BOTH)
 
-    assert preempting.choose(standing, incoming, [gang], bool) == victims("x")
+    assert quota_preemption.choose(standing, incoming, [gang], bool) == victims("x")
     assert standing.own(gang.queue, memory) == 7
 
 
@@ -221,7 +221,7 @@ def test_a_gang_that_only_one_way_to_reclaim_needs_gone_stays_wherever_the_bound
     incoming = Incoming(queue=QueueName("a"), priority=10, charge={GPU: 1}, preemption=BOTH)
 
     def answers(sets: int) -> Victims | NoVictims:
-        return preempting.choose(standing, incoming, scene.gangs, lambda gone: "y" in gone, Bounds(sets=sets))
+        return quota_preemption.choose(standing, incoming, scene.gangs, lambda gone: "y" in gone, Bounds(sets=sets))
 
     found = {answers(sets) for sets in range(60)}
     assert found == {NoVictims(proved=False), replace(victims("y"), fewest=False), victims("y")}
@@ -237,4 +237,4 @@ def test_a_gang_that_uses_more_than_its_queue_is_a_mistake() -> None:
     incoming = Incoming(queue=QueueName("a"), priority=0, charge={GPU: 4}, preemption=BOTH)
 
     with pytest.raises(ValueError, match="queue b uses 3 gpu, it cannot give back 4"):
-        preempting.choose(standing, incoming, scene.gangs, bool)
+        quota_preemption.choose(standing, incoming, scene.gangs, bool)

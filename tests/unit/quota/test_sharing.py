@@ -9,9 +9,9 @@ import pytest
 from admission.api.muster import queues
 from admission.api.muster.ledger_entries import UsageInterval
 from admission.api.values.names import MeterName, QueueName
-from admission.quota import sharing
-from admission.quota.sharing import Memory, Rules, Shares
-from admission.quota.standing import Standing
+from admission.quota import fair_share
+from admission.quota.fair_share import Memory, Rules, Shares
+from admission.quota.headroom import Standing
 from admission.quota.tree import Tree
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -147,7 +147,7 @@ def test_past_use_counts_by_its_age(interval: tuple[timedelta, timedelta], decay
     tree = Tree.of([a_queue("a", quotas={"gpu": 16}, **WEEK)])
     past = used("a", start, end, round(8 * (start - end).total_seconds()))
 
-    memory = sharing.begun(Rules.of(tree), [past], NOW)
+    memory = fair_share.begun(Rules.of(tree), [past], NOW)
 
     found = Shares(Standing(tree, {}), {}, Rules.of(tree), memory)
     assert share(found, "a") == pytest.approx(decayed / 16 / 2, abs=1e-12)
@@ -157,8 +157,8 @@ def test_what_is_remembered_fades_as_if_it_had_been_read_later() -> None:
     rules = Rules.of(Tree.of([a_queue("a", **WEEK)]))
     past, recent = used("a", 30 * HOUR, 20 * HOUR, 72_000), used("a", 20 * HOUR, 0 * HOUR, 7_200)
 
-    once = sharing.begun(rules, [past, recent], NOW)
-    twice = sharing.begun(rules, [past], NOW - 20 * HOUR).after([recent], NOW)
+    once = fair_share.begun(rules, [past, recent], NOW)
+    twice = fair_share.begun(rules, [past], NOW - 20 * HOUR).after([recent], NOW)
 
     assert once.use.keys() == twice.use.keys() == {("a", "gpu", timedelta(days=7))}
     assert list(once.use.values()) == pytest.approx(list(twice.use.values()))
@@ -166,7 +166,7 @@ def test_what_is_remembered_fades_as_if_it_had_been_read_later() -> None:
 
 def test_a_clock_that_went_back_makes_nothing_younger() -> None:
     rules = Rules.of(Tree.of([a_queue("a", **WEEK)]))
-    memory = sharing.begun(rules, [used("a", HOUR, timedelta(0), 3600)], NOW)
+    memory = fair_share.begun(rules, [used("a", HOUR, timedelta(0), 3600)], NOW)
 
     assert memory.after([], NOW - 5 * HOUR) == memory
 
@@ -191,7 +191,7 @@ def test_a_memory_serves_until_another_half_life_counts() -> None:
     before, after = (
         Rules.of(Tree.of([a_root(), a_child("a", fairSharing={"halfLife": text})])) for text in ("1h", "2h")
     )
-    memory = sharing.begun(before, [], NOW)
+    memory = fair_share.begun(before, [], NOW)
 
     assert memory.serves(before)
     assert memory.serves(Rules.of(Tree.of([a_root()])))

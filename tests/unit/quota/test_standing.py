@@ -1,7 +1,7 @@
 import pytest
 
 from admission.api.values.names import MeterName, QueueName
-from admission.quota.standing import Standing
+from admission.quota.headroom import Standing
 from tests.unit.quota.trees import GPU, TreeBuilder, a_pair, a_tree
 
 A, B, ROOT = QueueName("a"), QueueName("b"), QueueName("root")

@@ -4,7 +4,7 @@ from typing import NamedTuple
 import pytest
 
 from admission.api.values.names import QueueName
-from admission.quota import ordering
+from admission.quota import queue_order
 from admission.quota.tree import MAX_DEPTH, Inactive
 from tests.unit.quota.trees import GPU, TreeBuilder, a_tree
 
@@ -153,8 +153,8 @@ GANGS = [Waiting("team/a", "q"), FIRST, Waiting("team/c", "q", priority=5), Wait
 
 
 def test_priority_comes_first_then_the_longer_wait_then_the_name() -> None:
-    assert [gang.key for gang in ordering.in_order(GANGS)] == ["team/c", "team/b", "team/a", "team/d"]
+    assert [gang.key for gang in queue_order.in_order(GANGS)] == ["team/c", "team/b", "team/a", "team/d"]
 
 
 def test_a_queue_has_one_head() -> None:
-    assert [gang.key for gang in ordering.heads(GANGS, lambda gang: gang.queue)] == ["team/c", "team/d"]
+    assert [gang.key for gang in queue_order.heads(GANGS, lambda gang: gang.queue)] == ["team/c", "team/d"]

@@ -1,0 +1,492 @@
+"""The rules of the books: which entry a movement makes, and what is open after it.
+
+The flow builds entries here and posts them to a ledger; the ledger keeps the same projection in its tables. Every entry
+sums to zero for each queue and meter. So at any time a queue's reserved and used amounts are the charges of its open
+holdings, and its free amount is what the grants left over.
+"""
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import NamedTuple, Self
+
+from admission.accounting import accruals, entry_rules
+from admission.accounting.accruals import Accrual, Change, QueueMeter
+from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Kind, Placement, Posting, RequestDevice, Seat
+from admission.api.values import quantities
+from admission.api.values.names import GangUid, MeterName, QueueName, Uid
+from admission.errors import ConflictError
+
+
+class Account(NamedTuple):
+    """What a balance is of."""
+
+    queue: QueueName
+    meter: MeterName
+    bucket: Bucket
+
+
+class Allocated(NamedTuple):
+    """What a claim was really given, what that costs, and how many devices it is of each class."""
+
+    devices: Sequence[RequestDevice]
+    charge: Mapping[MeterName, int]
+    classes: Mapping[str, int] = MappingProxyType({})
+
+
+class Use(NamedTuple):
+    """What a queue has taken of a meter, in its base unit."""
+
+    reserved: int
+    used: int
+
+
+# Movements. A key names the movement, not the attempt: an entry that is posted again after a lost answer is the same
+# movement. It includes the time of the reservation, since a claim or a gated pod may be reserved, given back and
+# reserved again under the same UIDs.
+
+
+def grant(queue: QueueName, meter: MeterName, delta: int, *, at: datetime, actor: str, after: int = 0) -> Entry:
+    """Change a queue's nominal quota by delta base units.
+
+    after: `Book.sequence` of the book that it is made for. A quota may change there and back and there again within one
+    moment, for time stands still while a clock is behind the books: these are three movements.
+    """
+    return Entry(
+        kind=Kind.GRANT,
+        key=_key(Kind.GRANT, queue, meter, delta, _instant(at), after),
+        at=at,
+        actor=actor,
+        reason=f"nominal quota of {meter} changed by {delta:+d}",
+        queue=queue,
+        postings=_lines(queue, meter, {Bucket.ENTITLEMENT: -delta, Bucket.FREE: delta}),
+    )
+
+
+def reserve(  # noqa: PLR0913 - the same
+    *,
+    gang_uid: GangUid,
+    gang: str,
+    queue: QueueName,
+    seats: Iterable[Seat],
+    holdings: Iterable[Holding],
+    at: datetime,
+    actor: str,
+    reason: str,
+    on_behalf_of: str,
+    user: str = "",
+) -> Entry:
+    """Grant a plan, or the part of it that pods who came late need. The holdings are those not reserved before."""
+    seats = tuple(sorted(seats, key=lambda seat: seat.pod_uid))
+    holdings = tuple(sorted(holdings, key=lambda holding: holding.claim_uid))
+    pods = [seat.pod_uid for seat in seats]
+    claims = [holding.claim_uid for holding in holdings]
+    return Entry(
+        kind=Kind.RESERVE,
+        key=_key(Kind.RESERVE, gang_uid, pods, claims, _instant(at)),
+        at=at,
+        actor=actor,
+        reason=reason,
+        queue=queue,
+        on_behalf_of=on_behalf_of,
+        user=user,
+        gang_uid=gang_uid,
+        gang=gang,
+        postings=_moves(queue, holdings, Bucket.FREE, Bucket.RESERVED),
+        seats=seats,
+        holdings=holdings,
+    )
+
+
+def settle(placement: Placement, allocated: Mapping[Uid, Allocated], *, at: datetime, actor: str) -> Entry | None:
+    """Replace the plan of unsettled claims by what they were really given; None when none of them is unsettled."""
+    planned = [holding for uid in sorted(allocated) if (holding := _unsettled(placement, uid))]
+    if not planned:
+        return None
+    real = tuple(_settled(holding, allocated[holding.claim_uid]) for holding in planned)
+    content = [(held.claim_uid, sorted(map(str, held.devices)), sorted(held.charge.items())) for held in real]
+    return Entry(
+        kind=Kind.SETTLE,
+        key=_key(Kind.SETTLE, placement.gang_uid, _instant(placement.reserved_at), content),
+        at=at,
+        actor=actor,
+        reason="the claims were allocated",
+        queue=placement.queue,
+        on_behalf_of=placement.gang,
+        user=placement.user,
+        gang_uid=placement.gang_uid,
+        gang=placement.gang,
+        postings=tuple(
+            line
+            for plan, given in zip(planned, real, strict=True)
+            for meter in sorted(plan.charge.keys() | given.charge.keys())
+            for line in _settlement(placement.queue, plan, given, meter)
+        ),
+        holdings=real,
+    )
+
+
+def release(
+    placement: Placement,
+    *,
+    pods: Collection[Uid] = (),
+    claims: Collection[Uid] = (),
+    at: datetime,
+    actor: str,
+    reason: str,
+) -> Entry | None:
+    """Close seats of pods that are gone and holdings of claims that are gone; None when none of them is open."""
+    closed_seats = sorted(placement.seats.keys() & set(pods))
+    closed_holdings = sorted(placement.holdings.keys() & set(claims))
+    if not closed_seats and not closed_holdings:
+        return None
+    return _closing(Kind.RELEASE, placement, closed_seats, closed_holdings, at=at, actor=actor, reason=reason)
+
+
+def readjust(placement: Placement, allocated: Mapping[Uid, Allocated], *, at: datetime, actor: str) -> Entry | None:
+    """Replace what settled claims held by what they were given since: deallocated, and allocated anew otherwise."""
+    before = [placement.holdings[uid] for uid in sorted(allocated) if uid in placement.holdings]
+    if not before:
+        return None
+    after = tuple(_settled(holding, allocated[holding.claim_uid]) for holding in before)
+    content = [(h.claim_uid, sorted(map(str, h.devices)), sorted(h.charge.items())) for h in (*before, *after)]
+    return Entry(
+        kind=Kind.ADJUST,
+        key=_key(Kind.ADJUST, placement.gang_uid, _instant(at), content),
+        at=at,
+        actor=actor,
+        reason="the claims were allocated anew",
+        queue=placement.queue,
+        on_behalf_of=placement.gang,
+        user=placement.user,
+        gang_uid=placement.gang_uid,
+        gang=placement.gang,
+        postings=(
+            *_moves(placement.queue, before, Bucket.USED, Bucket.FREE),
+            *_moves(placement.queue, after, Bucket.FREE, Bucket.USED),
+        ),
+        holdings=after,
+        closes=tuple(holding.claim_uid for holding in before),
+    )
+
+
+def adjust(reservation: Entry) -> Entry:
+    """Enter what a gang has in the cluster and was never granted, from the reservation it would have been: used now."""
+    held = tuple(replace(holding, settled=True) for holding in reservation.holdings)
+    return replace(
+        reservation,
+        kind=Kind.ADJUST,
+        key=_key(Kind.ADJUST, reservation.key),
+        postings=_moves(reservation.queue, held, Bucket.FREE, Bucket.USED),
+        holdings=held,
+    )
+
+
+def evict(placement: Placement, *, keep: Collection[Uid] = (), at: datetime, actor: str, reason: str) -> Entry:
+    """Take a gang back: all seats and unsettled holdings close. What is allocated stays charged until its release.
+
+    keep: claims that pods of other gangs wait for as well.
+    """
+    unsettled = sorted(uid for uid, held in placement.holdings.items() if not held.settled and uid not in keep)
+    return _closing(Kind.EVICT, placement, sorted(placement.seats), unsettled, at=at, actor=actor, reason=reason)
+
+
+def usage(book: "Book", *, at: datetime, actor: str) -> Entry | None:
+    """Write down the meter-seconds that have accrued, up to the second of `at`; None when it is marked until then.
+
+    An entry without lines is a mark as well: nothing was used since the one before.
+    """
+    end = accruals.whole(at)
+    if book.marked is not None and end <= book.marked:
+        return None
+    return Entry(
+        kind=Kind.USAGE,
+        key=_key(Kind.USAGE, _instant(book.marked) if book.marked else "", _instant(end)),
+        at=end,
+        actor=actor,
+        reason="what was used since the mark before",
+        queue=QueueName(""),
+        postings=tuple(
+            line
+            for (queue, meter), seconds in sorted(book.accrued(end).items())
+            for line in _lines(queue, meter, {Bucket.SUPPLY: -seconds, Bucket.SPENT: seconds})
+        ),
+    )
+
+
+def _closing(
+    kind: Kind, placement: Placement, pods: list[Uid], claims: list[Uid], *, at: datetime, actor: str, reason: str
+) -> Entry:
+    holdings = [placement.holdings[uid] for uid in claims]
+    return Entry(
+        kind=kind,
+        key=_key(
+            kind,
+            placement.gang_uid,
+            _instant(placement.reserved_at),
+            pods,
+            [(h.claim_uid, h.settled) for h in holdings],
+        ),
+        at=at,
+        actor=actor,
+        reason=reason,
+        queue=placement.queue,
+        on_behalf_of=placement.gang,
+        user=placement.user,
+        gang_uid=placement.gang_uid,
+        gang=placement.gang,
+        postings=(
+            *_moves(placement.queue, (h for h in holdings if not h.settled), Bucket.RESERVED, Bucket.FREE),
+            *_moves(placement.queue, (h for h in holdings if h.settled), Bucket.USED, Bucket.FREE),
+        ),
+        closes=(*pods, *claims),
+    )
+
+
+def _unsettled(placement: Placement, claim: Uid) -> Holding | None:
+    holding = placement.holdings.get(claim)
+    return None if holding is None or holding.settled else holding
+
+
+def _settled(planned: Holding, given: Allocated) -> Holding:
+    return replace(
+        planned, devices=tuple(given.devices), charge=dict(given.charge), classes=dict(given.classes), settled=True
+    )
+
+
+def _settlement(queue: QueueName, planned: Holding, given: Holding, meter: MeterName) -> tuple[Posting, ...]:
+    before, after = planned.charge.get(meter, 0), given.charge.get(meter, 0)
+    amounts = {Bucket.RESERVED: -before, Bucket.USED: after, Bucket.FREE: before - after}
+    return _lines(queue, meter, amounts, claim=planned.claim_uid)
+
+
+def _moves(queue: QueueName, holdings: Iterable[Holding], source: Bucket, target: Bucket) -> tuple[Posting, ...]:
+    return tuple(
+        line
+        for holding in holdings
+        for meter, amount in sorted(holding.charge.items())
+        for line in _lines(queue, meter, {source: -amount, target: amount}, claim=holding.claim_uid)
+    )
+
+
+def _lines(
+    queue: QueueName, meter: MeterName, amounts: Mapping[Bucket, int], *, claim: Uid = Uid("")
+) -> tuple[Posting, ...]:
+    """Return one line for each amount that is not zero. Raises AmountError when one cannot be kept exactly."""
+    return tuple(
+        Posting(queue=queue, meter=meter, bucket=bucket, amount=quantities.checked(amount), claim=claim)
+        for bucket, amount in amounts.items()
+        if amount
+    )
+
+
+def _key(kind: Kind, *parts: object) -> str:
+    return f"{kind}:{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:40]}"
+
+
+def _instant(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+# The projection.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Book:
+    """What is open after some entries: placements by gang, balances by account (those that are not zero).
+
+    owners: the gang that a pod's seat or a claim's holding belongs to, by the pod's or claim's UID. sequence: how many
+    entries made it, which is the number of the latest in its chain. at: the time of that one. marked: the time of the
+    latest usage entry. accruals: what was used since, by queue and meter.
+    """
+
+    placements: Mapping[GangUid, Placement] = field(default_factory=dict)
+    balances: Mapping[Account, int] = field(default_factory=dict)
+    owners: Mapping[Uid, GangUid] = field(default_factory=dict)
+    sequence: int = 0
+    at: datetime | None = None
+    marked: datetime | None = None
+    accruals: Mapping[QueueMeter, Accrual] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        placements: Iterable[Placement],
+        balances: Mapping[Account, int],
+        *,
+        sequence: int = 0,
+        at: datetime | None = None,
+        marked: datetime | None = None,
+        changes: Iterable[Change] = (),
+    ) -> Self:
+        """Return the book with these placements open. changes: the lines on what is used since the mark, in order."""
+        opened = {placement.gang_uid: placement for placement in placements}
+        return cls(
+            placements=opened,
+            balances={account: amount for account, amount in balances.items() if amount},
+            owners={uid: gang for gang, open_ in opened.items() for uid in (*open_.seats, *open_.holdings)},
+            sequence=sequence,
+            at=at,
+            marked=marked,
+            accruals=accruals.of(_used(balances), marked, changes),
+        )
+
+    @classmethod
+    def replay(cls, entries: Iterable[Entry]) -> "Book":
+        """Return what is open after all entries, in their order."""
+        return cls().apply_all(entries)
+
+    def apply(self, entry: Entry) -> "Book":
+        """Return the book after one more entry. Raises ConflictError when the entry was made for another book."""
+        return self.apply_all((entry,))
+
+    def apply_all(self, entries: Iterable[Entry]) -> "Book":
+        """Return the book after more entries, at the cost of one copy."""
+        draft = Draft(self)
+        for entry in entries:
+            draft.apply(entry)
+        return draft.book()
+
+    def balance(self, queue: QueueName, meter: MeterName, bucket: Bucket) -> int:
+        """Return what stands on an account, in the meter's base unit."""
+        return self.balances.get(Account(queue, meter, bucket), 0)
+
+    def nominal(self, queue: QueueName, meter: MeterName) -> int:
+        """Return the quota granted so far; what `grant` changes."""
+        return -self.balance(queue, meter, Bucket.ENTITLEMENT)
+
+    def accrued(self, at: datetime) -> dict[QueueMeter, int]:
+        """Return the meter-seconds used from the mark to a time, by queue and meter; those that are not zero."""
+        found = {
+            (queue, meter): accrual.until(at, self.balance(queue, meter, Bucket.USED)).seconds
+            for (queue, meter), accrual in self.accruals.items()
+        }
+        return {key: seconds for key, seconds in found.items() if seconds}
+
+    def usage(self) -> dict[QueueName, dict[MeterName, Use]]:
+        """Return what each queue has reserved and used of each meter that it has something of."""
+        usage: dict[QueueName, dict[MeterName, Use]] = {}
+        for (queue, meter, bucket), amount in self.balances.items():
+            if bucket is Bucket.RESERVED or bucket is Bucket.USED:
+                before = usage.setdefault(queue, {}).get(meter, Use(0, 0))
+                usage[queue][meter] = before._replace(**{bucket.value: amount})
+        return usage
+
+
+class Draft:
+    """A book being written: many entries cost one copy. An entry that is refused leaves it unusable."""
+
+    def __init__(self, book: Book) -> None:
+        self._placements = dict(book.placements)
+        self._balances = dict(book.balances)
+        self._owners = dict(book.owners)
+        self._sequence = book.sequence
+        self._at = book.at
+        self._marked = book.marked
+        self._accruals = dict(book.accruals)
+
+    def book(self) -> Book:
+        """Return what was written; the draft must not be used afterwards."""
+        return Book(
+            placements=self._placements,
+            balances=self._balances,
+            owners=self._owners,
+            sequence=self._sequence,
+            at=self._at,
+            marked=self._marked,
+            accruals=self._accruals,
+        )
+
+    def apply(self, entry: Entry) -> None:
+        """Write one entry. Raises as `forms.check`, and ConflictError when what it closes or settles is not open so."""
+        entry_rules.check(entry)
+        if entry.kind is Kind.USAGE:
+            self._mark(entry)
+        for posting in entry.postings:
+            if posting.bucket is Bucket.USED:
+                self._accrue((posting.queue, posting.meter), entry.at)
+            self._add(posting)
+        if entry.closes or entry.seats or entry.holdings:
+            self._place(entry)
+        self._sequence += 1
+        self._at = entry.at if self._at is None else max(self._at, entry.at)
+
+    def _accrue(self, key: QueueMeter, at: datetime) -> None:
+        accrual = self._accruals.get(key) or accruals.begun(at, self._marked)
+        self._accruals[key] = accrual.until(at, self._balances.get(Account(*key, Bucket.USED), 0))
+
+    def _mark(self, entry: Entry) -> None:
+        """Begin anew from a usage entry, which must say what has accrued."""
+        used = _used(self._balances)
+        due = {key: accrual.until(entry.at, used.get(key, 0)).seconds for key, accrual in self._accruals.items()}
+        said = {(line.queue, line.meter): line.amount for line in entry.postings if line.bucket is Bucket.SPENT}
+        if said != {key: seconds for key, seconds in due.items() if seconds}:
+            raise ConflictError(f"usage entry {entry.key} does not say what was used since the mark before it")
+        self._marked = accruals.whole(entry.at)
+        self._accruals = {key: Accrual(self._marked) for key in used}
+
+    def _add(self, posting: Posting) -> None:
+        account = Account(posting.queue, posting.meter, posting.bucket)
+        amount = quantities.checked(self._balances.get(account, 0) + posting.amount)
+        if amount:
+            self._balances[account] = amount
+        else:
+            self._balances.pop(account, None)
+
+    def _place(self, entry: Entry) -> None:
+        """Close first, then open or settle: an adjustment may replace what is open."""
+        placement = self._placements.pop(entry.gang_uid, None) or _nothing(entry)
+        begun = placement.begun if placement.seats else entry.at
+
+        if entry.closes:
+            placement = self._closed(placement, entry)
+        if entry.kind is Kind.SETTLE:
+            placement = _settled_by(placement, entry)
+        elif entry.seats or entry.holdings:
+            placement = replace(self._opened(placement, entry), first_reserved=begun)
+
+        if placement.seats or placement.holdings:
+            self._placements[entry.gang_uid] = placement
+
+    def _closed(self, placement: Placement, entry: Entry) -> Placement:
+        seats, holdings = dict(placement.seats), dict(placement.holdings)
+        for uid in entry.closes:
+            if seats.pop(uid, None) is None and holdings.pop(uid, None) is None:
+                raise ConflictError(f"entry {entry.key} closes {uid}, which gang {entry.gang} does not have open")
+            del self._owners[uid]
+        return replace(placement, seats=seats, holdings=holdings) if seats or holdings else _nothing(entry)
+
+    def _opened(self, placement: Placement, entry: Entry) -> Placement:
+        if placement.queue != entry.queue:
+            raise ConflictError(f"gang {entry.gang} is placed in queue {placement.queue}, not in {entry.queue}")
+        seats = {seat.pod_uid: seat for seat in entry.seats}
+        holdings = {holding.claim_uid: holding for holding in entry.holdings}
+        for uid in (*seats, *holdings):
+            if uid in self._owners:
+                raise ConflictError(f"entry {entry.key} opens {uid}, which is open for gang {self._owners[uid]}")
+            self._owners[uid] = entry.gang_uid
+        # The latest reservation counts: pods that come late have their own time to start.
+        return replace(
+            placement,
+            reserved_at=entry.at,
+            seats={**placement.seats, **seats},
+            holdings={**placement.holdings, **holdings},
+        )
+
+
+def _used(balances: Mapping[Account, int]) -> dict[QueueMeter, int]:
+    return {(queue, meter): amount for (queue, meter, bucket), amount in balances.items() if bucket is Bucket.USED}
+
+
+def _nothing(entry: Entry) -> Placement:
+    return Placement(gang_uid=entry.gang_uid, gang=entry.gang, queue=entry.queue, reserved_at=entry.at, user=entry.user)
+
+
+def _settled_by(placement: Placement, entry: Entry) -> Placement:
+    for holding in entry.holdings:
+        if _unsettled(placement, holding.claim_uid) is None:
+            raise ConflictError(f"entry {entry.key} settles claim {holding.claim}, which does not wait for it")
+    return replace(placement, holdings={**placement.holdings, **{held.claim_uid: held for held in entry.holdings}})

@@ -1,0 +1,1 @@
+"""One pod on one node, allocated as kube-scheduler does it."""

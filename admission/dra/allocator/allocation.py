@@ -1,0 +1,203 @@
+"""What `status.allocation` of a claim says: devices, configuration and node selector, as kube-scheduler writes them.
+
+Mirrors the end of `Allocate` and `createNodeSelector` in `allocator_incubating.go` (v0.37.1; v0.36.3 where the profile
+says so).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import DeviceClass
+from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.values import quantities
+from admission.api.values.decoding import Json
+from admission.api.values.names import NodeName
+from admission.api.values.selectors import NodeSelector, NodeTerm, Requirement, Toleration
+from admission.dra.compatibility import Profile, Release
+from admission.dra.inventory.counters import Amount
+from admission.dra.inventory.pools import Spot
+from admission.dra.requests.device_use import Taking
+from admission.dra.requests.requests import ClaimAsk, Option
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A device given to a request, in one of its ways. consumed: what a share takes of each capacity."""
+
+    option: Option
+    spot: Spot
+    shared: bool = False
+    consumed: Mapping[str, Amount] = field(default_factory=dict)
+
+    @property
+    def request_device(self) -> RequestDevice:
+        return RequestDevice(request=self.option.name, device=self.spot.id)
+
+    @property
+    def taking(self) -> Taking | None:
+        """Return what it makes unavailable to others: nothing under admin access."""
+        if self.option.admin:
+            return None
+        return Taking(self.spot.id, shared=self.shared, share=self.consumed or None)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One claim's allocation. node_selector: None where the claim may be used on every node."""
+
+    given: tuple[Given, ...]
+    config: tuple[Json, ...]
+    node_selector: NodeSelector | None
+
+    def json(self, share_ids: Sequence[str] = ()) -> dict[str, Any]:
+        """Write it as status.allocation, without its timestamp. share_ids: one for every share, in order."""
+        ids = iter(share_ids)
+        devices: dict[str, Any] = {}
+        if self.given:
+            devices["results"] = [_device(given, next(ids, "") if given.shared else "") for given in self.given]
+        if self.config:
+            devices["config"] = list(self.config)
+        found: dict[str, Any] = {"devices": devices}
+        if self.node_selector is not None:
+            found["nodeSelector"] = _selector(self.node_selector)
+        return found
+
+
+def of(  # noqa: PLR0917 - what an allocation is made of
+    claim: Claim,
+    asked: ClaimAsk,
+    given: Sequence[Given],
+    node: NodeName,
+    classes: Mapping[str, DeviceClass],
+    profile: Profile,
+) -> Result:
+    """Return the allocation of a claim that was given these devices on a node."""
+    chosen = _chosen(asked, given)
+    config = [*_of_classes(chosen, classes), *_of_claim(claim, asked, chosen, profile)]
+    if profile.release is not Release.V1_36:
+        config = [_without_all(entry, asked, chosen) for entry in config]
+    return Result(tuple(given), tuple(config), _node_selector(given, node))
+
+
+def _chosen(asked: ClaimAsk, given: Sequence[Given]) -> list[Option]:
+    """Return of every request the option that was chosen: the first one, where a request for none got none."""
+    names = {one.option.name for one in given}
+    return [
+        next((option for option in request.options if option.name in names), _empty(request.options))
+        for request in asked.requests
+    ]
+
+
+def _empty(options: Sequence[Option]) -> Option:
+    return next((option for option in options if option.plain and option.count <= 0), options[0])
+
+
+def _of_classes(chosen: Sequence[Option], classes: Mapping[str, DeviceClass]) -> list[dict[str, Any]]:
+    """Return the configuration of every class once, with the names of all requests for it."""
+    found: list[dict[str, Any]] = []
+    for name in dict.fromkeys(option.ask.device_class for option in chosen):
+        requests = [option.name for option in chosen if option.ask.device_class == name]
+        found += [
+            {"source": "FromClass", "requests": list(requests), **entry}
+            for entry in (classes[name].config if name in classes else ())
+        ]
+    return found
+
+
+def _of_claim(claim: Claim, asked: ClaimAsk, chosen: Sequence[Option], profile: Profile) -> list[dict[str, Any]]:
+    """Return the claim's configuration for the requests that were served; 1.36 repeats it for every such request."""
+    found: list[dict[str, Any]] = []
+    for entry in claim.spec.config:
+        requests = list(entry.get("requests") or ())
+        rest = {key: value for key, value in entry.items() if key != "requests"}
+        wanted: dict[str, Any] = {"source": "FromClaim", **({"requests": requests} if requests else {}), **rest}
+        if not requests:
+            found.append(wanted)
+            continue
+        for request, option in zip(asked.requests, chosen, strict=True):
+            if request.name in requests or option.name in requests:
+                found.append(dict(wanted))
+                if profile.release is not Release.V1_36:
+                    break
+    return found
+
+
+def _without_all(entry: dict[str, Any], asked: ClaimAsk, chosen: Sequence[Option]) -> dict[str, Any]:
+    """Return a configuration without the names of its requests, where these are all of the claim's."""
+    names = entry.get("requests") or ()
+    pairs = zip(asked.requests, chosen, strict=True)
+    if names and all(request.name in names or option.name in names for request, option in pairs):
+        return {key: value for key, value in entry.items() if key != "requests"}
+    return entry
+
+
+def _node_selector(given: Sequence[Given], node: NodeName) -> NodeSelector | None:
+    """Return where the claim may be used: on its node, where a device is bound to it; else wherever all devices are."""
+    expressions: dict[Requirement, None] = {}
+    fields: dict[Requirement, None] = {}
+    for one in given:
+        if one.spot.binds:
+            only = Requirement(key="metadata.name", operator="In", values=(node,))
+            return NodeSelector(terms=(NodeTerm(fields=(only,)),))
+        selector = one.spot.place.node_selector
+        for term in selector.terms if selector is not None else ():
+            expressions.update(dict.fromkeys(term.expressions))
+            fields.update(dict.fromkeys(term.fields))
+    if not expressions and not fields:
+        return None
+    return NodeSelector(terms=(NodeTerm(expressions=tuple(expressions), fields=tuple(fields)),))
+
+
+def _device(given: Given, share_id: str) -> dict[str, Any]:
+    device = given.spot.device
+    found: dict[str, Any] = {
+        "request": given.option.name,
+        "driver": given.spot.id.driver,
+        "pool": given.spot.id.pool,
+        "device": given.spot.id.device,
+    }
+    if given.option.admin:
+        found["adminAccess"] = True
+    if given.option.tolerations:
+        found["tolerations"] = [_toleration(toleration) for toleration in given.option.tolerations]
+    if device.binding_conditions:
+        found["bindingConditions"] = list(device.binding_conditions)
+    if device.binding_failures:
+        found["bindingFailureConditions"] = list(device.binding_failures)
+    if given.shared:
+        found["shareID"] = share_id
+    if given.consumed:
+        found["consumedCapacity"] = {
+            name: quantities.write(Fraction(amount)) for name, amount in sorted(given.consumed.items())
+        }
+    return found
+
+
+def _toleration(toleration: Toleration) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "key": toleration.key,
+        "operator": toleration.operator,
+        "value": toleration.value,
+        "effect": toleration.effect,
+        "tolerationSeconds": toleration.seconds,
+    }
+    return {key: value for key, value in found.items() if value not in ("", None)}
+
+
+def _selector(selector: NodeSelector) -> dict[str, Any]:
+    terms = [
+        {
+            **({"matchExpressions": list(map(_requirement, term.expressions))} if term.expressions else {}),
+            **({"matchFields": list(map(_requirement, term.fields))} if term.fields else {}),
+        }
+        for term in selector.terms
+    ]
+    return {"nodeSelectorTerms": terms}
+
+
+def _requirement(requirement: Requirement) -> dict[str, Any]:
+    found: dict[str, Any] = {"key": requirement.key, "operator": requirement.operator}
+    return {**found, "values": list(requirement.values)} if requirement.values else found

@@ -1,0 +1,67 @@
+"""The shared counters of a node while a pod's devices are being chosen.
+
+Mirrors `checkAvailableCounters` of `structured/internal/incubating/allocator_incubating.go` (v0.37.1, and v0.36.3 by
+its quirks): a device may be taken only while no counter of its pool is overdrawn, also one that it does not draw from.
+"""
+
+from collections.abc import Hashable, Sequence
+
+from admission.dra.compatibility import Quirks
+from admission.dra.equivalence.node_contents import Left, Unit
+from admission.dra.inventory.counters import Amount, CounterId
+
+
+class Counters:
+    """What is available in every pool, and what the devices chosen so far draw.
+
+    mixed: whether pools are taken for each other because they have one name, so that the order of devices matters.
+    """
+
+    def __init__(self, stocks: Sequence[Left], quirks: Quirks) -> None:
+        self._stocks = stocks
+        self._quirks = quirks
+        self._available: dict[int, dict[CounterId, Amount] | None] = {}
+        self._drawn: dict[int, dict[CounterId, Amount]] = {}
+        self.mixed = quirks.counters_by_pool_name and any(left.namesake != at for at, left in enumerate(stocks))
+
+    def draw(self, unit: Unit) -> bool:
+        """Draw what a device needs; False, and nothing changes, if there is not enough."""
+        place = self._place(unit)
+        if place not in self._available:
+            # With pools mixed up, the one that is asked first lends its counters to all of its name.
+            self._available[place] = self._counted(self._stocks[unit.stock])
+            self._drawn[place] = {}
+        available, drawn = self._available[place], self._drawn[place]
+        if available is None:
+            return False
+        draw = unit.trait.draw or ()
+        for counter, amount in draw:
+            if counter in available and available[counter] < drawn.get(counter, 0) + amount:
+                return False
+        for counter, amount in draw:
+            drawn[counter] = drawn.get(counter, 0) + amount
+        return True
+
+    def put_back(self, unit: Unit) -> None:
+        """Give back what a device drew."""
+        drawn = self._drawn[self._place(unit)]
+        for counter, amount in unit.trait.draw or ():
+            drawn[counter] -= amount
+
+    def state(self) -> Hashable:
+        """Return what is drawn."""
+        return frozenset(
+            (place, counter, amount)
+            for place, counters in self._drawn.items()
+            for counter, amount in counters.items()
+            if amount
+        )
+
+    def _counted(self, left: Left) -> dict[CounterId, Amount] | None:
+        """Return what is available of every counter; None where the pool has nothing to give any more."""
+        if any(amount < 0 for amount in left.available) or (left.vanished and not self._quirks.vanished_are_free):
+            return None
+        return dict(zip(left.counters, left.available, strict=True))
+
+    def _place(self, unit: Unit) -> int:
+        return self._stocks[unit.stock].namesake if self._quirks.counters_by_pool_name else unit.stock

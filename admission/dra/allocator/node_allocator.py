@@ -1,0 +1,192 @@
+"""One pod on one node: what kube-scheduler's allocator would answer, with its outcomes kept apart.
+
+`gang_planner` searches over pods and nodes with the same parts; this is the question for a single pod, for
+explanations, for allocations that Muster writes itself, and for comparing with the answers of Kubernetes' own code.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.values.names import NodeName
+from admission.dra.allocator import allocation
+from admission.dra.allocator.allocation import Result
+from admission.dra.allocator.results import Budget, Found, Pick, Stuck, Why
+from admission.dra.allocator.search import search
+from admission.dra.equivalence import device_signature, node_usage
+from admission.dra.equivalence.device_signature import Answer, Layout, Trait, Traits
+from admission.dra.equivalence.node_contents import Units, troubles
+from admission.dra.equivalence.usage_overlay import Usage
+from admission.dra.inventory.pools import Shelf
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.requests import requests as requests_requests
+from admission.dra.requests.device_use import Taking
+from admission.dra.requests.requests import ClaimAsk, Fatal, Option, Refusal
+from admission.dra.state.cluster_state import World
+
+
+@dataclass(frozen=True, slots=True)
+class Allocated:
+    """Per claim what status.allocation will say, with its devices in the order in which kube-scheduler writes them."""
+
+    claims: tuple[Result, ...]
+
+    @property
+    def devices(self) -> tuple[tuple[RequestDevice, ...], ...]:
+        """Return only the devices, per claim."""
+        return tuple(tuple(given.request_device for given in result.given) for result in self.claims)
+
+    @property
+    def takings(self) -> tuple[tuple[Taking, ...], ...]:
+        """Return what every claim makes unavailable to others."""
+        return tuple(tuple(t for given in result.given if (t := given.taking) is not None) for result in self.claims)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotHere:
+    """Not on this node; another one may do. matching and free: devices of the node that do for the request.
+
+    conditions: what turned away devices that are free. device: one of those. incomplete: pools of the node whose
+    devices are not used since slices are missing. invalid: pools that contradict themselves; kube-scheduler then says
+    that the node has an error.
+    """
+
+    claim: str
+    request: str
+    device_class: str
+    needed: int
+    matching: int
+    free: int
+    tainted: int
+    conditions: tuple[Why, ...] = ()
+    device: DeviceId | None = None
+    incomplete: str = ""
+    invalid: str = ""
+
+    @property
+    def message(self) -> str:
+        """Say what fails."""
+        where = f"request {self.request} of claim {self.claim} needs {self.needed} of class {self.device_class}"
+        broken = "; ".join(filter(None, (self.invalid, self.incomplete)))
+        if not self.matching:
+            tainted = f"{self.tainted} match, all tainted" if self.tainted else "no device matches"
+            return f"{where}: {tainted}" + (f"; {broken}" if broken else "")
+        example = f" ({self.device} for one)" if self.device is not None else ""
+        reasons = " and ".join(why.value for why in self.conditions)
+        return f"{where}: {self.matching} match, {self.free} free" + (f", and {reasons}{example}" if reasons else "")
+
+
+Outcome = Allocated | NotHere | Refusal
+
+
+def allocate(
+    claims: Sequence[Claim],
+    node: NodeName,
+    world: World,
+    *,
+    selectors: Selectors,
+    steps: int,
+    promise: bool = False,
+) -> Outcome:
+    """Allocate all unallocated claims of one pod on one node, all or nothing. Raises StepsEndedError.
+
+    promise: only an answer that rests on no known defect of kube-scheduler.
+    """
+    return beside(Usage(world), claims, node, world, selectors=selectors, steps=steps, promise=promise)
+
+
+def beside(
+    usage: Usage,
+    claims: Sequence[Claim],
+    node: NodeName,
+    world: World,
+    *,
+    selectors: Selectors,
+    steps: int,
+    promise: bool = False,
+) -> Outcome:
+    """Do the same beside other devices in use than those of the world."""
+    asked = compiled(claims, world)
+    if isinstance(asked, Fatal):
+        return asked
+    need = device_signature.Need(
+        requests_requests.asks(asked), requests_requests.attributes(asked), profile=world.profile
+    )
+    known = device_signature.of(need, selectors)
+    seen = Seen(world, node, known, usage)
+    units = Units(known)
+    contents = node_usage.contents_of(seen.layout, units, seen.usage, world)
+    found = search(asked, contents, units, world.profile, Budget(steps), promise=promise)
+    return outcome(found, claims, asked, seen)
+
+
+def compiled(claims: Sequence[Claim], world: World) -> tuple[ClaimAsk, ...] | Fatal:
+    """Return what a pod's claims ask for."""
+    asked: list[ClaimAsk] = []
+    for claim in claims:
+        found = requests_requests.of(claim.spec, world.classes, f"claim {claim.meta.name}", world.profile)
+        if isinstance(found, Fatal):
+            return found
+        asked.append(found)
+    return tuple(asked)
+
+
+class Seen:
+    """One node as one pod's claims see it. shown: the places in its layout that a search knew, all by default."""
+
+    def __init__(
+        self, world: World, node: NodeName, known: Traits, usage: Usage, shown: Sequence[int] | None = None
+    ) -> None:
+        self.node = node
+        self.world = world
+        self.traits = known
+        self.usage = usage
+        self.shelf = world.shelves.get(node, Shelf())
+        self.layout: Layout = known.layout(self.shelf)
+        self.spots, self.numbers = self.layout.spots, self.layout.numbers
+        self.shown: Sequence[int] = range(len(self.spots)) if shown is None else shown
+
+
+def outcome(found: Found | Stuck | Refusal, claims: Sequence[Claim], asked: Sequence[ClaimAsk], seen: Seen) -> Outcome:
+    """Return what a search on a node has found, with the names of devices and requests."""
+    if isinstance(found, Found):
+        return Allocated(tuple(_result(*one, seen) for one in zip(claims, asked, found.picks, strict=True)))
+    return _not_here(found, claims, asked, seen) if isinstance(found, Stuck) else found
+
+
+def _result(claim: Claim, asked: ClaimAsk, picks: Sequence[Pick], seen: Seen) -> Result:
+    given = [_given(asked.requests[pick.request].options[pick.option], seen.shown[pick.at], seen) for pick in picks]
+    return allocation.of(claim, asked, given, seen.node, seen.world.classes, seen.world.profile)
+
+
+def _given(option: Option, at: int, seen: Seen) -> allocation.Given:
+    spot, trait = seen.spots[at], _trait(at, seen)
+    return allocation.Given(option, spot, shared=trait.shared, consumed=trait.consumed(seen.traits.asks[option.ask]))
+
+
+def _not_here(stuck: Stuck, claims: Sequence[Claim], asked: Sequence[ClaimAsk], seen: Seen) -> NotHere:
+    requests = asked[stuck.claim].requests if asked else ()
+    option = requests[stuck.request].options[0] if requests else Option("", requests_requests.Ask("", ()), 0)
+    ask = seen.traits.asks[option.ask] if requests else None
+    answers = [_trait(at, seen).answers[ask] for at in range(len(seen.spots))] if ask is not None else []
+    matching = [at for at, answer in enumerate(answers) if answer is Answer.YES]
+    trouble = troubles(seen.shelf)[seen.world.profile.quirks.foreign_counters]
+    return NotHere(
+        claim=claims[stuck.claim].meta.name if claims else "",
+        request=option.name,
+        device_class=option.ask.device_class,
+        needed=option.count,
+        matching=len(matching),
+        free=sum(not seen.usage.is_taken(seen.spots[at].id) for at in matching),
+        tainted=answers.count(Answer.TAINTED),
+        conditions=tuple(sorted(stuck.reasons, key=lambda why: why.name)),
+        device=seen.spots[seen.shown[stuck.at]].id if stuck.at is not None else None,
+        incomplete=trouble.incomplete,
+        invalid=trouble.invalid,
+    )
+
+
+def _trait(at: int, seen: Seen) -> Trait:
+    return seen.traits.known[seen.numbers[at]]

@@ -1,0 +1,132 @@
+"""Where planned claims will land that do not get the devices they were planned on.
+
+Under `Pin` kube-scheduler picks the devices, pod by pod in its own order, and knows nothing of what is planned. Of two
+pods on one node the second may come first and take the device that the first was planned on: who is displaced so takes
+another device of the node. And what is freed after a plan was made may be the first fit of a pod that was planned on
+another device. Until it is seen what such claims really got, that counts as taken as well as what is booked for them,
+or the node would be promised to more pods than it has devices for.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from admission.api.values.names import NodeName
+from admission.dra.allocator import node_allocator
+from admission.dra.allocator.allocation import Given
+from admission.dra.allocator.node_allocator import Allocated
+from admission.dra.allocator.results import StepsEndedError
+from admission.dra.equivalence.usage_overlay import Beside, Usage
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.requests.device_use import Holder
+from admission.dra.state import cluster_state
+from admission.dra.state.cluster_state import Awaited, Displaced, World
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """What a pod gets when kube-scheduler comes to it. given: per claim; None where there is nothing for it."""
+
+    pod: Awaited
+    given: tuple[tuple[Given, ...], ...] | None
+
+    @property
+    def holds(self) -> bool:
+        """Return whether every claim gets what is booked for it."""
+        return self.given is not None and all(
+            sorted(one.request_device for one in got) == sorted(booked)
+            for got, booked in zip(self.given, self.pod.devices, strict=True)
+        )
+
+
+def landed(world: World, *, selectors: Selectors, steps: int) -> World:
+    """Return the world with a first fit taken for every claim that will not get, or keep, what it was planned on.
+
+    A claim that finds nothing takes nothing: its gang does not start in time and is evicted. steps: for each pod.
+    """
+    really = _really(world)
+    for displaced in world.displaced:
+        world = _landed(world, displaced, really, selectors, steps)
+    for node, pods in world.awaited.items():
+        if _may_shift(node, pods, world):
+            world = _shifted(node, pods, world, selectors, steps)
+    return world
+
+
+def first_fit_holds(node: NodeName, pods: Sequence[Awaited], world: World, *, selectors: Selectors, steps: int) -> bool:
+    """Return whether each of these pods gets the devices booked for it, if kube-scheduler takes them in this order.
+
+    Raises StepsEndedError. pods: all that wait for devices of the node, in the order in which their gates were opened.
+    """
+    return all(landing.holds for landing in replayed(node, pods, world, selectors=selectors, steps=steps))
+
+
+def replayed(
+    node: NodeName, pods: Sequence[Awaited], world: World, *, selectors: Selectors, steps: int
+) -> tuple[Landing, ...]:
+    """Return what pods get one after the other beside all that is in use but what is booked for them.
+
+    Raises StepsEndedError.
+    """
+    usage = Usage(Beside(world, {claim.meta.key for pod in pods for claim in pod.claims}))
+    found: list[Landing] = []
+    for pod in pods:
+        answer = node_allocator.beside(usage, pod.claims, node, world, selectors=selectors, steps=steps)
+        if isinstance(answer, Allocated):
+            usage.add(taking for takings in answer.takings for taking in takings)
+            found.append(Landing(pod, tuple(result.given for result in answer.claims)))
+        else:
+            found.append(Landing(pod, None))
+    return tuple(found)
+
+
+def _landed(world: World, displaced: Displaced, really: Usage, selectors: Selectors, steps: int) -> World:
+    """Take a first fit for a displaced claim: beside what is planned or, where that leaves nothing, as things are."""
+    for usage in (Usage(world), really):
+        try:
+            answer = node_allocator.beside(
+                usage, [displaced.claim], displaced.node, world, selectors=selectors, steps=steps
+            )
+        except StepsEndedError:
+            return world
+        if isinstance(answer, Allocated):
+            return cluster_state.also(
+                world, (taking for takings in answer.takings for taking in takings), displaced.holder
+            )
+    return world
+
+
+def _really(world: World) -> Usage:
+    """Return what is in use without what is only booked."""
+    return Beside(world, {claim.meta.key for pods in world.awaited.values() for pod in pods for claim in pod.claims})
+
+
+def _may_shift(node: NodeName, pods: Iterable[Awaited], world: World) -> bool:
+    """Return whether something on the node that could be given first is not taken: else everyone gets what is booked.
+
+    Only devices before the last one that is booked matter, and what is shared may always be given.
+    """
+    booked = {given.device for pod in pods for devices in pod.devices for given in devices}
+    shelf = world.shelves.get(node)
+    if shelf is None:
+        return False
+    spots = [spot.id for pool in shelf.seen(world.profile.quirks) for spot in pool.spots]
+    last = max((at for at, device in enumerate(spots) if device in booked), default=-1)
+    return any(device not in world.taken for device in spots[: last + 1])
+
+
+def _shifted(node: NodeName, pods: Sequence[Awaited], world: World, selectors: Selectors, steps: int) -> World:
+    """Take what pods of a node would be given beside what is booked for them."""
+    try:
+        landings = replayed(node, pods, world, selectors=selectors, steps=steps)
+    except StepsEndedError:
+        return world
+    for landing in landings:
+        if landing.given is None or landing.holds:
+            continue
+        for claim, given, devices in zip(landing.pod.claims, landing.given, landing.pod.devices, strict=True):
+            booked = {one.device for one in devices}
+            takings = [taking for one in given if (taking := one.taking) is not None and taking.device not in booked]
+            # What is booked for another pod is taken already: the two change places.
+            more = [taking for taking in takings if taking.shared or taking.device not in world.taken]
+            world = cluster_state.also(world, more, Holder(claim=claim.meta.key, gang=landing.pod.gang))
+    return world

@@ -1,0 +1,462 @@
+"""The allocator's search for one pod on one node: depth first, first fit, over units.
+
+Mirrors `allocateOne` and `allocateDevice` of `structured/internal/incubating/allocator_incubating.go` (v0.37.1, and
+v0.36.3 by its quirks): the first full solution wins; devices of one request are tried as ordered combinations; a later
+failure makes earlier requests and claims try other devices and alternatives. Selectors matter only where the search
+comes. Branches that cannot differ from one that failed are not tried: an equal unit in the same place, and a request
+that starts from an equal state.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
+
+from admission.api.kubernetes.claims import MAX_RESULTS
+from admission.dra import compatibility
+from admission.dra.allocator import trampoline
+from admission.dra.allocator.counters import Counters
+from admission.dra.allocator.results import Budget, Found, Pick, Stuck, Why
+from admission.dra.allocator.trampoline import Answered, Full, Step
+from admission.dra.compatibility import Profile, Quirks, Release
+from admission.dra.equivalence.device_signature import Answer
+from admission.dra.equivalence.node_contents import Contents, Unit, Units
+from admission.dra.inventory.counters import Amount
+from admission.dra.requests import constraints
+from admission.dra.requests.constraints import Running
+from admission.dra.requests.requests import Ask, ClaimAsk, Fatal, Mode, Option, Refusal
+
+
+def search(
+    claims: Sequence[ClaimAsk],
+    contents: Contents,
+    units: Units,
+    profile: Profile,
+    budget: Budget,
+    *,
+    promise: bool = False,
+) -> Found | Stuck | Refusal:
+    """Return devices for all claims of a pod, or what stopped the search.
+
+    promise: only an answer that does not rest on a known defect of kube-scheduler: it must come out the same with all
+    of them and with none. Raises StepsEndedError.
+    """
+    found = Search(claims, contents, units, profile, budget).answer()
+    if isinstance(found, Stuck) and profile.quirks.distinct_forgets and _is_doubtful(claims, contents, units):
+        return replace(found, firm=False)
+    if not promise or not isinstance(found, Found):
+        return found
+    return _doubt(found, claims, contents, units, profile, budget) or found
+
+
+def _doubt(  # noqa: PLR0917 - the same
+    found: Found, claims: Sequence[ClaimAsk], contents: Contents, units: Units, profile: Profile, budget: Budget
+) -> Stuck | None:
+    """Return why an answer cannot be promised; None where nothing speaks against it."""
+    if contents.disputed:
+        return _disputed(contents.disputed)
+    asks = units.traits.asks
+    for c, picks in enumerate(found.picks):
+        for pick in picks:
+            ask = claims[c].requests[pick.request].options[pick.option].ask
+            unit = units.known[contents.units[pick.at]]
+            if asks[ask] in unit.trait.evicting:
+                return Stuck(c, pick.request, 0, frozenset((Why.EVICTED,)), pick.at, firm=False)
+            if profile.release is Release.V1_36 and _is_inexact(ask, unit, contents):
+                return _disputed("amounts such as 1.5Gi, which 1.36 adds up wrongly")
+    if _is_doubtful(claims, contents, units):
+        for quirks in (compatibility.AS_OF_1_36, compatibility.MENDED):
+            if quirks != profile.quirks:
+                other = Search(claims, contents, units, profile.with_quirks(quirks), budget).answer()
+                if other != found:
+                    return _disputed("a defect that one of them has")
+    return None
+
+
+def _is_inexact(ask: Ask, unit: Unit, contents: Contents) -> bool:
+    if unit.trait.shared and (ask.inexact or unit.trait.inexact):
+        return True
+    return unit.trait.draw is not None and contents.stocks[unit.stock].inexact
+
+
+def _disputed(what: str) -> Stuck:
+    return Stuck(0, 0, 0, frozenset((Why.DISPUTED,)), disputed=what, firm=False)
+
+
+def _is_doubtful(claims: Sequence[ClaimAsk], contents: Contents, units: Units) -> bool:
+    """Return whether a known defect of kube-scheduler might have changed the answer."""
+    if contents.stocks or contents.troubles[0] != contents.troubles[1]:
+        return True
+    if any(rule.distinct for claim in claims for rule in claim.rules):
+        return True
+    every = any(option.mode is Mode.ALL for claim in claims for r in claim.requests for option in r.options)
+    if every and any(units.known[number].use.shares for number in set(contents.units)):
+        return True
+    return any(
+        isinstance(value, tuple) and isinstance(value[1], frozenset)
+        for number in set(contents.units)
+        for value in units.known[number].trait.values
+    )
+
+
+class Search:
+    """One search. Its steps return True when everything from there on is served, False when it cannot be.
+
+    Steps are generators that yield the next step and are sent its answer, so that a pod with thousands of devices does
+    not need as many frames of Python's stack.
+    """
+
+    def __init__(
+        self, claims: Sequence[ClaimAsk], contents: Contents, units: Units, profile: Profile, budget: Budget
+    ) -> None:
+        self.farthest = Stuck(0, 0, 0)
+        self.picks: list[list[Pick]] = [[] for _ in claims]
+        self._claims = claims
+        self._end = len(claims)
+        self._stops = True
+        self._contents = contents
+        self._quirks: Quirks = profile.quirks
+        self._budget = budget
+        self._units: list[Unit] = [units.known[number] for number in contents.units]
+        asks, values = units.traits.asks, units.traits.attributes
+        self._asks = [[[asks[o.ask] for o in request.options] for request in claim.requests] for claim in claims]
+        self._rules: list[list[tuple[int, Running]]] = [
+            [(values[rule.attribute], constraints.running(rule, profile)) for rule in claim.rules] for claim in claims
+        ]
+        self._taken: dict[int, frozenset[int]] = {}
+        self._shares: dict[int, list[tuple[Amount, ...]]] = {}
+        self._counters = Counters(contents.stocks, profile.quirks)
+        self._all: dict[tuple[int, int, int], list[int]] = {}
+        self._dead: dict[Hashable, bool | Full] = {}
+        # What a forgetful constraint or mixed-up counters let in depends on the order of devices, so that an equal
+        # device cannot stand for another.
+        forgets = self._quirks.distinct_forgets and any(r.distinct for claim in claims for r in claim.rules)
+        # Nor where mode All may find one or the other in use first, and else be at odds with a constraint.
+        at_odds = any(claim.rules and o.mode is Mode.ALL for claim in claims for r in claim.requests for o in r.options)
+        self._alike = not forgets and not at_odds and not self._counters.mixed
+        self._price = 1
+        self._ordinary = not contents.stocks and not any(u.trait.shared or u.use.shares for u in self._units)
+
+    def answer(self) -> Found | Stuck | Refusal:
+        refusal = self._prepare()
+        if refusal is not None:
+            return refusal
+        if self._is_short():
+            return self.farthest
+        answer = trampoline.run(self._claim(0))
+        if answer is True:
+            return Found(tuple(map(tuple, self.picks)))
+        if answer is Full.FULL:
+            return Fatal(f"a claim can hold no more than {MAX_RESULTS} devices")
+        return self.farthest if answer is False else answer
+
+    # Before the search.
+
+    def _prepare(self, first: int = 0) -> Refusal | None:
+        """Find the devices of every request for all of them, and the claims that ask for more than they can hold.
+
+        first: the claim to begin with.
+        """
+        for c, claim in enumerate(self._claims[first:], first):
+            least = 0
+            for r, request in enumerate(claim.requests):
+                counts: list[int] = []
+                for o, option in enumerate(request.options):
+                    if option.mode is Mode.ALL:
+                        found = self._every(c, r, o, option)
+                        if not isinstance(found, list):
+                            return found
+                        self._all[c, r, o] = found
+                    counts.append(self._count(c, r, o))
+                least += min(counts)
+            if least > MAX_RESULTS:
+                return Fatal(f"it needs {least} devices here, more than the {MAX_RESULTS} that a claim can hold", c)
+        return None
+
+    def _every(self, c: int, r: int, o: int, option: Option) -> list[int] | Refusal:
+        trouble = self._contents.trouble(self._quirks)
+        if broken := trouble.incomplete or trouble.invalid:
+            return Fatal(f"request {option.name} wants all devices, and {broken}", c, option.name)
+        found: list[int] = []
+        ask = self._asks[c][r][o]
+        for at, unit in enumerate(self._units):
+            answer = unit.trait.answers[ask]
+            if not isinstance(answer, Answer):
+                return _met(answer, c, option)
+            if answer is not Answer.NO and (not self._quirks.all_by_what_is_left or self._has_room(at, unit, ask)):
+                found.append(at)
+        return found
+
+    def _count(self, c: int, r: int, o: int) -> int:
+        every = self._all.get((c, r, o))
+        return self._claims[c].requests[r].options[o].count if every is None else len(every)
+
+    def _is_short(self, first: int = 0) -> bool:
+        """Return whether the devices are too few for all requests together, and note the request that lacks some.
+
+        Without this a request that comes after others would make them try every subset. It is sound only if no device
+        stops the search: kube-scheduler would meet it on its way and give up. first: the claim to begin with.
+        """
+        options = [option for claim in self._claims[first:] for request in claim.requests for option in request.options]
+        if not self._ordinary or not all(option.plain for option in options):
+            return False
+        units = enumerate(self._units)
+        free = [unit.trait.answers for at, unit in units if not unit.use.taken and at not in self._taken]
+        wanted = {ask for claim in self._asks[first:] for request in claim for ask in request}
+        if self._stops and any(not isinstance(answers[ask], Answer) for answers in free for ask in wanted):
+            return False
+        left = sum(any(answers[ask] is Answer.YES for ask in wanted) for answers in free)
+        matching: dict[frozenset[int], int] = {}
+        for c, claim in enumerate(self._claims[first:], first):
+            for r, request in enumerate(claim.requests):
+                asks = frozenset(self._asks[c][r])
+                if asks not in matching:
+                    matching[asks] = sum(any(answers[ask] is Answer.YES for ask in asks) for answers in free)
+                has = min(left, matching[asks])
+                if has < request.least:
+                    self.farthest = Stuck(c, r, has)
+                    return True
+                left -= request.least
+                matching[asks] -= request.least
+        return False
+
+    # The search.
+
+    def _claim(self, c: int) -> Step:
+        if c == self._end:
+            return True
+        return (yield self._request(c, 0))
+
+    def _request(self, c: int, r: int) -> Step:
+        requests = self._claims[c].requests
+        if r == len(requests):
+            answer = yield self._claim(c + 1)
+            return False if answer is Full.FULL else answer
+        if self._dead:
+            known = self._dead.get(self._state(c, r))
+            if known is not None:
+                return known
+        answer = yield self._listed(c, r) if requests[r].listed else self._option(c, r, 0)
+        if self._alike and (answer is False or answer is Full.FULL):
+            self._dead[self._state(c, r)] = answer
+        return answer
+
+    def _listed(self, c: int, r: int) -> Step:
+        """Try the alternatives of a request in order. It is full only if every one of them is."""
+        full = True
+        for o in range(len(self._claims[c].requests[r].options)):
+            answer = yield self._option(c, r, o)
+            if answer is Full.FULL:
+                continue
+            if answer is not False:
+                return answer
+            full = False
+        return Full.FULL if full else False
+
+    def _option(self, c: int, r: int, o: int) -> Step:
+        every = self._all.get((c, r, o))
+        if every is None:
+            return (yield self._device(c, r, o, self._claims[c].requests[r].options[o].count, 0))
+        if not every:
+            self._note(c, r, 0, {Why.ALL})
+            return False
+        return (yield self._each(c, r, o, every, 0))
+
+    def _device(self, c: int, r: int, o: int, missing: int, start: int) -> Step:
+        """Give one more device to an option. Devices before `start` were tried in its earlier places."""
+        if missing <= 0:
+            return (yield self._request(c, r + 1))
+        if len(self.picks[c]) + missing > MAX_RESULTS:
+            self._note(c, r, 0, {Why.LIMIT})
+            return Full.FULL
+        reasons: set[Why] = set()
+        example: int | None = None
+        for at in self._candidates(c, r, o, start):
+            if isinstance(at, Refusal):
+                return at
+            self._budget.spend(self._price)
+            taken = self._take(c, r, o, at)
+            if isinstance(taken, Why):
+                reasons.add(taken)
+                example = at
+                continue
+            answer = yield self._device(c, r, o, missing - 1, at + 1)
+            if answer is True:
+                return True
+            self._give_back(c, at, counted=taken)
+            if answer is not False:
+                return answer
+            # From here on a step costs what it has to look at: all devices, and all claims for what is known to fail.
+            self._price = 1 + (len(self._units) + self._end) // LOOKS
+        self._note(c, r, self._claims[c].requests[r].options[o].count - missing, reasons, example)
+        return False
+
+    def _each(self, c: int, r: int, o: int, every: Sequence[int], number: int) -> Step:
+        """Take the next one of all devices of an option: those, and no others."""
+        if number == len(every):
+            return (yield self._request(c, r + 1))
+        if len(self.picks[c]) + len(every) - number > MAX_RESULTS:
+            self._note(c, r, number, {Why.LIMIT})
+            return Full.FULL
+        at = every[number]
+        if not self._may_have(c, r, o, at) or self._units[at].trait.answers[self._asks[c][r][o]] is not Answer.YES:
+            self._note(c, r, number, {Why.ALL}, at)
+            return False
+        self._budget.spend()
+        taken = self._take(c, r, o, at)
+        if taken is Why.CONSTRAINT:
+            return self._at_odds(c, r, o)
+        if isinstance(taken, Why):
+            self._note(c, r, number, {taken}, at)
+            return False
+        answer = yield self._each(c, r, o, every, number + 1)
+        if answer is not True:
+            self._give_back(c, at, counted=taken)
+        return answer
+
+    def _at_odds(self, c: int, r: int, o: int) -> Answered:
+        """Answer for a request for all devices that a constraint keeps apart."""
+        name = self._claims[c].requests[r].options[o].name
+        return Fatal(f"request {name} wants all devices, and a constraint of its claim keeps them apart", c, name)
+
+    def _candidates(self, c: int, r: int, o: int, start: int) -> Iterator[int | Refusal]:
+        """Yield devices that do for an option, one of each sort: where it failed, an equal one fails too."""
+        ask, alike = self._asks[c][r][o], self._alike
+        tried: set[Hashable] = set()
+        for at in range(start, len(self._units)):
+            if not self._may_have(c, r, o, at):
+                continue
+            answer = self._units[at].trait.answers[ask]
+            if answer is Answer.YES:
+                if alike:
+                    sort = self._sort(at)
+                    if sort in tried:
+                        continue
+                    tried.add(sort)
+                yield at
+            elif not isinstance(answer, Answer):
+                yield _met(answer, c, self._claims[c].requests[r].options[o])
+
+    def _sort(self, at: int) -> Hashable:
+        """Return what only devices have in common that can stand for each other as things are."""
+        number = self._contents.units[at]
+        return (number, self._touch(at)) if at in self._taken or at in self._shares else number
+
+    # One device.
+
+    def _may_have(self, c: int, r: int, o: int, at: int) -> bool:
+        """Return whether a device is not in the way by being in use."""
+        if self._claims[c].requests[r].options[o].admin:
+            return c not in self._taken.get(at, ())
+        return not self._units[at].use.taken and not self._taken.get(at)
+
+    def _take(self, c: int, r: int, o: int, at: int) -> bool | Why:
+        """Take a device, and return whether its counters were; or say what is in the way, and nothing changes."""
+        unit, option = self._units[at], self._claims[c].requests[r].options[o]
+        ask = self._asks[c][r][o]
+        # Capacity goes first, but mode All looks at it last: a constraint that is violated before that is fatal.
+        full = not self._ordinary and not self._has_room(at, unit, ask)
+        if full and option.mode is Mode.EXACT:
+            return Why.CAPACITY
+        counted = False
+        if self._must_pay(at, unit, option):
+            if not self._counters.draw(unit):
+                return Why.COUNTERS
+            counted = True
+        if self._rules[c] and not self._bind(c, r, option, unit):
+            if counted:
+                self._counters.put_back(unit)
+            return Why.CONSTRAINT
+        if full:
+            self._unbind(c, self._claims[c].requests[r].name, option, len(self._rules[c]))
+            if counted:
+                self._counters.put_back(unit)
+            return Why.CAPACITY
+        if unit.trait.shared:
+            self._shares.setdefault(at, []).append(unit.trait.takes[ask] if unit.trait.takes else ())
+        else:
+            self._taken[at] = self._taken.get(at, frozenset()) | {c}
+        self.picks[c].append(Pick(r, o, at))
+        return counted
+
+    def _give_back(self, c: int, at: int, *, counted: bool) -> None:
+        pick = self.picks[c].pop()
+        unit = self._units[at]
+        if unit.trait.shared:
+            self._shares[at].pop()
+            if not self._shares[at]:
+                del self._shares[at]
+        else:
+            self._taken[at] -= {c}
+            if not self._taken[at]:
+                del self._taken[at]
+        request = self._claims[c].requests[pick.request]
+        if self._rules[c]:
+            self._unbind(c, request.name, request.options[pick.option], len(self._rules[c]))
+        if counted:
+            self._counters.put_back(unit)
+
+    def _has_room(self, at: int, unit: Unit, ask: int) -> bool:
+        """Return whether enough of every capacity is left, given the shares of others and of this pod."""
+        trait = unit.trait
+        shares = self._shares.get(at, ())
+        if not trait.room or not (shares or unit.use.amounts):
+            return True
+        for number, (_, total) in enumerate(trait.room):
+            used = unit.use.amounts[number] if unit.use.amounts else 0
+            if used + sum(share[number] for share in shares) + trait.takes[ask][number] > total:
+                return False
+        return True
+
+    def _must_pay(self, at: int, unit: Unit, option: Option) -> bool:
+        """Return whether the device draws from counters: not for another share of a device that has some already."""
+        if unit.trait.draw is None or (option.admin and not self._quirks.admin_pays_counters):
+            return False
+        if not unit.trait.shared:
+            return True
+        known = unit.use.amounts is not None if self._quirks.unsharable_counters else unit.use.shares
+        return at not in self._shares and not known
+
+    def _bind(self, c: int, r: int, option: Option, unit: Unit) -> bool:
+        """Add the device to every constraint on the option; False, and none of them has it, if one refuses."""
+        request = self._claims[c].requests[r].name
+        for number, (value, rule) in enumerate(self._rules[c]):
+            bound = self._claims[c].rules[number].binds(request, option.name)
+            if bound and not rule.add(unit.trait.values[value], request):
+                self._unbind(c, request, option, number)
+                return False
+        return True
+
+    def _unbind(self, c: int, request: str, option: Option, first: int) -> None:
+        for number in reversed(range(first)):
+            if self._claims[c].rules[number].binds(request, option.name):
+                self._rules[c][number][1].remove(request)
+
+    # What is known.
+
+    def _state(self, c: int, r: int) -> Hashable:
+        """Return all that the search from the start of a request depends on."""
+        numbers = self._contents.units
+        touched = Counter((numbers[at], self._touch(at)) for at in (*self._taken, *self._shares))
+        bound = tuple(rule.state() for _, rule in self._rules[c])
+        return (c, r, len(self.picks[c]), frozenset(touched.items()), bound, self._counters.state())
+
+    def _touch(self, at: int) -> Hashable:
+        return (self._taken.get(at), tuple(sorted(self._shares.get(at, ()))))
+
+    def _note(self, c: int, r: int, had: int, reasons: set[Why], at: int | None = None) -> None:
+        """Note where the search got stuck, and what turned devices away whenever it came as far as that."""
+        far, known = (c, r, had), self.farthest
+        reached = (known.claim, known.request, known.had)
+        if far > reached:
+            self.farthest = Stuck(c, r, had, frozenset(reasons), at)
+        elif far == reached and not reasons <= known.reasons:
+            self.farthest = Stuck(c, r, had, known.reasons | reasons, known.at if at is None else at)
+
+
+LOOKS = 40
+"""Devices and claims that a search looks at in the time of a step."""
+
+
+def _met(refusal: Refusal, c: int, option: Option) -> Refusal:
+    """Note where a search met what stops it."""
+    return replace(refusal, claim=c, request=option.name) if isinstance(refusal, Fatal) else refusal

@@ -1,0 +1,1 @@
+"""Why there is no plan for a gang, in words with numbers."""

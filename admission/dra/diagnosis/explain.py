@@ -1,0 +1,392 @@
+"""Why a gang got stuck, in words and numbers.
+
+A sentence names the pod, its claim and request, the first condition that fails, and what the best node has. It is read
+from a greedy search that has come as far as it could.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from admission.api.values.reasons import Detail
+from admission.dra.allocator.results import Stuck, Why
+from admission.dra.equivalence.device_signature import Answer, Traits
+from admission.dra.inventory import pools
+from admission.dra.planner import node_filters
+from admission.dra.planner.first_fit import Placer
+from admission.dra.planner.placed import Placed
+from admission.dra.planner.pod_groups import Gang, PodKind, Wanted
+from admission.dra.requests.requests import Ask, ClaimAsk, Option, RequestAsk
+from admission.dra.state.cluster_state import World
+
+SHOWN = 3
+"""How many nodes, pods or claims a sentence names before it counts the rest."""
+
+LISTED = 64
+"""How many devices, or claims that have them, the numbers behind a sentence list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A sentence, the numbers behind it, and the ask of which there was not enough, if it was that."""
+
+    message: str
+    details: Mapping[str, Detail] = field(default_factory=dict)
+    ask: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    """Where the greedy search got stuck."""
+
+    gang: Gang
+    world: World
+    traits: Traits
+    placer: Placer
+    kind: PodKind
+    member: int
+    wanted: tuple[Wanted, ...]
+    """Claims of the stuck pod that are still to be allocated."""
+
+    @property
+    def pod(self) -> str:
+        return self.kind.members[self.member].pod.meta.name
+
+
+def stuck(gang: Gang, world: World, traits: Traits, placer: Placer) -> Explanation:
+    """Explain where a greedy search got stuck. There must be a kind that found no place."""
+    number = placer.outcome.stuck or 0
+    kind = gang.kinds[number]
+    allocated = placer.state.allocated
+    member = sum(placed.kind == number for placed in placer.outcome.placed)
+    wanted = tuple(w for w in kind.wanted[member] if w.shared is None or allocated[w.shared] is None)
+    scene = _Scene(gang, world, traits, placer, kind, member, wanted)
+    if not kind.nodes:
+        return _nowhere(scene)
+    nodes = _open_nodes(scene)
+    if not nodes:
+        return _bound(scene)
+    roomy = [node for node in nodes if _lacking(scene, node) is None]
+    if not roomy:
+        return _cramped(scene, nodes)
+    return _short(scene, roomy)
+
+
+def _open_nodes(scene: _Scene) -> list[int]:
+    """Return the nodes to which filters and shared claims let the pod go."""
+    allocated = scene.placer.state.allocated
+    usable = [allocated[wanted.shared] for wanted in scene.kind.wanted[0] if wanted.shared is not None]
+    names = scene.placer.state.names
+    return [
+        at
+        for at, name in enumerate(names)
+        if name in scene.kind.nodes and all(nodes is None or at in nodes for nodes in usable)
+    ]
+
+
+def _nowhere(scene: _Scene) -> Explanation:
+    """No node passes the filters."""
+    demand = scene.kind.members[scene.member]
+    if not scene.world.nodes:
+        return Explanation(f"pod {scene.pod} cannot be placed: there are no nodes", {"pod": scene.pod})
+    reasons: dict[str, list[str]] = {}
+    for name, node in sorted(scene.world.nodes.items()):
+        refused = node_filters.refuses(demand, node, scene.world)
+        if refused is not None:
+            reasons.setdefault(refused.why, []).append(name)
+    why = "; ".join(f"{_listed(nodes)} {reason}" for reason, nodes in reasons.items())
+    return Explanation(f"no node takes pod {scene.pod}: {why}", {"pod": scene.pod, "nodes": len(scene.world.nodes)})
+
+
+def _bound(scene: _Scene) -> Explanation:
+    """Shared claims were allocated where the pod may not go."""
+    names = [w.claim.meta.name for w in scene.kind.wanted[0] if w not in scene.wanted]
+    return Explanation(
+        f"pod {scene.pod} may not go where its shared {_claims(names)} can be used{_after(scene)}",
+        {"pod": scene.pod, "claims": sorted(names)},
+    )
+
+
+def _lacking(scene: _Scene, node: int) -> str | None:
+    return node_filters.lacking(scene.kind.wants, scene.placer.state.left(node))
+
+
+def _cramped(scene: _Scene, nodes: Sequence[int]) -> Explanation:
+    """Resources of nodes are short."""
+    resource = _lacking(scene, nodes[0]) or ""
+    needed = scene.kind.wants[resource]
+    state = scene.placer.state
+    most, best = max(((state.left(node) or {}).get(resource, 0), -node) for node in nodes)
+    unit = "m" if resource == "cpu" else ""
+    name = state.names[-best]
+    return Explanation(
+        f"pod {scene.pod} needs {needed}{unit} {resource}; the most that is left on a node where it may go is"
+        f" {most}{unit} ({name}){_after(scene)}",
+        {"pod": scene.pod, "resource": resource, "needed": needed, "left": most, "node": name},
+    )
+
+
+def _short(scene: _Scene, nodes: Sequence[int]) -> Explanation:
+    """Devices are short: find the request that fails on the node that comes farthest."""
+    asks = scene.traits.asks
+    needs = _needs(wanted.ask for wanted in scene.wanted)
+    for wanted in scene.wanted:
+        for request in wanted.ask.requests:
+            tries = [_tried(scene, nodes, option, asks[option.ask], needs) for option in request.options]
+            if tries and all(found is not None for found in tries):
+                option, counts, best = next(found for found in tries if found is not None)
+                return _too_few(scene, wanted, request, option, needs.get(option.ask, 1), counts, best)
+    return _clash(scene, nodes)
+
+
+def _tried(
+    scene: _Scene, nodes: Sequence[int], option: Option, ask: int, needs: Mapping[Ask, int]
+) -> tuple[Option, dict[int, "_Counts"], int] | None:
+    """Return what nodes have for a way to serve a request, and the best of them; None where that is enough by count."""
+    counts = _counted(scene, nodes, ask)
+    best = max(nodes, key=lambda node: (counts[node].free, -node))
+    enough = counts[best].matching if option.admin else counts[best].free
+    return None if counts[best].many or enough >= needs.get(option.ask, 1) else (option, counts, best)
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """Devices of one node for one ask. many: whether some of them can be shared, so that counting them says little.
+
+    failed: what an expression failed of, on the first device where it did.
+    """
+
+    free: int
+    matching: int
+    tainted: int
+    many: bool
+    failed: str = ""
+
+
+def _counted(scene: _Scene, nodes: Sequence[int], ask: int) -> dict[int, _Counts]:
+    """Return what nodes have for an ask; of equal nodes, with equal devices in use, one is looked at."""
+    state, known = scene.placer.state, dict[Hashable, _Counts]()
+    found: dict[int, _Counts] = {}
+    for node in nodes:
+        key = (state.signatures[node], state.layouts[node].numbers)
+        if key not in known:
+            known[key] = _count(scene, node, ask)
+        found[node] = known[key]
+    return found
+
+
+def _count(scene: _Scene, node: int, ask: int) -> _Counts:
+    layout = scene.placer.state.layouts[node]
+    free = set(scene.placer.state.free_spots(node))
+    traits = [scene.traits.known[number] for number in layout.numbers]
+    matching = [at for at, trait in enumerate(traits) if trait.answers[ask] is Answer.YES]
+    return _Counts(
+        free=sum(at in free for at in matching),
+        matching=len(matching),
+        tainted=sum(trait.answers[ask] is Answer.TAINTED for trait in traits),
+        many=any(traits[at].shared for at in matching),
+        failed=next((str(answer) for t in traits if not isinstance(answer := t.answers[ask], Answer)), ""),
+    )
+
+
+def _too_few(  # noqa: PLR0917 - what the sentence says
+    scene: _Scene,
+    wanted: Wanted,
+    request: RequestAsk,
+    option: Option,
+    needed: int,
+    counts: Mapping[int, _Counts],
+    best: int,
+) -> Explanation:
+    """Say how many devices are needed and how many the best node has."""
+    node, ask = scene.placer.state.names[best], option.ask
+    place = f"request {option.name} of claim {wanted.claim.meta.name}"
+    others = f", none of its {len(request.options)} alternatives fits" if request.listed else ""
+    devices = f"{needed} {'device' if needed == 1 else 'devices'} of class {ask.device_class}"
+    details: dict[str, Detail] = {
+        "pod": scene.pod,
+        "claim": wanted.claim.meta.name,
+        "request": option.name,
+        "deviceClass": ask.device_class,
+        "needed": needed,
+        "mostFree": counts[best].free,
+        "node": node,
+    }
+    start = f"pod {scene.pod} needs {devices} on one node ({place}{others})"
+    number = scene.traits.asks[ask]
+    if not any(count.matching for count in counts.values()):
+        said = f"{start}; {_nothing(ask, counts)}{_contradictory(scene)}"
+        return Explanation(said, {**details, "matching": 0}, number)
+    tainted = f" and {counts[best].tainted} more tainted" if counts[best].tainted else ""
+    return Explanation(
+        f"{start}; the most that any node has free is {counts[best].free} ({node}, of {counts[best].matching}"
+        f" that match{tainted}){_after(scene)}",
+        {**details, "matching": counts[best].matching},
+        number,
+    )
+
+
+def _nothing(ask: Ask, counts: Mapping[int, _Counts]) -> str:
+    tainted = sum(count.tainted for count in counts.values())
+    if tainted:
+        return f"all {tainted} that match have a taint that the request does not tolerate"
+    nodes = f"the {len(counts)} nodes where the pod may go" if len(counts) > 1 else "the only node where the pod may go"
+    failed = next((count.failed for count in counts.values() if count.failed), "")
+    if failed:
+        return f"none on {nodes} satisfies the selectors: {failed}"
+    if ask.needs:
+        return f"none on {nodes} satisfies the selectors and has the capacity"
+    return f"none on {nodes} satisfies the selectors" if ask.texts else f"{nodes} have no devices"
+
+
+def _contradictory(scene: _Scene) -> str:
+    """Name a pool whose devices are not used although they might serve, since its slices contradict each other."""
+    for node in sorted(scene.kind.nodes):
+        for pool in scene.world.shelves[node].pools if node in scene.world.shelves else ():
+            if pool.soundness is pools.Soundness.INVALID and scene.traits.may_serve(pool):
+                return f"; {pool.title} on node {node} is not used ({pool.why}): its driver has to mend its slices"
+    return ""
+
+
+def _clash(scene: _Scene, nodes: Sequence[int]) -> Explanation:
+    """Every request alone would be served; together, or with their constraints, they are not."""
+    best, stuck = _farthest(scene, nodes)
+    rules = sorted(
+        {f"{'distinct' if r.distinct else 'match'}Attribute {r.attribute}" for w in scene.wanted for r in w.ask.rules}
+    )
+    requests = ", ".join(
+        f"{_wish(request)} (request {request.name} of claim {w.claim.meta.name})"
+        for w in scene.wanted
+        for request in w.ask.requests
+    )
+    node = scene.placer.state.names[best]
+    where = f"none of {len(nodes)} nodes serves them" if len(nodes) > 1 else f"node {node} does not serve them"
+    under = f" under {' and '.join(rules)}" if rules else " together"
+    details: dict[str, Detail] = {
+        "pod": scene.pod,
+        "claims": [w.claim.meta.name for w in scene.wanted],
+        "constraints": rules,
+    }
+    if stuck is not None:
+        wanted = scene.wanted[stuck.claim]
+        request = wanted.ask.requests[stuck.request] if wanted.ask.requests else None
+        details |= {"node": node, "claim": wanted.claim.meta.name, "request": request.name if request else ""}
+        details["conditions"] = sorted(why.name.lower() for why in stuck.reasons)
+        if stuck.at is not None:
+            shown = scene.placer.state.shown_spots(best)
+            details["device"] = str(scene.placer.state.layouts[best].spots[shown[stuck.at]].id)
+    why = _why(scene, best, stuck) if stuck is not None else ""
+    return Explanation(f"pod {scene.pod} needs {requests} on one node; {where}{under}{why}{_after(scene)}", details)
+
+
+def _farthest(scene: _Scene, nodes: Sequence[int]) -> tuple[int, Stuck | None]:
+    """Return the node whose search came farthest, and where it got stuck."""
+    found = [(node, stuck) for node in nodes if (stuck := scene.placer.stuck_at(scene.kind, node)) is not None]
+    if not found:
+        return nodes[0], None
+    return max(found, key=lambda pair: (pair[1].claim, pair[1].request, pair[1].had, -pair[0]))
+
+
+def _why(scene: _Scene, node: int, stuck: Stuck) -> str:
+    """Say at which request a node's search got stuck, what turned devices away, and name one of them."""
+    if Why.DISPUTED in stuck.reasons:
+        return f": releases of kube-scheduler disagree because of {stuck.disputed}, and a promise may not rest on that"
+    wanted = scene.wanted[stuck.claim]
+    if not stuck.reasons or not wanted.ask.requests:
+        return ""
+    request = wanted.ask.requests[stuck.request]
+    reasons = " and ".join(sorted(why.value for why in stuck.reasons))
+    shown = scene.placer.state.shown_spots(node)
+    layout = scene.placer.state.layouts[node]
+    example = f", {layout.spots[shown[stuck.at]].id} for one" if stuck.at is not None else ""
+    return f": request {request.name} gets {stuck.had} on {scene.placer.state.names[node]}, since {reasons}{example}"
+
+
+def _wish(request: RequestAsk) -> str:
+    """Write what a request asks for."""
+    return " or ".join(
+        f"{'all' if not option.plain and not option.admin else option.count} of class {option.ask.device_class}"
+        for option in request.options
+    )
+
+
+def _needs(claims: Iterable[ClaimAsk]) -> dict[Ask, int]:
+    """Return how many devices each ask needs at least, where requests have no choice; else 1 at least."""
+    needs: dict[Ask, int] = {}
+    for claim in claims:
+        for request in claim.requests:
+            if len(request.options) == 1 and request.options[0].plain:
+                ask = request.options[0].ask
+                needs[ask] = needs.get(ask, 0) + request.options[0].count
+            else:
+                for option in request.options:
+                    least = option.count if option.plain else 1
+                    needs[option.ask] = max(needs.get(option.ask, 0), least)
+    return needs
+
+
+def _after(scene: _Scene) -> str:
+    """Say what the pods placed so far took, node by node."""
+    by_node: dict[int, list[Placed]] = {}
+    for placed in scene.placer.outcome.placed:
+        by_node.setdefault(placed.node, []).append(placed)
+    if not by_node:
+        return ""
+    parts = [_took(scene, node, placed) for node, placed in list(by_node.items())[:SHOWN]]
+    rest = len(by_node) - SHOWN
+    return ", after " + ", ".join(parts) + (f" and others on {rest} more nodes" if rest > 0 else "")
+
+
+def _took(scene: _Scene, node: int, placed: Sequence[Placed]) -> str:
+    names = [scene.gang.kinds[one.kind].members[one.member].pod.meta.name for one in placed]
+    devices = sum(len(given) for one in placed for _, given in one.claims)
+    return f"{_listed(names)} took {devices} on {scene.placer.state.names[node]}"
+
+
+def busy(explanation: Explanation, scene_placer: Placer, world: World, traits: Traits) -> Explanation:
+    """Add who has the devices that are missing."""
+    if explanation.ask is None:
+        return Explanation(f"{explanation.message}; it would fit if nothing else were in use", explanation.details)
+    state = scene_placer.state
+    used = {
+        spot.id: world.taken[spot.id]
+        for node in range(len(state.names))
+        for spot, number in zip(state.layouts[node].spots, state.layouts[node].numbers, strict=True)
+        if spot.id in world.taken and traits.known[number].answers[explanation.ask] is Answer.YES
+    }
+    holders = sorted({str(holder) for holder in used.values()})
+    if not holders:
+        return Explanation(f"{explanation.message}; it would fit if nothing else were in use", explanation.details)
+    who = _listed(holders)
+    devices = f"{len(used)} {'device' if len(used) == 1 else 'devices'} that would do"
+    return Explanation(
+        f"{explanation.message}; {devices} {'is' if len(used) == 1 else 'are'} in use by {who}",
+        {**explanation.details, "inUse": sorted(map(str, used))[:LISTED], "holders": holders[:LISTED]},
+        explanation.ask,
+    )
+
+
+def incomplete(gang: Gang, world: World, traits: Traits, number: int) -> Explanation | None:
+    """Return the first pool with missing slices that might serve a pod of the kind; None when there is none."""
+    kind = gang.kinds[number]
+    if not kind.devices:
+        return None
+    for node in sorted(kind.nodes):
+        for pool in world.shelves[node].pools if node in world.shelves else ():
+            if pool.soundness is pools.Soundness.INCOMPLETE and traits.may_serve(pool):
+                pod = kind.members[0].pod.meta.name
+                return Explanation(
+                    f"{pool.title} on node {node} is incomplete ({pool.why}); without it pod {pod} finds no place",
+                    {"pod": pod, "node": node, "driver": pool.driver, "pool": pool.name},
+                )
+    return None
+
+
+def _claims(names: Sequence[str]) -> str:
+    return f"{'claim' if len(names) == 1 else 'claims'} {_listed(names)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Write names as people do; those beyond the first few are counted."""
+    if len(names) > SHOWN:
+        return f"{', '.join(names[:SHOWN])} and {len(names) - SHOWN} more"
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

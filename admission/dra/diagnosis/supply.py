@@ -1,0 +1,64 @@
+"""How many devices there are at all for a request, in use or not: what no waiting can change.
+
+Counts devices where they are, class and request selectors alone; a request that is within these numbers may still not
+fit, for which there is the planner.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from admission.api.kubernetes.devices import DeviceId, Slice
+from admission.dra.inventory.selectors import Selectors, Texts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supply:
+    """What there is for a request.
+
+    everywhere: devices in all. at_most: devices that one node can use. sharable: whether one of them may serve several
+    requests, so that their number bounds nothing. broken: the first device on which a selector fails, and why.
+    """
+
+    everywhere: int
+    at_most: int
+    sharable: bool
+    broken: tuple[DeviceId, str] | None = None
+
+
+def supply(texts: Texts, slices: Iterable[Slice], selectors: Selectors) -> Supply:
+    """Count the devices that texts select, the class's before the request's."""
+    by_node: dict[str, int] = {}
+    everywhere = unbound = 0
+    sharable = False
+    broken: tuple[DeviceId, str] | None = None
+    for slice_ in slices:
+        column = selectors.column(texts, slice_)
+        for at, device in enumerate(slice_.devices):
+            if column.bad >> at & 1 and broken is None:
+                broken = DeviceId(slice_.driver, slice_.pool, device.name), selectors.error(texts, slice_, at)
+            if not column.yes >> at & 1:
+                continue
+            everywhere += 1
+            sharable = sharable or device.allows_multiple
+            node = slice_.node_name or device.node_name
+            if node:
+                by_node[node] = by_node.get(node, 0) + 1
+            else:
+                unbound += 1
+    at_most = unbound + max(by_node.values(), default=0)
+    return Supply(everywhere=everywhere, at_most=at_most, sharable=sharable, broken=broken)
+
+
+def types(slices: Iterable[Slice]) -> dict[tuple[str, str], set[str]]:
+    """Return the types that devices give their attributes, by domain and name."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for slice_ in slices:
+        for device in slice_.devices:
+            for written, value in device.attributes.items():
+                domain, slash, name = written.partition("/")
+                key = (domain, name) if slash else (slice_.driver, written)
+                found.setdefault(key, set()).add(_TYPES.get(type(value).__name__, "list"))
+    return found
+
+
+_TYPES = {"Version": "version", "str": "string", "int": "int", "bool": "bool"}

@@ -1,0 +1,1 @@
+"""Equivalence classes of devices, of nodes."""

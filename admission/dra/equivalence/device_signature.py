@@ -1,0 +1,375 @@
+"""What the search knows of a device: its trait.
+
+Two devices with equal traits are interchangeable for all that a gang asks, so the search tries one of them. That, and
+not their names or serial numbers, is what keeps a request that is one device short from trying every subset.
+"""
+
+from collections.abc import Container, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import groupby
+from typing import Any
+
+from admission.api.kubernetes.devices import Device, DeviceId, Slice
+from admission.api.values.names import MeterName
+from admission.api.values.selectors import first_untolerated
+from admission.dra.compatibility import Profile, Release
+from admission.dra.inventory import counters
+from admission.dra.inventory.counters import Amount, Draw
+from admission.dra.inventory.pools import Pool, Shelf, Spot
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.metering import device_meters
+from admission.dra.metering.device_meters import ChargeError, Consumed, Mark, Meters
+from admission.dra.requests import capacity, constraints
+from admission.dra.requests.capacity import Unfit, Unrepresentable
+from admission.dra.requests.constraints import Value
+from admission.dra.requests.requests import Ask, Fatal, Refusal, Unpriced
+
+
+class Answer(Enum):
+    """Whether a device does for an ask, where that can be told."""
+
+    NO = "no"
+    YES = "yes"
+    TAINTED = "tainted"
+    """Selected, but a taint is not tolerated, or it draws from counters while their gate is off: never given, but
+    mode All wants it all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a device costs for an ask, and the rules by which it makes its claim count."""
+
+    amounts: tuple[tuple[MeterName, int], ...] = ()
+    marks: frozenset[Mark] = frozenset()
+
+
+FREE = Price()
+
+
+@dataclass(frozen=True, slots=True)
+class Trait:
+    """All that a gang's search knows of a device that is not in use.
+
+    answers: for each ask; a refusal stops the search that meets it. values: for each compared attribute. prices: for
+    each ask. shared: whether several claims may have it. room: its capacities, where they can be shared. takes: for
+    each ask, what it consumes of them. draw: what the device draws from its pool's counters; empty, where it names a
+    set and no counter of it; None where it draws on none. evicting: the asks that may have the device, but whose pods
+    are deleted because of its taint.
+    """
+
+    answers: tuple[Answer | Refusal, ...]
+    values: tuple[Value | None, ...]
+    prices: tuple[Price, ...]
+    shared: bool = False
+    room: tuple[tuple[str, Amount], ...] = ()
+    takes: tuple[tuple[Amount, ...], ...] = ()
+    draw: Draw | None = None
+    evicting: frozenset[int] = frozenset()
+    inexact: bool = False
+    """Whether 1.36 adds up wrongly what shares of it consume."""
+
+    def consumed(self, ask: int) -> dict[str, Amount]:
+        """Return what a share for an ask consumes of each capacity; nothing, where the device is not shared."""
+        if not self.shared or not self.takes:
+            return {}
+        return {name: amount for (name, _), amount in zip(self.room, self.takes[ask], strict=True)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Segment:
+    """The devices of one pool that matter to a gang, in order; nodes that see the same share it.
+
+    numbers: their traits. local: whether no other node can see any of them.
+    """
+
+    pool: Pool
+    spots: tuple[Spot, ...]
+    numbers: tuple[int, ...]
+    local: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """The devices of one node that matter to a gang, in order.
+
+    shelf: what it was made from, kept so that its identity stays its own. parts: by pool, each with its place among the
+    pools with counters that matter, -1 for none. drawn: these pools. fixed: whether all devices are the node's own, so
+    that nothing that happens elsewhere changes them.
+    """
+
+    shelf: Shelf
+    parts: tuple[tuple[Segment, int], ...] = ()
+    drawn: tuple[Pool, ...] = ()
+    fixed: bool = True
+
+    @property
+    def spots(self) -> tuple[Spot, ...]:
+        """Return the devices, put together anew where they are of several pools."""
+        if len(self.parts) == 1:
+            return self.parts[0][0].spots
+        return tuple(spot for segment, _ in self.parts for spot in segment.spots)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Return the devices' traits in the same order."""
+        if len(self.parts) == 1:
+            return self.parts[0][0].numbers
+        return tuple(number for segment, _ in self.parts for number in segment.numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """All that traits depend on beside the devices and the meters."""
+
+    asks: tuple[Ask, ...]
+    attributes: tuple[str, ...] = ()
+    meters: Meters = device_meters.NONE
+    profile: Profile = Profile()  # noqa: RUF009 - frozen
+
+
+class Traits:
+    """Numbers traits and lays out nodes, for one need."""
+
+    def __init__(self, need: Need, selectors: Selectors) -> None:
+        self.need = need
+        self.known: list[Trait] = []
+        self.asks = {ask: at for at, ask in enumerate(need.asks)}
+        self.attributes = {name: at for at, name in enumerate(need.attributes)}
+        self._selectors = selectors
+        self._numbers: dict[Trait, int] = {}
+        self._sorted: dict[Hashable, int | None] = {}
+        self._failing: set[DeviceId] = set()
+        self._by_device = any(
+            not need.meters.certain(name, ask.device_class) for name in need.meters.meters for ask in need.asks
+        )
+        self._segments: dict[int, Segment] = {}
+        self._layouts: dict[int, Layout] = {}
+        self._interned: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self.boards: dict[Any, Any] = {}
+        """What `node_signature` keeps for this need."""
+        self.racks: dict[Any, Any] = {}
+        """And what `candidate_nodes` does."""
+
+    def layout(self, shelf: Shelf) -> Layout:
+        """Return the devices that a node sees, without those that nobody asks for."""
+        known = self._layouts.get(id(shelf))
+        if known is None:
+            known = self._layouts[id(shelf)] = self._laid_out(shelf)
+        return known
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether so many sorts of devices have come and gone that it is better to start anew."""
+        return len(self._sorted) > MOST_SORTS
+
+    def may_serve(self, pool: Pool) -> bool:
+        """Return whether a pool might have what is needed: one of its devices does, or it shows none."""
+        return not pool.spots or bool(self._segment(pool).spots)
+
+    def keep(self, shelves: Container[int]) -> None:
+        """Forget the layouts of all but these shelves, by identity."""
+        self._layouts = {key: known for key, known in self._layouts.items() if key in shelves}
+        quirks = self.need.profile.quirks
+        alive = {id(pool) for layout in self._layouts.values() for pool in layout.shelf.seen(quirks)}
+        self._segments = {key: known for key, known in self._segments.items() if key in alive}
+
+    def _laid_out(self, shelf: Shelf) -> Layout:
+        pools = [pool for pool in shelf.seen(self.need.profile.quirks) if pool.sound]
+        segments = [found for pool in pools if (found := self._segment(pool)).spots]
+        drawn = [segment.pool for segment in segments if self._draws(segment)]
+        places = {id(pool): at for at, pool in enumerate(drawn)}
+        return Layout(
+            shelf=shelf,
+            parts=tuple((segment, places.get(id(segment.pool), -1)) for segment in segments),
+            drawn=tuple(drawn),
+            fixed=all(segment.local for segment in segments),
+        )
+
+    def _draws(self, segment: Segment) -> bool:
+        return segment.pool.stock is not None and any(self.known[n].draw is not None for n in segment.numbers)
+
+    def _segment(self, pool: Pool) -> Segment:
+        known = self._segments.get(id(pool))
+        if known is None:
+            numbered = [pair for slice_, spots in _by_slice(pool.spots) for pair in self._numbered(slice_, spots)]
+            spots, numbers = tuple(spot for spot, _ in numbered), tuple(number for _, number in numbered)
+            known = Segment(
+                pool=pool,
+                spots=pool.spots if len(spots) == len(pool.spots) else spots,
+                # Pools with equal numbers share them.
+                numbers=self._interned.setdefault(numbers, numbers),
+                local=all(spot.local for spot in pool.spots),
+            )
+            if not known.local:
+                # Other nodes will ask for it again.
+                self._segments[id(pool)] = known
+        return known
+
+    def _numbered(self, slice_: Slice, spots: Sequence[Spot]) -> Iterator[tuple[Spot, int]]:
+        """Yield the devices of one slice that somebody asks for, with their traits' numbers."""
+        columns = [self._selectors.column(ask.texts, slice_) for ask in self.need.asks]
+        wanted = 0
+        for column in columns:
+            wanted |= column.yes | column.bad
+        everyone = (1 << len(slice_.devices)) - 1
+        # Mostly all devices of a slice are alike to selectors.
+        uniform = all(not column.bad and column.yes in (0, everyone) for column in columns)
+        alike = tuple(1 if column.yes else 0 for column in columns) if uniform else None
+        for spot in spots:
+            if not wanted >> spot.at & 1:
+                continue
+            bits = alike or tuple((c.yes >> spot.at & 1) | (c.bad >> spot.at & 1) << 1 for c in columns)
+            number = self._number(spot, bits)
+            if number is not None:
+                yield spot, number
+
+    def _number(self, spot: Spot, bits: tuple[int, ...]) -> int | None:
+        """Return the number of a device's trait; None where it does for nobody. bits: per ask, 1 for yes, 2 for bad."""
+        key: Hashable = (bits, spot.reachable, self._sort(spot))
+        if max(bits) > 1 and len(self._failing) < MOST_NAMED:
+            # An error names its device: the first ones exactly, others by one that fails in the same way.
+            self._failing.add(spot.id)
+            key = (key, spot.id)
+        if key not in self._sorted:
+            self._sorted[key] = self._made_up(spot, bits)
+        return self._sorted[key]
+
+    def _sort(self, spot: Spot) -> Hashable:
+        """Return all that a trait depends on beside selectors; for devices that are priced one by one, themselves."""
+        device = spot.device
+        if self._by_device:
+            return spot.id
+        if not (
+            self.need.attributes
+            or device.capacity
+            or device.consumes
+            or device.taints
+            or device.binding_conditions
+            or device.allows_multiple
+        ):
+            return None
+        values = tuple(constraints.attribute_of(device, spot.id.driver, name) for name in self.need.attributes)
+        capacity = tuple((name, one.text, one.policy, one.inexact) for name, one in device.capacity.items())
+        draw = counters.drawn(device) if device.consumes else None
+        return (values, capacity, draw, device.taints, bool(device.binding_conditions), device.allows_multiple)
+
+    def _made_up(self, spot: Spot, bits: tuple[int, ...]) -> int | None:
+        answers = [self._selected(ask, spot, bit) for ask, bit in zip(self.need.asks, bits, strict=True)]
+        if all(answer is Answer.NO for answer in answers):
+            return None
+        trait = self._trait(answers, spot)
+        number = self._numbers.get(trait)
+        if number is None:
+            number = self._numbers[trait] = len(self.known)
+            self.known.append(trait)
+        return number
+
+    def _selected(self, ask: Ask, spot: Spot, bit: int) -> Answer | Refusal:
+        """Judge by selectors and by the node that the device is for, in kube-scheduler's order."""
+        if spot.device.binding_conditions and not self.need.profile.features.binding_conditions:
+            return Answer.NO
+        if bit > 1:
+            return Fatal(self._selectors.error(ask.texts, spot.slice, spot.at), device=str(spot.id))
+        return Answer.YES if bit and spot.reachable else Answer.NO
+
+    def _trait(self, answers: list[Answer | Refusal], spot: Spot) -> Trait:
+        device, features = spot.device, self.need.profile.features
+        prices = [FREE] * len(answers)
+        taken: list[dict[str, Amount]] = [{}] * len(answers)
+        for at, ask in enumerate(self.need.asks):
+            if answers[at] is Answer.YES:
+                answers[at], taken[at] = self._consumption(ask, spot)
+            if answers[at] is Answer.YES and self._barred(ask, device):
+                answers[at] = Answer.TAINTED
+            elif answers[at] is Answer.YES:
+                answers[at], prices[at] = self._priced(ask, spot, taken[at] if device.allows_multiple else None)
+        names = sorted(device.capacity) if features.consumable_capacity else []
+        return Trait(
+            answers=tuple(answers),
+            values=tuple(
+                constraints.value_of(device, spot.id.driver, name, lists=features.list_attributes)
+                for name in self.need.attributes
+            ),
+            prices=tuple(prices),
+            shared=device.allows_multiple and features.consumable_capacity,
+            room=tuple((name, counters.exact(device.capacity[name].value)) for name in names),
+            takes=tuple(tuple(amounts.get(name, 0) for name in names) for amounts in taken) if names else (),
+            draw=counters.drawn(device) if device.consumes else None,
+            evicting=frozenset(
+                at for at, ask in enumerate(self.need.asks) if features.taints and _is_evicted(ask, device)
+            ),
+            inexact=device.allows_multiple and any(capacity.inexact for capacity in device.capacity.values()),
+        )
+
+    def _consumption(self, ask: Ask, spot: Spot) -> tuple[Answer | Refusal, dict[str, Amount]]:
+        """Judge by capacity, as if nothing of the device were in use."""
+        features = self.need.profile.features
+        if not features.consumable_capacity or not spot.device.capacity:
+            return (Answer.YES if not ask.needs else Answer.NO), {}
+        amounts = capacity.consumed(ask.needs, spot.device.capacity, fractional=features.fractional_ranges)
+        if isinstance(amounts, Unrepresentable):
+            if self.need.profile.release is Release.V1_36:
+                return Answer.NO, {}
+            error = f"class {ask.device_class} on device {spot.id}: {amounts.message}"
+            return Fatal(error, device=str(spot.id)), {}
+        if isinstance(amounts, Unfit):
+            return Answer.NO, {}
+        return Answer.YES, amounts
+
+    def _barred(self, ask: Ask, device: Device) -> bool:
+        features = self.need.profile.features
+        if device.consumes and not features.partitionable:
+            return True
+        return features.taints and first_untolerated(device.taints, ask.tolerations) is not None
+
+    def _priced(self, ask: Ask, spot: Spot, consumed: Consumed) -> tuple[Answer | Refusal, Price]:
+        amounts = device_meters.price(self.need.meters, ask.device_class, spot.id, spot.device, consumed)
+        if isinstance(amounts, ChargeError):
+            return Unpriced(amounts.meter, amounts.message), FREE
+        marks = device_meters.marks(self.need.meters, ask.device_class, spot.id, spot.device)
+        if isinstance(marks, ChargeError):
+            return Unpriced(marks.meter, marks.message), FREE
+        return Answer.YES, Price(tuple(sorted(amounts.items())), marks)
+
+
+def _is_evicted(ask: Ask, device: Device) -> bool:
+    """Return whether a pod with the device is deleted because of a taint, though its claim tolerates that.
+
+    The eviction controller (pkg/controller/devicetainteviction, 1.36 and 1.37) heeds only tolerations that name the
+    effect NoExecute, and those with tolerationSeconds only for so long.
+    """
+    for taint in device.taints:
+        if taint.effect == "NoExecute":
+            heeded = (t for t in ask.tolerations if t.effect == "NoExecute" and t.tolerates(taint))
+            if not any(toleration.seconds is None for toleration in heeded):
+                return True
+    return False
+
+
+def _by_slice(spots: Sequence[Spot]) -> Iterator[tuple[Slice, list[Spot]]]:
+    """Yield the devices of each slice, in order."""
+    for _, found in groupby(spots, key=lambda spot: id(spot.slice)):
+        group = list(found)
+        yield group[0].slice, group
+
+
+MOST_NAMED = 64
+"""Devices with a failing selector whose own name is in the error; were there more, each would be a sort of its own."""
+
+MOST_SORTS = 200_000
+"""Sorts of devices that one need remembers, those included that are gone."""
+
+MOST_REMEMBERED = 48
+"""Needs for which a `Selectors` remembers traits; gangs of one shape have the same."""
+
+
+def of(need: Need, selectors: Selectors) -> Traits:
+    """Return the traits of a need: those made before, where there are any."""
+    known: Traits | None = selectors.memory.pop(need, None)
+    if known is None or known.is_full:
+        known = Traits(need, selectors)
+    selectors.memory[need] = known
+    if len(selectors.memory) > MOST_REMEMBERED:
+        del selectors.memory[next(iter(selectors.memory))]
+    return known

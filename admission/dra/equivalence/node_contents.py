@@ -1,0 +1,164 @@
+"""What one node has for a search, in numbers: its devices with the use that is made of them, and counters left.
+
+Nodes with equal contents are equal to everything that a gang asks, so one search answers for all of them.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from admission.api.kubernetes.devices import DeviceId
+from admission.dra.compatibility import Quirks
+from admission.dra.equivalence.device_signature import Trait, Traits
+from admission.dra.inventory.counters import Amount, CounterId, Draw
+from admission.dra.inventory.pools import PoolId, Shelf, Soundness
+from admission.dra.requests.device_use import Share
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What is made of a device. taken: a claim has it for itself. shares: claims have shares of it.
+
+    amounts: what the shares consume, for each of the trait's capacities; None where no share says what it consumes.
+    """
+
+    taken: bool = False
+    shares: bool = False
+    amounts: tuple[Amount, ...] | None = None
+
+
+FREE = Use()
+TAKEN = Use(taken=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unit:
+    """A device to a search: its trait, its use, and the place of its pool among those with counters (-1 for none)."""
+
+    trait: Trait
+    use: Use
+    stock: int
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What is left of the counters of one pool. namesake: the place of the first pool of the same name, its own too.
+
+    vanished: a device of the pool is in use that no slice describes any more, so nobody knows what it draws. inexact:
+    1.36 adds an amount of it up wrongly. draws: what devices of the pool draw, those included that nobody asks for; it
+    only says what is better left whole.
+    """
+
+    counters: tuple[CounterId, ...]
+    available: tuple[Amount, ...]
+    namesake: int
+    vanished: bool = False
+    inexact: bool = False
+    draws: Mapping[DeviceId, Draw] = field(default_factory=dict, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """The pools of a node that are not whole, and those that are not sound, for people; empty where there are none."""
+
+    incomplete: str = ""
+    invalid: str = ""
+
+
+NO_TROUBLE = Trouble()
+NO_TROUBLES = (NO_TROUBLE, NO_TROUBLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a search sees of a node.
+
+    units: by number, in the order in which the allocator looks at devices. troubles: as 1.37 and as 1.36 meet them.
+    disputed: a pool that matters and that 1.36 and 1.37 see differently; empty where there is none.
+    """
+
+    units: tuple[int, ...] = ()
+    stocks: tuple[Left, ...] = ()
+    troubles: tuple[Trouble, Trouble] = NO_TROUBLES
+    disputed: str = ""
+
+    def trouble(self, quirks: Quirks) -> Trouble:
+        return self.troubles[quirks.foreign_counters]
+
+
+class Units:
+    """Numbers units, for one set of traits."""
+
+    def __init__(self, traits: Traits) -> None:
+        self.traits = traits
+        self.known: list[Unit] = []
+        self.memory: dict[Hashable, dict[Any, Any]] = {}
+        """What `upper_bound` and `first_fit` have found of nodes made of these units, while they are numbered so."""
+        self._numbers: dict[tuple[int, Use, int], int] = {}
+        self._free: dict[tuple[int, int], int] = {}
+
+    def number(self, trait: int, use: Use, stock: int) -> int:
+        """Return the number of a unit."""
+        if use is FREE:
+            return self.free(trait, stock)
+        key = (trait, use, stock)
+        found = self._numbers.get(key)
+        if found is None:
+            found = self._numbers[key] = self._new(trait, use, stock)
+        return found
+
+    def free(self, trait: int, stock: int) -> int:
+        """Return the number of a unit of which no use is made."""
+        found = self._free.get((trait, stock))
+        if found is None:
+            found = self._free[trait, stock] = self._new(trait, FREE, stock)
+        return found
+
+    def _new(self, trait: int, use: Use, stock: int) -> int:
+        self.known.append(Unit(self.traits.known[trait], use, stock))
+        return len(self.known) - 1
+
+
+def troubles(shelf: Shelf) -> tuple[Trouble, Trouble]:
+    """Return what is wrong with a node's pools, as 1.37 and as 1.36 meet it."""
+    if shelf.plain:
+        return NO_TROUBLES
+    return (_trouble(shelf, Quirks()), _trouble(shelf, Quirks(foreign_counters=True)))
+
+
+def _trouble(shelf: Shelf, quirks: Quirks) -> Trouble:
+    broken = shelf.broken(quirks)
+    return Trouble(
+        *(
+            "; ".join(f"{pool.title}: {pool.why}" for pool in broken if pool.soundness is soundness)
+            for soundness in (Soundness.INCOMPLETE, Soundness.INVALID)
+        )
+    )
+
+
+def disputed(shelf: Shelf, traits: Traits) -> str:
+    """Return the pools that matter and that 1.36 and 1.37 see differently, for people."""
+    if not shelf.disputed:
+        return ""
+    pools = (*shelf.pools, *(shelf.old or ()))
+    names: dict[PoolId, str] = {
+        pool.id: pool.title for pool in pools if pool.id in shelf.disputed and traits.may_serve(pool)
+    }
+    return ", ".join(names[pool] for pool in sorted(names))
+
+
+def namesakes(names: Sequence[str]) -> list[int]:
+    """Return for each pool the place of the first one with its name."""
+    first: dict[str, int] = {}
+    return [first.setdefault(name, at) for at, name in enumerate(names)]
+
+
+def shared_use(trait: Trait, shares: Iterable[Share]) -> Use:
+    """Return the use of a device of which claims have these shares."""
+    stated = [share for share in shares if share is not None]
+    if not stated:
+        return Use(shares=True)
+    return Use(
+        shares=True,
+        amounts=tuple(sum((share.get(name, 0) for share in stated), 0) for name, _ in trait.room),
+    )

@@ -1,0 +1,177 @@
+"""What every node has for one need, kept from world to world: only nodes that changed are looked at again.
+
+A `Board` is the memory behind the planner and `pod_allocator`: it belongs to the traits of one need, and is brought up
+to date with each world. Nodes with equal faces are equal to everything that the need is about.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from itertools import chain
+
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.values.names import NodeName
+from admission.dra.equivalence import node_usage
+from admission.dra.equivalence.device_signature import Layout, Segment, Traits
+from admission.dra.equivalence.node_contents import Contents, Units
+from admission.dra.equivalence.usage_overlay import Usage
+from admission.dra.inventory.pools import PoolId, Shelf
+from admission.dra.state import cluster_state
+from admission.dra.state.cluster_state import World
+
+MOST_FACES = 100_000
+"""Faces that a board remembers; in a large cluster every node may have had several."""
+
+_IDENTITY = 1 << 24
+"""A device is written as its unit's number; one that several nodes see, as that plus a multiple of this."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Face:
+    """A node's devices as a search sees them; within one board equal faces are one object.
+
+    codes: the devices in order, see `is_local`. free: how many of them nobody has for himself.
+    """
+
+    codes: tuple[int, ...]
+    contents: Contents
+    free: int
+
+
+class Board:
+    """The faces of all nodes in one world. shows_taken: whether devices in use matter, as they do to All and admins."""
+
+    def __init__(self, traits: Traits, *, shows_taken: bool) -> None:
+        self.traits = traits
+        self.units = Units(traits)
+        self.faces: dict[NodeName, Face] = {}
+        self.groups: dict[Face, set[NodeName]] = {}
+        self._seeing: dict[PoolId, set[NodeName]] = {}
+        """The nodes that see something of each pool that is not a single node's own."""
+        self._shows_taken = shows_taken
+        self._world: World | None = None
+        self._identities: dict[DeviceId, int] = {}
+        self._known: dict[Hashable, Face] = {}
+        self._stamp: Hashable = None
+        self._shared: dict[tuple[int, int], tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        """Units and codes of pools that several nodes see, as long as the use of devices has the same stamp."""
+
+    def layout(self, node: NodeName) -> Layout:
+        """Return the layout of a node of the world that the board shows."""
+        world = self._world
+        return self.traits.layout(_BARE if world is None else world.shelves.get(node, _BARE))
+
+    def update(self, world: World) -> None:
+        """Bring every face up to date with a world."""
+        before = self._world
+        if before is world:
+            return
+        if len(self._known) > MOST_FACES:
+            self._start_anew()
+            before = None
+        self._world = world
+        changed = cluster_state.changed(before, world) if before is not None else None
+        if changed is None:
+            changed = frozenset(world.nodes)
+        usage = Usage(world)
+        for name in changed:
+            self._forget(name)
+            if name in world.nodes:
+                self._lay_out(name, world)
+        for name in changed:
+            if name in world.nodes:
+                self._put(name, self.face(name, usage, world))
+
+    def _start_anew(self) -> None:
+        """Forget faces that no node has any more, and all others with them."""
+        self.units = Units(self.traits)
+        self._known.clear()
+        self._stamp = None
+        for name in list(self.faces):
+            self._forget(name)
+
+    def face(self, node: NodeName, usage: Usage, world: World) -> Face:
+        """Return the face of a node with some use of its devices."""
+        layout = self.traits.layout(world.shelves.get(node, _BARE))
+        parts = [self._part(segment, stock, usage) for segment, stock in layout.parts]
+        codes = parts[0][1] if len(parts) == 1 else tuple(chain.from_iterable(codes for _, codes in parts))
+        units = codes if layout.fixed else tuple(chain.from_iterable(units for units, _ in parts))
+        found = node_usage.contents_of(layout, self.units, usage, world, numbers=units)
+        key = (codes, found.stocks, found.troubles, found.disputed)
+        known = self._known.get(key)
+        if known is None:
+            free = sum(not self.units.known[number].use.taken for number in found.units)
+            known = self._known[key] = Face(codes, found, free)
+        return known
+
+    def _part(self, segment: Segment, stock: int, usage: Usage) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return units and codes of one pool's devices; those of a pool that many nodes see are found once for all."""
+        if segment.local:
+            units = node_usage.units_of(segment, stock, usage, self.units, shows_taken=self._shows_taken)
+            return units, units
+        if usage.stamp != self._stamp:
+            self._stamp = usage.stamp
+            self._shared.clear()
+        key = (id(segment), stock)
+        known = self._shared.get(key)
+        if known is None:
+            units = node_usage.units_of(segment, stock, usage, self.units, shows_taken=self._shows_taken)
+            shown = [spot for spot in segment.spots if self._shows_taken or not usage.is_taken(spot.id)]
+            # Devices that several nodes see are told apart from all others: they are the same one everywhere.
+            codes = tuple(
+                unit if spot.local else unit + _IDENTITY * self._identities[spot.id]
+                for unit, spot in zip(units, shown, strict=True)
+            )
+            known = self._shared[key] = (units, codes)
+        return known
+
+    def shown(self, node: NodeName, usage: Usage) -> list[int]:
+        """Return the places in the node's layout of the devices that its face shows, in order."""
+        return list(node_usage.shown(self.layout(node), usage, shows_taken=self._shows_taken))
+
+    def nodes_of(self, device: DeviceId) -> set[NodeName]:
+        """Return the nodes whose faces may change with the use of a device."""
+        pool = (device.driver, device.pool)
+        found = self._seeing.get(pool)
+        if found is not None:
+            return found
+        owner = self._world.slices.owner(pool) if self._world is not None and self._world.slices is not None else None
+        return {owner} if owner in self.faces else set()
+
+    def _lay_out(self, name: NodeName, world: World) -> None:
+        layout = self.traits.layout(world.shelves.get(name, _BARE))
+        if layout.fixed:
+            return
+        for spot in layout.spots:
+            if not spot.local:
+                self._seeing.setdefault((spot.id.driver, spot.id.pool), set()).add(name)
+                self._identities.setdefault(spot.id, len(self._identities) + 1)
+
+    def _forget(self, name: NodeName) -> None:
+        face = self.faces.pop(name, None)
+        if face is not None:
+            self.groups[face].discard(name)
+            if not self.groups[face]:
+                del self.groups[face]
+        for seeing in self._seeing.values():
+            seeing.discard(name)
+
+    def _put(self, name: NodeName, face: Face) -> None:
+        self.faces[name] = face
+        self.groups.setdefault(face, set()).add(name)
+
+
+def of(traits: Traits, world: World, *, shows_taken: bool) -> Board:
+    """Return the board of a need, made at most once for each sort; imagined worlds and realms have their own."""
+    key = (shows_taken, world.imagined, world.realm)
+    if key not in traits.boards:
+        traits.boards[key] = Board(traits, shows_taken=shows_taken)
+    found: Board = traits.boards[key]
+    return found
+
+
+def is_local(code: int) -> bool:
+    """Return whether a device of a face is the node's own."""
+    return code < _IDENTITY
+
+
+_BARE = Shelf()

@@ -1,0 +1,85 @@
+"""What one node has for a search: its layout, with the use that is made of its devices."""
+
+from collections.abc import Iterable
+from itertools import chain
+
+from admission.dra.equivalence import node_contents
+from admission.dra.equivalence.device_signature import Layout, Segment
+from admission.dra.equivalence.node_contents import Contents, Left, Units
+from admission.dra.equivalence.usage_overlay import Usage
+from admission.dra.state.cluster_state import World
+
+
+def units_of(segment: Segment, stock: int, usage: Usage, units: Units, *, shows_taken: bool) -> tuple[int, ...]:
+    """Return the units of one pool's devices. stock: its place among the pools with counters, -1 for none.
+
+    shows_taken: whether devices that somebody has for himself are among them.
+    """
+    if usage.has_shares:
+        return _shared_units(segment, stock, usage, units, shows_taken=shows_taken)
+    takers, free = usage.takers(), units.free
+    found: list[int] = []
+    for spot, trait in zip(segment.spots, segment.numbers, strict=True):
+        for layer in takers:
+            if spot.id in layer:
+                if shows_taken:
+                    found.append(units.number(trait, node_contents.TAKEN, stock))
+                break
+        else:
+            found.append(free(trait, stock))
+    return tuple(found)
+
+
+def _shared_units(segment: Segment, stock: int, usage: Usage, units: Units, *, shows_taken: bool) -> tuple[int, ...]:
+    """Return the same where some devices are shared."""
+    number, known = units.number, units.traits.known
+    found: list[int] = []
+    for spot, trait in zip(segment.spots, segment.numbers, strict=True):
+        use = usage.use_of(spot.id, known[trait])
+        if use is not node_contents.TAKEN or shows_taken:
+            found.append(number(trait, use, stock))
+    return tuple(found)
+
+
+def contents_of(
+    layout: Layout, units: Units, usage: Usage, world: World, *, numbers: tuple[int, ...] | None = None
+) -> Contents:
+    """Return the contents of a node. numbers: its units, where they are known; else all, those that are taken too."""
+    if numbers is None:
+        parts = (units_of(segment, stock, usage, units, shows_taken=True) for segment, stock in layout.parts)
+        numbers = tuple(chain.from_iterable(parts))
+    stocks = _stocks(layout, usage, world) if layout.drawn else ()
+    shelf = layout.shelf
+    if shelf.plain:
+        return Contents(numbers, stocks)
+    return Contents(numbers, stocks, node_contents.troubles(shelf), node_contents.disputed(shelf, units.traits))
+
+
+def shown(layout: Layout, usage: Usage, *, shows_taken: bool) -> Iterable[int]:
+    """Return the places in the layout of the devices that `contents_of` shows, in order."""
+    if shows_taken:
+        return range(len(layout.spots))
+    takers = usage.takers()
+    if not takers:
+        return range(len(layout.spots))
+    spots = layout.spots
+    found: Iterable[int] = range(len(spots))
+    for layer in takers:
+        found = [at for at in found if spots[at].id not in layer]
+    return found
+
+
+def _stocks(layout: Layout, usage: Usage, world: World) -> tuple[Left, ...]:
+    first = node_contents.namesakes([pool.name for pool in layout.drawn])
+    return tuple(
+        Left(
+            counters=tuple(pool.stock.totals),
+            available=pool.stock.available(usage.used(pool.stock.draws)),
+            namesake=namesake,
+            vanished=pool.id in world.vanished,
+            inexact=pool.stock.inexact,
+            draws=pool.stock.draws,
+        )
+        for pool, namesake in zip(layout.drawn, first, strict=True)
+        if pool.stock is not None
+    )

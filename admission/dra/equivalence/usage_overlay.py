@@ -1,0 +1,159 @@
+"""Which devices are in use, in layers: a layer can be laid over another for a "what if", and committed or dropped."""
+
+from collections.abc import Collection, Container, Hashable, Iterable
+
+from admission.api.kubernetes.devices import DeviceId
+from admission.dra.equivalence import node_contents
+from admission.dra.equivalence.device_signature import Trait
+from admission.dra.equivalence.node_contents import Use
+from admission.dra.requests.device_use import Share, Taking
+from admission.dra.state.cluster_state import World
+
+
+class Usage:
+    """Devices that claims have for themselves, and shares of others. A layer changes nothing below it."""
+
+    __slots__ = ("_below", "_changes", "_shares", "_taken", "_token")
+
+    def __init__(self, below: "World | Usage") -> None:
+        self._below = below
+        self._taken: set[DeviceId] = set()
+        self._shares: dict[DeviceId, list[Share]] = {}
+        self._token = object()
+        self._changes = 0
+
+    @property
+    def stamp(self) -> Hashable:
+        """Return what is equal only as long as nothing changes, here and below."""
+        below = self._below
+        return (self._token, self._changes, below.stamp if isinstance(below, Usage) else below.token)
+
+    def add(self, given: Iterable[Taking]) -> None:
+        """Use devices, and shares of devices."""
+        self._changes += 1
+        for taking in given:
+            if taking.shared:
+                self._shares.setdefault(taking.device, []).append(taking.share)
+            else:
+                self._taken.add(taking.device)
+
+    def remove(self, given: Iterable[Taking]) -> None:
+        """Give back what was added to this layer last."""
+        self._changes += 1
+        for taking in given:
+            if not taking.shared:
+                self._taken.discard(taking.device)
+                continue
+            self._shares[taking.device].pop()
+            if not self._shares[taking.device]:
+                del self._shares[taking.device]
+
+    def commit(self) -> None:
+        """Move everything into the layer below, which must not be a world."""
+        assert isinstance(self._below, Usage)  # noqa: S101 - worlds are frozen
+        self._below.add(Taking(device) for device in self._taken)
+        self._below.add(Taking(device, shared=True, share=s) for device, found in self._shares.items() for s in found)
+        self._taken.clear()
+        self._shares.clear()
+        self._changes += 1
+
+    def is_taken(self, device: DeviceId) -> bool:
+        """Return whether a claim has the device for itself."""
+        if device in self._taken:
+            return True
+        below = self._below
+        return below.is_taken(device) if isinstance(below, Usage) else device in below.taken
+
+    def shares_of(self, device: DeviceId) -> list[Share]:
+        """Return what the shares of a device consume."""
+        below = self._below
+        if isinstance(below, Usage):
+            found = below.shares_of(device)
+        else:
+            found = [shared.share for shared in below.shares.get(device, ())]
+        return [*found, *self._shares.get(device, ())]
+
+    def used(self, devices: Collection[DeviceId]) -> Iterable[DeviceId]:
+        """Return those of some devices that are in use in any way."""
+        below = self._below
+        if isinstance(below, Usage):
+            found = below.used(devices)
+        else:
+            found = [device for device in devices if device in below.taken or device in below.shares]
+        if not self._taken and not self._shares:
+            return found
+        own = (device for device in devices if device in self._taken or device in self._shares)
+        return dict.fromkeys((*found, *own))
+
+    def takers(self) -> list[Container[DeviceId]]:
+        """Return the devices that claims have for themselves, of every layer that has some."""
+        own: list[Container[DeviceId]] = [self._taken] if self._taken else []
+        below = self._below
+        if isinstance(below, Usage):
+            return [*own, *below.takers()]
+        return [*own, below.taken] if below.taken else own
+
+    def use_of(self, device: DeviceId, trait: Trait) -> Use:
+        """Return the use that is made of a device."""
+        if self.is_taken(device):
+            return node_contents.TAKEN
+        if not trait.shared and not self.has_shares:
+            return node_contents.FREE
+        shares = self.shares_of(device)
+        return node_contents.shared_use(trait, shares) if shares else node_contents.FREE
+
+    @property
+    def has_any(self) -> bool:
+        """Whether any layer over the world has something."""
+        return bool(self._taken or self._shares) or (isinstance(self._below, Usage) and self._below.has_any)
+
+    @property
+    def has_shares(self) -> bool:
+        """Whether any device has shares at all."""
+        if self._shares:
+            return True
+        below = self._below
+        return below.has_shares if isinstance(below, Usage) else bool(below.shares)
+
+
+class Beside(Usage):
+    """What others than some claims use in a world. claims: `namespace/name` of each."""
+
+    __slots__ = ("_claims", "_world")
+
+    def __init__(self, world: World, claims: Container[str]) -> None:
+        super().__init__(world)
+        self._world = world
+        self._claims = claims
+
+    def is_taken(self, device: DeviceId) -> bool:
+        """Return whether another claim has the device for itself."""
+        if device in self._taken:
+            return True
+        holder = self._world.taken.get(device)
+        return holder is not None and holder.claim not in self._claims
+
+    def shares_of(self, device: DeviceId) -> list[Share]:
+        """Return what the shares of others consume."""
+        found = (shared for shared in self._world.shares.get(device, ()) if shared.holder.claim not in self._claims)
+        return [*(shared.share for shared in found), *self._shares.get(device, ())]
+
+    def used(self, devices: Collection[DeviceId]) -> Iterable[DeviceId]:
+        """Return those of some devices that others use in any way."""
+        return [device for device in devices if self.is_taken(device) or self.shares_of(device)]
+
+    def takers(self) -> list[Container[DeviceId]]:
+        """Return the devices that others have for themselves."""
+        return [_Others(self)]
+
+
+class _Others:
+    """The devices that others than some claims have for themselves."""
+
+    __slots__ = ("_usage",)
+
+    def __init__(self, usage: Beside) -> None:
+        self._usage = usage
+
+    def __contains__(self, device: object) -> bool:
+        return isinstance(device, DeviceId) and self._usage.is_taken(device)

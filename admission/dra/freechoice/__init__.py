@@ -1,0 +1,1 @@
+"""A gang over nodes, device choice made by Muster."""

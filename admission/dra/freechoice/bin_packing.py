@@ -1,0 +1,220 @@
+"""The search for a gang's nodes where devices may be chosen freely: node after node, the fullest first.
+
+Why it is complete: every device is seen by one node only, and nothing is shared, so a gang is placed when every pod is
+on a node that can take in all of its pods together. Each node in turn is given one of the largest sets of pods that it
+can take in, of those that are left: a plan in which a node has fewer could be made from it by moving a pod there. Where
+quota is short and places differ in price, smaller sets and all prices are tried as well. What was found to lead nowhere
+is not tried again, nor is more of it.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import le, mul, sub
+
+from admission.api.muster.gangs import Charge
+from admission.dra.allocator.allocation import Given
+from admission.dra.allocator.results import Budget, Found, Pick
+from admission.dra.equivalence.device_signature import Traits
+from admission.dra.freechoice.node_packing import Hosting, Pods
+from admission.dra.metering import device_meters
+from admission.dra.planner import placed
+from admission.dra.planner.cost import Pricing
+from admission.dra.planner.node_groups import Signature, State
+from admission.dra.planner.placed import Outcome, Placed
+from admission.dra.planner.pod_groups import Gang, Wanted
+from admission.dra.planner.upper_bound import Rooms
+from admission.dra.requests import gang_request
+from admission.dra.requests.gang_request import Affordable
+from admission.dra.state.cluster_state import World
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """Pods for one node. found: their devices, where these were priced."""
+
+    node: int
+    signature: Signature
+    pods: Pods
+    charge: Charge
+    found: Found | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """Where the search stands: a group of equal nodes, how many of these have had their turn, what is left to place."""
+
+    group: int
+    used: int
+    left: Pods
+    charge: Charge
+
+
+class Packer:
+    """One search, over a state in which every device is one node's own and no claim is shared."""
+
+    def __init__(  # noqa: PLR0917 - the parts of one search
+        self, gang: Gang, state: State, world: World, traits: Traits, budget: Budget, affordable: Affordable
+    ) -> None:
+        self.outcome = Outcome(state.names)
+        self._gang = gang
+        self._state = state
+        self._traits = traits
+        self._budget = budget
+        self._affordable = affordable
+        self._pricing = Pricing(gang, traits)
+        rooms = self._rooms = Rooms(gang, state, traits, stops=False)
+        kinds = range(len(gang.kinds))
+        total = [sum(rooms.of(kind, s) * len(nodes) for s, nodes in state.groups.items()) for kind in kinds]
+        order = sorted(kinds, key=lambda kind: (total[kind], -gang.kinds[kind].devices, kind))
+        self._hosting = Hosting(gang, state, world.profile, budget, order=order, pricing=self._pricing)
+        self._groups = [(s, sorted(nodes)) for s, nodes in state.groups.items() if any(rooms.of(k, s) for k in kinds)]
+        self._groups.sort(key=self._tightness)
+        self._caps = [tuple(rooms.of(kind, signature) for kind in kinds) for signature, _ in self._groups]
+        self._later = self._sums(self._caps, len(gang.kinds))
+        self._needed = tuple(rooms.needed(kind) for kind in gang.kinds)
+        counts = [rooms.counts(signature) for signature, _ in self._groups]
+        # Where a device can be shared, counting devices says nothing.
+        self._own = [(count.own,) for count in counts] if not any(count.unknown for count in counts) else []
+        self._devices = self._sums(self._own, 1) if self._own else []
+
+    def run(self) -> Outcome:
+        """Search without regard to quota first, since that is mostly enough. Raises StepsEndedError."""
+        chosen = None if self._rooms.are_drained() else self._search(gang_request.anything)
+        if chosen is None:
+            return self.outcome
+        shortfall = self._affordable(device_meters.added(offer.charge for offer in self._priced(chosen)))
+        if shortfall is not None:
+            self.outcome.shortfall = shortfall
+            chosen = None if self._pricing.is_fixed else self._search(self._affordable)
+        if chosen is not None:
+            self.outcome.done, self.outcome.shortfall = True, None
+            self.outcome.placed = sorted(self._placed(chosen), key=lambda placed: (placed.kind, placed.member))
+        return self.outcome
+
+    def _tightness(self, group: tuple[Signature, Sequence[int]]) -> tuple[int, bool, Pods, int]:
+        """Return the sort key of groups: nodes with the fewest devices to give come first, then those of least room."""
+        signature, nodes = group
+        free = self._hosting.deck(signature).takeable if signature.contents.stocks else signature.free
+        return (free, signature.left is None, signature.left or (), nodes[0])
+
+    def _sums(self, each: Sequence[Pods], width: int) -> list[Pods]:
+        """Return for every group what its nodes and all later ones have together. each: what one of them has."""
+        sums: list[Pods] = [(0,) * width]
+        for one, (_, nodes) in zip(reversed(each), reversed(self._groups), strict=True):
+            sums.append(tuple(amount * len(nodes) + later for amount, later in zip(one, sums[-1], strict=True)))
+        return sums[::-1]
+
+    # The search.
+
+    def _search(self, affordable: Affordable) -> list[_Offer] | None:
+        """Return what every node is given; None where there is no way."""
+        start = _Point(0, 0, tuple(len(kind.members) for kind in self._gang.kinds), {})
+        failed: defaultdict[Hashable, list[Pods]] = defaultdict(list)
+        stack, chosen = [(start, self._offers(start, affordable))], list[_Offer]()
+        while stack:
+            point, offers = stack[-1]
+            if not any(point.left):
+                return chosen
+            offer = next(offers, None)
+            if offer is None:
+                failed[_place(point)].append(point.left)
+                stack.pop()
+                del chosen[-1:]
+                continue
+            self._budget.spend()
+            after = self._after(point, offer)
+            if not self._is_dead(after, failed, affordable):
+                chosen.append(offer)
+                stack.append((after, self._offers(after, affordable)))
+        return None
+
+    def _offers(self, point: _Point, affordable: Affordable) -> Iterator[_Offer]:
+        if point.group == len(self._groups):
+            return
+        signature, nodes = self._groups[point.group]
+        node, most = nodes[point.used], tuple(map(min, point.left, self._caps[point.group]))
+        if affordable is gang_request.anything:
+            for pods in self._hosting.largest(signature, most):
+                yield _Offer(node, signature, pods, {})
+        else:
+            for pods, charge, found in self._hosting.offers(signature, most):
+                yield _Offer(node, signature, pods, charge, found)
+
+    def _after(self, point: _Point, offer: _Offer) -> _Point:
+        if not any(offer.pods):
+            # Equal nodes are not given more either.
+            return _Point(point.group + 1, 0, point.left, point.charge)
+        left = tuple(map(sub, point.left, offer.pods))
+        charge = device_meters.added((point.charge, offer.charge)) if offer.charge else point.charge
+        if point.used + 1 < len(self._groups[point.group][1]):
+            return _Point(point.group, point.used + 1, left, charge)
+        return _Point(point.group + 1, 0, left, charge)
+
+    def _is_dead(self, point: _Point, failed: Mapping[Hashable, Sequence[Pods]], affordable: Affordable) -> bool:
+        """Return whether no plan can come from here."""
+        if not all(map(le, point.left, self._rest(self._later, self._caps, point))):
+            return True
+        if self._own and self._rest(self._devices, self._own, point)[0] < sum(map(mul, point.left, self._needed)):
+            return True
+        if any(all(map(le, other, point.left)) for other in failed.get(_place(point), ())):
+            return True
+        if affordable is gang_request.anything:
+            return False
+        shortfall = affordable(self._at_least(point))
+        self.outcome.shortfall = self.outcome.shortfall or shortfall
+        return shortfall is not None
+
+    def _rest(self, sums: Sequence[Pods], each: Sequence[Pods], point: _Point) -> Pods:
+        """Return what the nodes that have not had their turn have together."""
+        if not point.used:
+            return sums[point.group]
+        return tuple(later - one * point.used for later, one in zip(sums[point.group], each[point.group], strict=True))
+
+    def _at_least(self, point: _Point) -> Charge:
+        """Return the charge so far and the lowest that the rest may cost."""
+        least = zip(self._pricing.least, point.left, strict=True)
+        rest = ({meter: amount * left for meter, amount in charge.items()} for charge, left in least if left)
+        return device_meters.added((point.charge, *rest))
+
+    # The plan.
+
+    def _priced(self, chosen: Sequence[_Offer]) -> list[_Offer]:
+        """Return the same with devices and charges; equal nodes with equal pods have equal ones."""
+        known: dict[tuple[Signature, Pods], tuple[Found, Charge]] = {}
+        offers: list[_Offer] = []
+        for offer in chosen:
+            key = (offer.signature, offer.pods)
+            if offer.found is None and key not in known:
+                devices = self._hosting.found(*key)
+                assert devices is not None  # noqa: S101 - it was found to fit
+                known[key] = (devices, self._hosting.charge(*key, devices))
+            found, charge = known[key] if offer.found is None else (offer.found, offer.charge)
+            offers.append(replace(offer, charge=charge, found=found))
+        return offers
+
+    def _placed(self, chosen: Sequence[_Offer]) -> Iterator[Placed]:
+        members = [0] * len(self._gang.kinds)
+        for offer in self._priced(chosen):
+            assert offer.found is not None  # noqa: S101 - priced
+            picks = iter(offer.found.picks)
+            for kind in self._hosting.members(offer.pods):
+                wanted = self._gang.kinds[kind].wanted[members[kind]]
+                claims = tuple((one, self._given(offer, one, next(picks))) for one in wanted)
+                yield Placed(kind, members[kind], offer.node, claims)
+                members[kind] += 1
+
+    def _given(self, offer: _Offer, wanted: Wanted, picks: Sequence[Pick]) -> tuple[Given, ...]:
+        spots, shown = self._state.layouts[offer.node].spots, self._state.shown_spots(offer.node)
+        units = self._state.units_of(offer.signature)
+        asks = self._traits.asks
+        options = [wanted.ask.requests[pick.request].options[pick.option] for pick in picks]
+        return tuple(
+            placed.given(option, spots[shown[pick.at]], units[pick.at].trait, asks)
+            for option, pick in zip(options, picks, strict=True)
+        )
+
+
+def _place(point: _Point) -> Hashable:
+    """Return all that may follow depends on, beside what is left to place."""
+    return (point.group, point.used, tuple(sorted(point.charge.items())))

@@ -1,0 +1,193 @@
+"""The search for devices of several pods together on one node, where devices may be chosen freely.
+
+The rules are those of `search`, with every known defect of kube-scheduler mended; its order is not. Steps back reach
+across all claims, so what is not found does not exist. Administrators take nothing from anybody. A device on which a
+selector fails is passed over, and so is one that a meter cannot price, or whose taint would have the pod deleted.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Sequence
+
+from admission.api.muster.gangs import Charge
+from admission.dra.allocator.results import Budget, Found, Pick, Why
+from admission.dra.allocator.search import Search
+from admission.dra.allocator.trampoline import Answered, Halt, Step, run, runs
+from admission.dra.compatibility import MENDED, Profile
+from admission.dra.equivalence.device_signature import Answer
+from admission.dra.equivalence.node_contents import Units
+from admission.dra.planner import device_order
+from admission.dra.planner.device_order import Deck
+from admission.dra.requests import constraints
+from admission.dra.requests.requests import ClaimAsk, Option
+
+Priced = Callable[[ClaimAsk, Sequence[Pick]], Charge]
+"""Returns what a claim costs with these devices, by their places in the deck."""
+
+
+class Joint(Search):
+    """One search. Claims of pods stand one after the other; all of them are served, or none."""
+
+    def __init__(self, claims: Sequence[ClaimAsk], deck: Deck, units: Units, profile: Profile, budget: Budget) -> None:
+        self._profile = profile.with_quirks(MENDED)
+        super().__init__(list(claims), deck.contents, units, self._profile, budget)
+        self._deck = deck
+        self._traits = units.traits
+        self._visits: dict[int, frozenset[int]] = {}
+        """Devices at which claims look with admin access."""
+        self._touched: dict[int, set[int]] = {}
+        """Per card its devices that are taken or shared here."""
+        self._alike = True
+        self._stops = False
+        self._sweeping = False
+        self._priced: Priced | None = None
+
+    def first(self) -> Found | None:
+        """Return devices for all claims; None where there are none. Raises StepsEndedError."""
+        return self.found if isinstance(self.answer(), Found) else None
+
+    def solutions(self, priced: Priced | None = None) -> Iterator[Found]:
+        """Yield devices for all claims, one solution of each sort. Raises StepsEndedError.
+
+        Of one sort are those after which devices are left that can stand for each other; with prices, those that cost
+        the same as well. What a solution takes is taken while it is looked at.
+        """
+        if self._prepare() is not None or self._is_short():
+            return
+        self._sweeping, self._priced = True, priced
+        for _ in runs(self._claim(0)):
+            yield self.found
+
+    def grow(self, claims: Sequence[ClaimAsk]) -> bool:
+        """Add the claims of one more pod if there are devices for them beside those given before, which stay."""
+        first = len(self._claims)
+        self._claims = [*self._claims, *claims]
+        asks, values = self._traits.asks, self._traits.attributes
+        for claim in claims:
+            self.picks.append([])
+            self._asks.append([[asks[o.ask] for o in request.options] for request in claim.requests])
+            self._rules.append([(values[r.attribute], constraints.running(r, self._profile)) for r in claim.rules])
+        self._end = len(self._claims)
+        self._dead.clear()
+        if self._prepare(first) is None and not super()._is_short(first) and run(self._claim(first)) is True:
+            return True
+        self._claims, self._end = self._claims[:first], first
+        del self.picks[first:], self._asks[first:], self._rules[first:]
+        return False
+
+    @property
+    def found(self) -> Found:
+        """Return the devices given now, by their places on the node, in its order."""
+        places = self._deck.places
+        return Found(
+            tuple(
+                tuple(sorted((Pick(p.request, p.option, places[p.at]) for p in picks), key=lambda p: (p.request, p.at)))
+                for picks in self.picks
+            )
+        )
+
+    # Where it differs from a search that may not choose.
+
+    def _claim(self, c: int) -> Step:
+        if c == self._end and self._sweeping:
+            yield Halt.FOUND
+            return False
+        return (yield from super()._claim(c))
+
+    def _every(self, c: int, r: int, o: int, option: Option) -> list[int]:
+        found = super()._every(c, r, o, option)
+        # Nobody can tell what all devices are where one cannot be judged, or slices are missing: no way to serve it.
+        return found if isinstance(found, list) else []
+
+    def _at_odds(self, c: int, r: int, o: int) -> Answered:  # noqa: ARG002 - another choice of devices may do
+        return False
+
+    def _is_short(self, first: int = 0) -> bool:
+        return super()._is_short(first) or self._is_drained()
+
+    def _is_drained(self) -> bool:
+        """Return whether all claims together draw more of counters than is left, whatever they get."""
+        if not self._deck.left:
+            return False
+        asks = self._traits.asks
+        needed = device_order.needs_of(self._claims, lambda ask: self._deck.least(asks[ask]))
+        return any(amount > self._deck.left.get(name, 0) for name, amount in needed.items())
+
+    def _may_have(self, c: int, r: int, o: int, at: int) -> bool:
+        ask, trait = self._asks[c][r][o], self._units[at].trait
+        if trait.answers[ask] is not Answer.YES or ask in trait.evicting:
+            return False
+        if not self._claims[c].requests[r].options[o].admin and (not self._deck.live[at] or at in self._taken):
+            return False
+        return trait.shared or not (c in self._visits.get(at, ()) or c in self._taken.get(at, ()))
+
+    def _take(self, c: int, r: int, o: int, at: int) -> bool | Why:
+        unit, option = self._units[at], self._claims[c].requests[r].options[o]
+        if option.admin:
+            if not self._bind(c, r, option, unit):
+                return Why.CONSTRAINT
+            self._visits[at] = self._visits.get(at, frozenset()) | {c}
+            self.picks[c].append(Pick(r, o, at))
+            return False
+        taken = super()._take(c, r, o, at)
+        if not isinstance(taken, Why) and self._deck.cards[at] >= 0:
+            self._touched.setdefault(self._deck.cards[at], set()).add(at)
+        return taken
+
+    def _give_back(self, c: int, at: int, *, counted: bool) -> None:
+        pick = self.picks[c][-1]
+        request = self._claims[c].requests[pick.request]
+        if request.options[pick.option].admin:
+            self.picks[c].pop()
+            self._visits[at] -= {c}
+            self._unbind(c, request.name, request.options[pick.option], len(self._rules[c]))
+            return
+        super()._give_back(c, at, counted=counted)
+        if self._deck.cards[at] >= 0 and at not in self._taken and at not in self._shares:
+            self._touched[self._deck.cards[at]].discard(at)
+
+    # What is known.
+
+    def _sort(self, at: int) -> Hashable:
+        card, sort = self._deck.cards[at], self._deck.sorts[at]
+        touched = at in self._taken or at in self._shares or at in self._visits
+        mine = (sort, self._touch(at)) if touched else sort
+        return (mine, self._state_of(card)) if self._touched.get(card) else mine
+
+    def _touch(self, at: int) -> Hashable:
+        return (self._taken.get(at), self._visits.get(at), tuple(sorted(self._shares.get(at, ()))))
+
+    def _state_of(self, card: int) -> Hashable:
+        """Return what was taken of a card: of equal ones either may be taken more of if that is the same."""
+        return frozenset(Counter((self._deck.sorts[at], self._use_of(at)) for at in self._touched[card]).items())
+
+    def _use_of(self, at: int) -> Hashable:
+        """Return what others have of a device, whoever they are."""
+        return tuple(sorted(self._shares.get(at, ())))
+
+    def _state(self, c: int, r: int) -> Hashable:
+        deck = self._deck
+        cards = Counter(self._state_of(card) for card, touched in self._touched.items() if touched)
+        others = ((deck.sorts[at], self._use_of(at)) for at in (*self._taken, *self._shares) if deck.cards[at] < 0)
+        return (
+            c,
+            r,
+            len(self.picks[c]),
+            frozenset(cards.items()),
+            frozenset(Counter(others).items()),
+            frozenset(pick.at for pick in self.picks[c]) if self._is_partly_admin(c) else None,
+            tuple(rule.state() for _, rule in self._rules[c]),
+            self._paid(c) if self._priced is not None else None,
+        )
+
+    def _is_partly_admin(self, c: int) -> bool:
+        """Return whether it matters to a claim which devices it has itself."""
+        return any(option.admin for request in self._claims[c].requests for option in request.options)
+
+    def _paid(self, c: int) -> Hashable:
+        """Return what the claims before cost, and by what the cost of this one will be found."""
+        assert self._priced is not None  # noqa: S101 - asked only where there are prices
+        total: Counter[str] = Counter()
+        for claim, picks in zip(self._claims[:c], self.picks[:c], strict=True):
+            total.update(self._priced(claim, picks))
+        begun = Counter((pick.request, pick.option, self._deck.sorts[pick.at]) for pick in self.picks[c])
+        return (frozenset(total.items()), frozenset(begun.items()))

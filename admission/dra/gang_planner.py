@@ -1,0 +1,380 @@
+"""The gang planner: for every pod a node and devices, all together or not at all.
+
+Under `Pin` the rule is that of kube-scheduler (`Choice.FIRST_FIT`): pods are placed one after the other, and at its
+turn a pod gets the first fit of devices on its node, given all that was taken before. Order and nodes are free; the
+devices are not. Under `Allocate` devices are free as well (`Choice.FREE`), since Muster allocates them itself.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from admission.api.muster.gangs import PlannedClaim, PlannedPod
+from admission.api.muster.ledger_entries import Holding, RequestDevice
+from admission.api.values.names import Uid
+from admission.dra import compatibility
+from admission.dra.allocator.allocation import Given
+from admission.dra.allocator.results import Budget, StepsEndedError
+from admission.dra.diagnosis import explain
+from admission.dra.diagnosis.explain import Explanation
+from admission.dra.equivalence import device_signature
+from admission.dra.equivalence.device_signature import Traits
+from admission.dra.freechoice.bin_packing import Packer
+from admission.dra.freechoice.search import Chooser
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.metering import device_meters, holdings
+from admission.dra.metering.device_meters import ChargeError, Meters
+from admission.dra.planner import candidate_nodes, pod_groups
+from admission.dra.planner.candidate_nodes import Lack
+from admission.dra.planner.first_fit import Placer
+from admission.dra.planner.no_plan import Kind, NoPlan
+from admission.dra.planner.node_groups import State
+from admission.dra.planner.placed import Outcome
+from admission.dra.planner.pod_groups import Gang, Wanted
+from admission.dra.requests import requests
+from admission.dra.requests.device_use import Taking
+from admission.dra.requests.gang_request import Affordable, Choice, Plan, PodDemand, Shortfall, Topology, anything
+from admission.dra.requests.requests import Fatal, Refusal, Unpriced
+from admission.dra.state import cluster_state, what_if
+from admission.dra.state.cluster_state import World
+from admission.dra.topology import search
+from admission.dra.topology.subgroups import Searches
+from admission.errors import AmountError
+
+NO_PLAN = "there is no plan"
+
+
+def plan(  # noqa: PLR0913 - everything that an answer depends on, by name
+    pods: Sequence[PodDemand],
+    world: World,
+    *,
+    meters: Meters = device_meters.NONE,
+    selectors: Selectors,
+    steps: int,
+    affordable: Affordable = anything,
+    choice: Choice = Choice.FIRST_FIT,
+    topology: Topology | None = None,
+    mute: bool = False,
+) -> Plan | NoPlan:
+    """Place all pods of a gang, or say why that cannot be.
+
+    steps: see `Budget`; as many again where a free choice of devices has ended without an answer, for the one that
+    kube-scheduler would make. Quota takes part in the search: where the first choice is not
+    affordable another one may be. Claims that are allocated or planned already are not charged again. topology: where
+    the pods shall be together. mute: leave out what is missing where there is no plan; the answer is the same.
+    """
+    question = _Question(world, meters, selectors, steps, affordable, choice, topology, mute)
+    answer = _plan(pods, question)
+    if isinstance(answer, NoPlan) and any(demand.extended for demand in pods):
+        plugged = _plan([_plugged(demand) for demand in pods], question)
+        return plugged if isinstance(plugged, Plan) else answer
+    return answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What an answer depends on beside the pods."""
+
+    world: World
+    meters: Meters
+    selectors: Selectors
+    steps: int
+    affordable: Affordable
+    choice: Choice
+    topology: Topology | None
+    mute: bool = False
+
+    def traits(self, gang: Gang) -> Traits:
+        """Return the traits for a gang. Who chooses freely sees the pools as they are, without the defects of 1.36."""
+        profile = self.world.profile
+        if self.choice is Choice.FREE:
+            profile = profile.with_quirks(compatibility.AS_OF_1_37)
+        need = device_signature.Need(requests.asks(gang.claims), requests.attributes(gang.claims), self.meters, profile)
+        return device_signature.of(need, self.selectors)
+
+
+def _plugged(demand: PodDemand) -> PodDemand:
+    """Return the same pod with its extended resources served by device plugins, as far as it has any."""
+    return replace(demand, claims=demand.claims[:-1], plugged=True) if demand.extended else demand
+
+
+def _plan(pods: Sequence[PodDemand], question: _Question) -> Plan | NoPlan:
+    gang = pod_groups.compiled(pods, question.world)
+    if not isinstance(gang, Gang):
+        return NoPlan(kind=Kind.FATAL, message=f"pod {gang.pod}: {gang.refusal}", details={"pod": gang.pod})
+    known = question.traits(gang)
+    if question.topology is None:
+        return _counted(gang, question, known)
+
+    loose = replace(question, choice=Choice.FREE, affordable=anything, mute=True)
+    known_loosely = loose.traits(gang) if question.topology.subgroups else known
+
+    def own(gang: Gang, steps: int) -> Plan | NoPlan:
+        return _Planning(gang, question, known, steps).answer()
+
+    def quick(gang: Gang, steps: int) -> Plan | NoPlan:
+        return _Planning(gang, loose, known_loosely, steps).answer()
+
+    searches = Searches(own=own, quick=quick, by=(known, known_loosely))
+    return search.placed(question.topology, gang, question.world, known, steps=question.steps, searches=searches)
+
+
+def _counted(gang: Gang, question: _Question, known: Traits) -> Plan | NoPlan:
+    """Search for a plan, unless counting shows that there is none and nobody asks why."""
+    counted = candidate_nodes.counted(gang, question.world, known)
+    if counted is None:
+        return _Planning(gang, question, known, question.steps).answer()
+    if question.mute:
+        if counted.is_short:
+            return NoPlan(kind=Kind.INFEASIBLE, message=NO_PLAN, lack=counted.lack)
+        gang = counted.thinned()
+    answer = _Planning(gang, question, known, question.steps).answer()
+    return replace(answer, lack=counted.lack) if isinstance(answer, NoPlan) else answer
+
+
+def lack(
+    pods: Sequence[PodDemand],
+    world: World,
+    *,
+    meters: Meters = device_meters.NONE,
+    selectors: Selectors,
+    choice: Choice,
+) -> Lack | None:
+    """Return what tells by counting, in this world and in others like it, that there is no plan; None if nothing does.
+
+    Of pods without a topology.
+    """
+    gang = pod_groups.compiled(pods, world)
+    if not isinstance(gang, Gang) or any(demand.extended for demand in pods):
+        return None
+    question = _Question(world, meters, selectors, 0, anything, choice, None)
+    counted = candidate_nodes.counted(gang, world, question.traits(gang))
+    return None if counted is None else counted.lack
+
+
+def diagnose(  # noqa: PLR0913 - the same
+    answer: NoPlan,
+    pods: Sequence[PodDemand],
+    world: World,
+    *,
+    meters: Meters = device_meters.NONE,
+    selectors: Selectors,
+    steps: int,
+    choice: Choice = Choice.FIRST_FIT,
+    topology: Topology | None = None,
+) -> NoPlan:
+    """Tell a gang that waits for busy devices from one that no empty cluster could take.
+
+    Only an infeasible answer is looked into; every other one is returned as it is.
+    """
+    if answer.kind is not Kind.INFEASIBLE:
+        return answer
+    gang = pod_groups.compiled(pods, world)
+    if not isinstance(gang, Gang):
+        return answer
+    own = {
+        device.device for pod in pods for claim in pod.claims if claim.allocation for device in claim.allocation.devices
+    }
+    unused = what_if.emptied(world, keep=own)
+    wanted = search.needed(topology, answer)
+    empty = plan(pods, unused, meters=meters, selectors=selectors, steps=steps, choice=choice, topology=wanted)
+    if isinstance(empty, NoPlan):
+        if empty.kind is Kind.STEPS_ENDED:
+            return replace(
+                empty, message=f"{answer.message}; whether an empty cluster would do was not found in {steps} steps"
+            )
+        return replace(empty, message=f"{empty.message}, even if nothing else were in use")
+    question = _Question(world, meters, selectors, steps, anything, choice, wanted)
+    if wanted is None:
+        return _Planning(gang, question, question.traits(gang), steps).busy(answer)
+    places, gang = search.where(empty, wanted, gang, world)
+    busy = _Planning(gang, question, question.traits(gang), steps).busy(answer)
+    return search.awaited(busy, answer, wanted, places)
+
+
+class _Planning:
+    """One question: a compiled gang in a world."""
+
+    def __init__(self, gang: Gang, question: _Question, known: Traits, steps: int) -> None:
+        self.gang = gang
+        self.question = question
+        self.world = question.world
+        self.traits = known
+        self.steps = steps
+        self.choice = question.choice
+        self.affordable = question.affordable
+        self.budget = Budget(steps)
+
+    def answer(self) -> Plan | NoPlan:
+        try:
+            outcome = self._searched(self.affordable)
+            if outcome.done:
+                return self._plan(outcome)
+            if outcome.shortfall is not None:
+                return self._over_quota(outcome.shortfall)
+            return self._infeasible(outcome)
+        except StepsEndedError:
+            message = f"neither a plan nor a proof that there is none was found in {self.steps} steps"
+            return NoPlan(kind=Kind.STEPS_ENDED, message=message, details={"steps": self.steps}, steps=self.steps)
+        except AmountError as error:
+            message = f"the gang cannot be charged: {error}"
+            return NoPlan(kind=Kind.UNPRICED, message=message, steps=self.budget.spent)
+
+    def busy(self, answer: NoPlan) -> NoPlan:
+        try:
+            placer, explanation = self._explained()
+        except StepsEndedError:
+            message = f"it would fit if nothing else were in use; what is missing was not found in {self.steps} steps"
+            return NoPlan(kind=Kind.BUSY, message=message, steps=answer.steps)
+        found = explain.busy(explanation, placer, self.world, self.traits)
+        placed = len(placer.outcome.placed)
+        return NoPlan(kind=Kind.BUSY, message=found.message, details=found.details, steps=answer.steps, placed=placed)
+
+    def _searched(self, affordable: Affordable) -> Outcome:
+        """Search for nodes and devices. Raises StepsEndedError."""
+        if self.choice is Choice.FIRST_FIT:
+            return self._placer(affordable, disproved=self._is_disproved).run()
+        try:
+            return self._free(affordable)
+        except StepsEndedError:
+            # Nobody shall be worse off for having more to choose from.
+            self.budget = Budget(self.steps)
+            outcome = self._placer(affordable).run()
+            if outcome.done:
+                return outcome
+            raise
+
+    def _is_disproved(self) -> bool:
+        """Return whether not even a free choice of devices has a plan: what kube-scheduler gives could be chosen too.
+
+        Who chooses fills node after node and so sees much sooner that something does not add up.
+        """
+        known = replace(self.question, choice=Choice.FREE).traits(self.gang)
+        state = State(self.gang, self.world, known)
+        if not _is_apart(self.gang, state):
+            return False
+        try:
+            return not Packer(self.gang, state, self.world, known, Budget(self.steps // 4), anything).run().done
+        except StepsEndedError:
+            return False
+
+    def _free(self, affordable: Affordable) -> Outcome:
+        state = State(self.gang, self.world, self.traits)
+        if _is_apart(self.gang, state):
+            return Packer(self.gang, state, self.world, self.traits, self.budget, affordable).run()
+        return Chooser(self.gang, self.world, self.traits, self.budget, affordable).run()
+
+    def _placer(
+        self, affordable: Affordable, *, greedy: bool = False, disproved: Callable[[], bool] | None = None
+    ) -> Placer:
+        return Placer(self.gang, self.world, self.traits, self.budget, affordable, greedy=greedy, disproved=disproved)
+
+    def _over_quota(self, shortfall: Shortfall) -> NoPlan:
+        """No plan is affordable; if there is none at all, say that instead, unless that takes too long to find out."""
+        try:
+            free = self._searched(anything)
+        except StepsEndedError:
+            free = None
+        if free is not None and not free.done:
+            return self._infeasible(free)
+        return NoPlan(
+            kind=Kind.OVER_QUOTA, message=shortfall.message, details=shortfall.details, steps=self.budget.spent
+        )
+
+    def _infeasible(self, outcome: Outcome) -> NoPlan:
+        """Say why there is no plan: first what Muster cannot know, then what is missing."""
+        spent = self.budget.spent
+        refusals = sorted(outcome.refusals, key=lambda refusal: isinstance(refusal, Fatal))
+        if refusals:
+            return self._refused(refusals[0], outcome)
+        if self.question.mute:
+            return NoPlan(kind=Kind.INFEASIBLE, message=NO_PLAN, steps=spent)
+        try:
+            placer, found = self._explained()
+        except StepsEndedError:
+            message = f"there is no plan; where the gang gets stuck was not found in {self.steps} steps"
+            return NoPlan(kind=Kind.INFEASIBLE, message=message, steps=spent)
+        missing = explain.incomplete(self.gang, self.world, self.traits, placer.outcome.stuck or 0)
+        if missing is not None:
+            return NoPlan(kind=Kind.POOL_INCOMPLETE, message=missing.message, details=missing.details, steps=spent)
+        placed = len(placer.outcome.placed)
+        return NoPlan(kind=Kind.INFEASIBLE, message=found.message, details=found.details, steps=spent, placed=placed)
+
+    def _refused(self, refusal: Refusal, outcome: Outcome) -> NoPlan:
+        number, place = outcome.refusals[refusal]
+        kind = self.gang.kinds[number]
+        pod = kind.members[0].pod.meta.name
+        if isinstance(refusal, Unpriced):
+            details = {"pod": pod, "meter": refusal.meter}
+            return NoPlan(kind=Kind.UNPRICED, message=f"pod {pod}: {refusal}", details=details, steps=self.budget.spent)
+        claim = kind.wanted[0][place].claim.meta.name if place is not None else ""
+        where = f"request {refusal.request} of claim {claim}: " if claim and refusal.request else ""
+        named = {"pod": pod, "claim": claim, "request": refusal.request, "device": refusal.device}
+        return NoPlan(
+            kind=Kind.FATAL,
+            message=f"pod {pod}: {where}{refusal}",
+            details={name: value for name, value in named.items() if value},
+            steps=self.budget.spent,
+        )
+
+    def _explained(self) -> tuple[Placer, Explanation]:
+        """Walk greedily to where the gang gets stuck, and explain that. Raises StepsEndedError."""
+        self.budget = Budget(self.steps)
+        placer = self._placer(anything, greedy=True)
+        placer.run()
+        return placer, explain.stuck(self.gang, self.world, self.traits, placer)
+
+    def _plan(self, outcome: Outcome) -> Plan:
+        pods: list[PlannedPod] = []
+        held: list[Holding] = []
+        taken: dict[Uid, tuple[Taking, ...]] = {}
+        for placed in outcome.placed:
+            demand = self.gang.kinds[placed.kind].members[placed.member]
+            claims: list[PlannedClaim] = []
+            for wanted, given in placed.claims:
+                meta, key = wanted.claim.meta, cluster_state.key_of(wanted.claim)
+                devices, takings = tuple(one.request_device for one in given), [one.taking for one in given]
+                claims.append(PlannedClaim(uid=meta.uid, claim=meta.key, devices=devices))
+                held.append(self._holding(wanted, given, devices, takings))
+                taken[key] = tuple(taking for taking in takings if taking is not None)
+            plugged = self._plugged(demand)
+            if plugged is not None:
+                held.append(plugged)
+            meta, node = demand.pod.meta, outcome.names[placed.node]
+            pods.append(PlannedPod(uid=meta.uid, pod=meta.key, node=node, claims=tuple(claims)))
+        charge = device_meters.added(holding.charge for holding in held)
+        return Plan(pods=tuple(pods), charge=charge, holdings=tuple(held), takings=taken, steps=self.budget.spent)
+
+    def _plugged(self, demand: PodDemand) -> Holding | None:
+        """Return what a pod will have of device plugins."""
+        pod = demand.pod
+        resources = holdings.by_plugins(pod.requests, demand.by_devices)
+        return holdings.of_pod(self.traits.need.meters, pod.meta.uid, pod.meta.key, resources)
+
+    def _holding(
+        self,
+        wanted: Wanted,
+        given: Sequence[Given],
+        devices: tuple[RequestDevice, ...],
+        takings: Sequence[Taking | None],
+    ) -> Holding:
+        """Return what a claim will hold."""
+        meters, claim = self.traits.need.meters, wanted.claim
+        charged = [
+            device_meters.Given(device, one.spot.device, one.option.admin, taking.share if taking is not None else None)
+            for device, one, taking in zip(devices, given, takings, strict=True)
+        ]
+        charge = device_meters.charge(meters, claim.spec, charged)
+        if isinstance(charge, ChargeError):
+            raise AmountError(charge.message)
+        return Holding(
+            claim_uid=cluster_state.key_of(claim),
+            claim=claim.meta.key,
+            devices=devices,
+            charge=charge,
+            classes=holdings.classes(meters, claim.spec, ((one.request, one.admin_access) for one in charged)),
+        )
+
+
+def _is_apart(gang: Gang, state: State) -> bool:
+    """Return whether what happens on one node changes nothing on others, which is what a `Packer` needs."""
+    return not gang.shared and all(layout.fixed for layout in state.layouts)

@@ -1,0 +1,1 @@
+"""The devices that a node sees, from ResourceSlices, pools, taints, counters."""

@@ -1,0 +1,60 @@
+"""DeviceTaintRules applied to slices, as the tracker does whose slices kube-scheduler reads.
+
+Mirrors `k8s.io/dynamic-resource-allocation/resourceslice/tracker` (v0.36.3 and v0.37.1). A rule without a selector
+matches every device in 1.36, and none in 1.37.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from admission.api.kubernetes.device_taint_rules import TaintRule
+from admission.api.kubernetes.devices import Device, DeviceId, Slice
+from admission.dra.compatibility import Release
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tainted:
+    """Slices by key with the rules' taints in them. made: of each slice that has some, what it was before.
+
+    plain: all slices as they were before.
+    """
+
+    rules: tuple[TaintRule, ...] = ()
+    plain: Mapping[str, Slice] = field(default_factory=dict)
+    slices: Mapping[str, Slice] = field(default_factory=dict)
+    made: Mapping[str, tuple[Slice, Slice]] = field(default_factory=dict)
+
+
+def of(
+    slices: Mapping[str, Slice], rules: Mapping[str, TaintRule], release: Release, before: Tainted | None = None
+) -> Tainted:
+    """Return the slices as the rules taint them; what neither changed keeps its identity."""
+    active = tuple(rule for _, rule in sorted(rules.items()) if rule.selects or release is Release.V1_36)
+    if before is not None and before.plain is slices and before.rules == active:
+        return before
+    if not active:
+        return Tainted(plain=slices, slices=slices)
+    known = before.made if before is not None and before.rules == active else {}
+    found = dict(slices)
+    made: dict[str, tuple[Slice, Slice]] = {}
+    for key, slice_ in slices.items():
+        remembered = known.get(key)
+        after = remembered[1] if remembered is not None and remembered[0] is slice_ else _tainted(slice_, active)
+        if after is not slice_:
+            made[key] = (slice_, after)
+            found[key] = after
+    return Tainted(rules=active, plain=slices, slices=found, made=made)
+
+
+def _tainted(slice_: Slice, rules: Iterable[TaintRule]) -> Slice:
+    matching = [rule for rule in rules if rule.driver in (None, slice_.driver) and rule.pool in (None, slice_.pool)]
+    devices = tuple(_with_taints(slice_, device, matching) for device in slice_.devices) if matching else ()
+    if not devices or all(map(lambda a, b: a is b, devices, slice_.devices)):
+        return slice_
+    return replace(slice_, devices=devices)
+
+
+def _with_taints(slice_: Slice, device: Device, rules: Iterable[TaintRule]) -> Device:
+    name = DeviceId(slice_.driver, slice_.pool, device.name)
+    taints = tuple(rule.taint for rule in rules if rule.matches(name))
+    return replace(device, taints=(*device.taints, *taints)) if taints else device

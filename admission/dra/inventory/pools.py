@@ -1,0 +1,457 @@
+"""The pools that a node sees: which slices count, whether a pool is whole and sound, and the order of its devices.
+
+Mirrors `GatherPools` of `k8s.io/dynamic-resource-allocation/structured/internal/incubating/pools_incubating.go`
+(v0.37.1; where v0.36.3 differs, `Shelf` has its view too). The order of pools and devices is part of the answer: the
+allocator takes the first that fits.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import chain
+from typing import NamedTuple
+
+from admission.api.kubernetes.devices import Device, DeviceId, Slice
+from admission.api.kubernetes.nodes import Node
+from admission.api.values.names import NodeName
+from admission.dra.compatibility import Profile, Quirks, Release
+from admission.dra.inventory import counters
+from admission.dra.inventory.counters import Stock
+
+PoolId = tuple[str, str]
+"""Driver and name of a pool."""
+
+
+class Spot(NamedTuple):
+    """A device as one node sees it.
+
+    local: no other node can see it. reachable: False for a device of a slice with per-device node selection that is
+    meant for other nodes; selectors are evaluated on it all the same, as kube-scheduler does.
+    """
+
+    id: DeviceId
+    device: Device
+    slice: Slice
+    at: int
+    """Its place in the slice."""
+    local: bool
+    reachable: bool
+
+    @property
+    def place(self) -> Slice | Device:
+        """Return what says on which nodes the device may be used: its slice, or the device itself."""
+        return self.device if self.slice.per_device_nodes else self.slice
+
+    @property
+    def binds(self) -> bool:
+        """Return whether a claim that has the device can be used on one node only."""
+        return bool(self.place.node_name) or self.device.binds_to_node
+
+
+class Soundness(StrEnum):
+    """Whether a pool's devices may be used."""
+
+    SOUND = "Sound"
+    INCOMPLETE = "Incomplete"
+    """Slices of the newest generation are missing, or there are too many."""
+    INVALID = "Invalid"
+    """Two devices or counter sets have one name, or a device draws from a counter that is not there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pool:
+    """One pool as one node sees it; nodes that see the same share it.
+
+    why: what is wrong with it, for people. stock: its shared counters, where it has some.
+    """
+
+    driver: str
+    name: str
+    soundness: Soundness = Soundness.SOUND
+    why: str = ""
+    spots: tuple[Spot, ...] = ()
+    stock: Stock | None = None
+
+    @property
+    def id(self) -> PoolId:
+        return (self.driver, self.name)
+
+    @property
+    def title(self) -> str:
+        return f"pool {self.name} of {self.driver}"
+
+    @property
+    def sound(self) -> bool:
+        return self.soundness is Soundness.SOUND
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Shelf:
+    """What one node sees, in the order in which the allocator looks at it, and the slices that it was made from.
+
+    disputed: pools that 1.36 sees otherwise, since it looks at slices with counters on every node. old: all pools as
+    1.36 sees them, where some are disputed. foreign: broken pools of other nodes that 1.36 stumbles over here.
+    own and elsewhere: the slices that name the node, and all that name none. relevant: by pool, every slice of the
+    pools that have something for the node.
+    """
+
+    node: Node | None = None
+    pools: tuple[Pool, ...] = ()
+    disputed: frozenset[PoolId] = frozenset()
+    old: tuple[Pool, ...] | None = None
+    foreign: tuple[Pool, ...] = ()
+    own: tuple[Slice, ...] = ()
+    elsewhere: tuple[Slice, ...] = ()
+    relevant: Mapping[PoolId, tuple[Slice, ...]] = field(default_factory=dict)
+    plain: bool = True
+    """Whether every pool is sound and every release sees the same."""
+
+    def seen(self, quirks: Quirks) -> tuple[Pool, ...]:
+        """Return the pools as a kube-scheduler with these defects sees them."""
+        return self.old if quirks.foreign_counters and self.old is not None else self.pools
+
+    def broken(self, quirks: Quirks) -> tuple[Pool, ...]:
+        """Return the pools that are not whole or not sound, those of other nodes included where these matter."""
+        mine = tuple(pool for pool in self.seen(quirks) if not pool.sound)
+        return (*mine, *self.foreign) if quirks.foreign_counters else mine
+
+    @property
+    def sources(self) -> Iterable[Slice]:
+        """Return the slices of all pools that have something for the node."""
+        return chain.from_iterable(self.relevant.values())
+
+
+class Slices:
+    """All slices of the cluster, indexed for gathering.
+
+    Pools that several nodes see in the same way are made once. before: the slices of an earlier cycle; what did not
+    change keeps its identity, by which `unchanged` tells it fast.
+    """
+
+    def __init__(self, slices: Iterable[Slice], profile: Profile | None = None, before: "Slices | None" = None) -> None:
+        profile = profile or Profile()
+        self._features = profile.features
+        self._knows_groups = profile.release is not Release.V1_36
+        self.on_node: dict[NodeName, list[Slice]] = {}
+        elsewhere: list[Slice] = []
+        members: dict[PoolId, list[Slice]] = {}
+        self._drawing: set[PoolId] = set()
+        for slice_ in slices:
+            pool = (slice_.driver, slice_.pool)
+            members.setdefault(pool, []).append(slice_)
+            if slice_.counters:
+                self._drawing.add(pool)
+            if slice_.node_name:
+                self.on_node.setdefault(slice_.node_name, []).append(slice_)
+            else:
+                elsewhere.append(slice_)
+        self.elsewhere = tuple(elsewhere)
+        if before is not None and _same(before.elsewhere, self.elsewhere):
+            self.elsewhere = before.elsewhere
+        self._index = _Index(self.elsewhere)
+        self.members = {pool: tuple(found) for pool, found in members.items()}
+        self._local: dict[PoolId, bool] = {}
+        self._devices: dict[PoolId, dict[str, Device]] = {}
+        self._made: dict[object, Pool | None] = {}
+        self._stocks: dict[tuple[int, ...], Stock | str | None] = {}
+        self._foreign: tuple[Pool, ...] | None = None
+
+    def is_local(self, pool: PoolId) -> bool:
+        """Return whether every slice of the pool names one and the same node."""
+        known = self._local.get(pool)
+        if known is None:
+            owners = {slice_.node_name for slice_ in self.members[pool]}
+            known = self._local[pool] = len(owners) == 1 and NodeName("") not in owners
+        return known
+
+    def device(self, wanted: DeviceId) -> Device | None:
+        """Return a device as the newest slice of its pool that has it describes it; None when none does."""
+        pool = (wanted.driver, wanted.pool)
+        if pool not in self._devices:
+            members = sorted(self.members.get(pool, ()), key=lambda slice_: slice_.generation)
+            self._devices[pool] = {device.name: device for slice_ in members for device in slice_.devices}
+        return self._devices[pool].get(wanted.device)
+
+    def owner(self, pool: PoolId) -> NodeName | None:
+        """Return the only node that can see a pool; None where there may be several."""
+        return self.members[pool][0].node_name if pool in self.members and self.is_local(pool) else None
+
+    @property
+    def has_counters(self) -> bool:
+        """Whether any pool has shared counters."""
+        return bool(self._drawing)
+
+    def draws(self, pool: PoolId) -> bool:
+        """Return whether the pool has slices with shared counters."""
+        return self._features.partitionable and pool in self._drawing
+
+    def stock(self, pool: PoolId) -> Stock | None:
+        """Return the counters of the newest generation of a pool; None where it has none that can be used."""
+        found = self._stock(_newest(self.members[pool])) if pool in self.members else None
+        return found if isinstance(found, Stock) else None
+
+    def usable(self, slice_: Slice) -> bool:
+        """Return whether kube-scheduler looks at a slice at all, the gates being as they are."""
+        if not self._features.partitionable and (slice_.per_device_nodes is not None or slice_.counters):
+            return False
+        return not self._grouped(slice_)
+
+    def relevant(self, node: Node) -> dict[PoolId, list[Slice]]:
+        """Return by pool the slices that are for the node."""
+        found: dict[PoolId, list[Slice]] = {}
+        for slice_ in (*self.on_node.get(node.name, ()), *self._index.candidates(node)):
+            if self.usable(slice_) and _relevant(slice_, node):
+                found.setdefault((slice_.driver, slice_.pool), []).append(slice_)
+        return found
+
+    def pool(self, pool_id: PoolId, relevant: Sequence[Slice], node: Node) -> Pool | None:
+        """Return the pool as a node sees it that finds these of its slices relevant; None when they are outdated."""
+        newest = _newest(relevant)
+        reach = tuple(_reach(slice_, node) for slice_ in newest)
+        key = (tuple(map(id, newest)), reach)
+        if key not in self._made:
+            self._made[key] = self._pool(pool_id, newest, reach)
+        return self._made[key]
+
+    @property
+    def has_broken(self) -> bool:
+        """Whether a pool with counters is broken to nodes that see none of its devices, as 1.36 has it."""
+        return bool(self.foreign(()))
+
+    def foreign(self, own: Iterable[PoolId]) -> tuple[Pool, ...]:
+        """Return the broken pools with counters that 1.36 meets on a node which sees none of their devices."""
+        if self._foreign is None:
+            seen = (self._unseen(pool) for pool in sorted(self._drawing) if self.draws(pool))
+            self._foreign = tuple(pool for pool in seen if pool is not None and not pool.sound)
+        if not self._foreign:
+            return ()
+        mine = set(own)
+        return tuple(pool for pool in self._foreign if pool.id not in mine)
+
+    def _grouped(self, slice_: Slice) -> bool:
+        """Return whether a device is in compatibility groups, which a default 1.37 does not handle."""
+        return self._knows_groups and any(use.grouped for device in slice_.devices for use in device.consumes)
+
+    def _unseen(self, pool_id: PoolId) -> Pool | None:
+        counters = [slice_ for slice_ in self.members[pool_id] if slice_.counters]
+        return self._pool(pool_id, _newest(counters), tuple(() for _ in _newest(counters)))
+
+    def _pool(
+        self, pool_id: PoolId, relevant: Sequence[Slice], reach: Sequence[tuple[bool, ...] | None]
+    ) -> Pool | None:
+        """Return one pool; None when a newer generation of it exists, so that these slices mean nothing any more."""
+        driver, name = pool_id
+        members = self.members[pool_id]
+        generation, expected = relevant[0].generation, relevant[0].slice_count
+        whole: Sequence[Slice] = relevant
+        if len(relevant) != expected:
+            if any(slice_.generation > generation for slice_ in members):
+                return None
+            whole = [s for s in members if s.generation == generation and not self._grouped(s)]
+        spots = self._spots(pool_id, relevant, reach)
+        if len(whole) != expected:
+            why = f"{len(whole)} of {expected} slices of generation {generation} are there"
+            return Pool(driver=driver, name=name, soundness=Soundness.INCOMPLETE, why=why, spots=spots)
+        stock = self._stock(whole)
+        twice = _repeated(spot.device.name for spot in spots)
+        flaw = f"device {twice} is there twice" if twice else stock
+        if isinstance(flaw, str):
+            return Pool(driver=driver, name=name, soundness=Soundness.INVALID, why=flaw, spots=spots)
+        return Pool(driver=driver, name=name, spots=spots, stock=flaw)
+
+    def _stock(self, whole: Sequence[Slice]) -> Stock | str | None:
+        """Return the counters of a whole pool, or what is wrong with them; nodes that see the same share them."""
+        if not self._features.partitionable:
+            return None
+        key = tuple(sorted(map(id, whole)))
+        if key not in self._stocks:
+            self._stocks[key] = counters.of(whole)
+        return self._stocks[key]
+
+    def _spots(
+        self, pool_id: PoolId, relevant: Sequence[Slice], reach: Sequence[tuple[bool, ...] | None]
+    ) -> tuple[Spot, ...]:
+        local = self.is_local(pool_id)
+        pairs = sorted(zip(relevant, reach, strict=True), key=lambda pair: pair[0].meta.name.encode())
+        return tuple(
+            Spot(
+                id=DeviceId(slice_.driver, slice_.pool, device.name),
+                device=device,
+                slice=slice_,
+                at=at,
+                local=local,
+                reachable=reached is None or reached[at],
+            )
+            for slice_, reached in pairs
+            if not (slice_.counters and self._features.partitionable)
+            for at, device in enumerate(slice_.devices)
+        )
+
+
+class _Index:
+    """Finds the slices without a node name that may be for a node, without looking at all of them.
+
+    A node selector that wants one of some values of a label, as nearly all do, is found by label and value.
+    """
+
+    def __init__(self, slices: Sequence[Slice]) -> None:
+        self._always: list[int] = []
+        self._by_label: dict[tuple[str, str], list[int]] = {}
+        self._slices = slices
+        for at, slice_ in enumerate(slices):
+            keys = _keys(slice_)
+            if keys is None:
+                self._always.append(at)
+            else:
+                for key in keys:
+                    self._by_label.setdefault(key, []).append(at)
+
+    def candidates(self, node: Node) -> list[Slice]:
+        """Return all slices that may be for the node, and some that are not, in their order."""
+        if not self._by_label:
+            return [self._slices[at] for at in self._always]
+        found = set(self._always).union(self._by_label.get((_NAME, node.name), ()))
+        for pair in node.meta.labels.items():
+            found.update(self._by_label.get(pair, ()))
+        return [self._slices[at] for at in sorted(found)]
+
+
+_NAME = "metadata.name"
+"""The only field that node selectors know. A label of this name is found too, which does no harm."""
+
+
+def _keys(slice_: Slice) -> set[tuple[str, str]] | None:
+    """Return labels with values, or node names, of which a node must have one; None where that cannot be told."""
+    places: Sequence[Slice | Device] = slice_.devices if slice_.per_device_nodes else (slice_,)
+    keys: set[tuple[str, str]] = set()
+    for place in places:
+        found = _keys_of(place)
+        if found is None:
+            return None
+        keys |= found
+    return keys
+
+
+def _keys_of(place: Slice | Device) -> set[tuple[str, str]] | None:
+    if place.node_name:
+        return {(_NAME, place.node_name)}
+    if place.all_nodes:
+        return None
+    keys: set[tuple[str, str]] = set()
+    for term in place.node_selector.terms if place.node_selector is not None else ():
+        wanted = next((r for r in (*term.fields, *term.expressions) if r.operator == "In"), None)
+        if wanted is None:
+            return None
+        keys.update((wanted.key, value) for value in wanted.values)
+    return keys
+
+
+def gather(node: Node, slices: Slices) -> Shelf:
+    """Return the pools that the node sees."""
+    relevant = slices.relevant(node)
+    pools = _ordered(slices.pool(pool, found, node) for pool, found in relevant.items())
+    drawing = {pool: found for pool, found in relevant.items() if slices.draws(pool)}
+    disputed, old = _disputed(drawing, pools, node, slices)
+    foreign = slices.foreign(relevant)
+    return Shelf(
+        node=node,
+        pools=pools,
+        disputed=disputed,
+        old=old,
+        foreign=foreign,
+        plain=not foreign and not disputed and all(pool.sound for pool in pools),
+        own=tuple(slices.on_node.get(node.name, ())),
+        elsewhere=slices.elsewhere,
+        relevant={pool: slices.members[pool] for pool in relevant},
+    )
+
+
+def unchanged(shelf: Shelf, node: Node, slices: Slices) -> bool:
+    """Return whether the node sees the very slices from which the shelf was made, and nothing else has changed it."""
+    own = slices.on_node.get(node.name, ())
+    return (
+        (shelf.node is node or not slices.elsewhere)
+        and _same(shelf.own, own)
+        and (shelf.elsewhere is slices.elsewhere or _same(shelf.elsewhere, slices.elsewhere))
+        and all(_same(members, slices.members.get(pool, ())) for pool, members in shelf.relevant.items())
+        and (not (shelf.foreign or slices.has_broken) or _alike_broken(shelf.foreign, slices.foreign(shelf.relevant)))
+    )
+
+
+def node_matches(place: Slice | Device, node: Node) -> bool:
+    """Return whether a slice, or a device of a slice with per-device selection, is meant for the node."""
+    if place.node_name:
+        return place.node_name == node.name
+    if place.all_nodes:
+        return True
+    return place.node_selector is not None and place.node_selector.matches(node.name, node.meta.labels)
+
+
+def _disputed(
+    drawing: Mapping[PoolId, Sequence[Slice]], pools: tuple[Pool, ...], node: Node, slices: Slices
+) -> tuple[frozenset[PoolId], tuple[Pool, ...] | None]:
+    """Return the pools that 1.36 sees otherwise, and all pools as it sees them.
+
+    To 1.36 every slice with counters is relevant on every node, also one of a generation that the node does not see.
+    """
+    if not drawing:
+        return frozenset(), None
+    mended = {pool.id: pool for pool in pools}
+    old = dict(mended)
+    for pool_id, found in drawing.items():
+        more = [s for s in slices.members[pool_id] if s.counters and not any(s is seen for seen in found)]
+        if not more:
+            continue
+        seen = slices.pool(pool_id, [*found, *more], node)
+        if seen is None:
+            old.pop(pool_id, None)
+        elif not _alike(seen, mended.get(pool_id)):
+            old[pool_id] = seen
+    changed = frozenset(pool for pool in drawing if old.get(pool) is not mended.get(pool))
+    return changed, _ordered(old.values()) if changed else None
+
+
+def _alike_broken(left: Sequence[Pool], right: Sequence[Pool]) -> bool:
+    return [(p.id, p.soundness, p.why) for p in left] == [(p.id, p.soundness, p.why) for p in right]
+
+
+def _alike(one: Pool, other: Pool | None) -> bool:
+    return (
+        other is not None and one.soundness is other.soundness and one.spots == other.spots and one.stock is other.stock
+    )
+
+
+def _ordered(pools: Iterable[Pool | None]) -> tuple[Pool, ...]:
+    """Return pools by driver and name; those with a device that has binding conditions come last."""
+    found = sorted((pool for pool in pools if pool is not None), key=lambda pool: pool.id)
+    binding = [pool for pool in found if pool.sound and any(spot.device.binding_conditions for spot in pool.spots)]
+    return (*(pool for pool in found if not any(pool is last for last in binding)), *binding)
+
+
+def _newest(slices: Sequence[Slice]) -> list[Slice]:
+    """Return the slices of the highest generation among these."""
+    newest = max(slice_.generation for slice_ in slices)
+    return [slice_ for slice_ in slices if slice_.generation == newest]
+
+
+def _relevant(slice_: Slice, node: Node) -> bool:
+    if slice_.node_name or slice_.all_nodes or slice_.node_selector is not None:
+        return node_matches(slice_, node)
+    return bool(slice_.per_device_nodes) and any(node_matches(device, node) for device in slice_.devices)
+
+
+def _reach(slice_: Slice, node: Node) -> tuple[bool, ...] | None:
+    """Return which devices of a slice with per-device node selection are for the node; None where all are."""
+    if not slice_.per_device_nodes:
+        return None
+    reached = tuple(node_matches(device, node) for device in slice_.devices)
+    return None if all(reached) else reached
+
+
+def _same(left: Sequence[Slice], right: Sequence[Slice]) -> bool:
+    return len(left) == len(right) and all(map(lambda a, b: a is b, left, right))
+
+
+def _repeated(names: Iterable[str]) -> str | None:
+    return next((name for name, times in Counter(names).items() if times > 1), None)

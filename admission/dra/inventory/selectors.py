@@ -1,0 +1,200 @@
+"""Which devices a class and a request select, remembered.
+
+A `Selectors` lives as long as the process and is passed in by whoever plans: answers depend only on CEL texts and on a
+slice's version, so they outlive a cycle. Nothing else in `dra` remembers anything.
+
+The answer of a text on a slice is a column: one bit a device. Columns of several texts are folded in their order, so
+that an error counts only where no text before it is false; the search looks at an error only where it stands on it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from admission.api.kubernetes.devices import Device, Slice
+from admission.cel import bitsets, environment, programs
+from admission.cel.core.errors import CompileError, EvaluationError
+from admission.cel.eval.parse_cache import Readings
+from admission.dra.inventory.pools import Shelf, Spot
+
+Texts = tuple[str, ...]
+"""CEL texts in order: the class's, then the request's."""
+
+Value = programs.DeviceValue | programs.UnreadableDevice
+
+Answer = bool | str
+"""Whether all texts hold; the error's text where one fails before another one is false."""
+
+
+MOST_COLUMNS = 96
+"""Texts, alone and together, of which the answers are kept for each slice beyond those in use."""
+
+MOST_PROGRAMS = 1_024
+"""Compiled texts that are kept beyond those in use."""
+
+
+class Column(NamedTuple):
+    """What texts say of the devices of a slice, as sets of bits: bit i stands for the device at place i.
+
+    yes: all texts hold; bad: evaluating stops there with an error, which `Selectors.error` words. Not both.
+    """
+
+    yes: int
+    bad: int
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is known of one version of a slice. The slice is kept, so that its identity stays its own."""
+
+    slice: Slice
+    columns: dict[Texts, Column]
+    """Of single texts and of texts folded; of no texts from the beginning."""
+    unreadable: int | None = None
+    """The devices on which every text fails; found with the first column."""
+
+
+class Selectors:
+    """Compiled selectors and their answers, as one version of Kubernetes with its gates gives them."""
+
+    def __init__(self, profile: environment.Profile = environment.DEFAULT) -> None:
+        self.profile = profile
+        self._readings = Readings()
+        self._programs: dict[str, programs.Program | CompileError] = {}
+        self._seen: dict[object, _Seen] = {}
+        self._by_identity: dict[int, _Seen] = {}
+        """The same, by the identity of the slice that each keeps: the way taken when nothing has changed."""
+        self._columns: dict[Column, Column] = {}
+        self.memory: dict[Any, Any] = {}
+        """What `device_signature` remembers, by need, the longest unused first."""
+
+    def column(self, texts: Texts, slice_: Slice) -> Column:
+        """Return which devices of a slice satisfy every text, and on which evaluating stops with an error."""
+        seen = self._by_identity.get(id(slice_)) or self._of(slice_)
+        return seen.columns.get(texts) or self._folded(
+            texts, seen, bitsets.Values(slice_, self._readings, lists=self.profile.reads_lists)
+        )
+
+    def error(self, texts: Texts, slice_: Slice, at: int) -> str:
+        """Return why evaluating stops on the device at a place whose bit is bad: computed anew, for people."""
+        value = bitsets.Values(slice_, self._readings, lists=self.profile.reads_lists).at(at)
+        for text in texts:
+            answer = self._one(text, slice_, at, value)
+            if answer is not True:
+                return answer or ""
+        return ""
+
+    def answer(self, texts: Texts, spot: Spot) -> Answer:
+        """Return whether the device satisfies every text, in order; evaluation stops at the first that is false."""
+        column = self.column(texts, spot.slice)
+        if column.bad >> spot.at & 1:
+            return self.error(texts, spot.slice, spot.at)
+        return bool(column.yes >> spot.at & 1)
+
+    def keep(self, shelves: Mapping[Any, Shelf]) -> None:
+        """Forget every slice that none of these nodes sees. Call it once a cycle."""
+        alive = {_version(source) for shelf in shelves.values() for source in shelf.sources}
+        self._seen = {key: seen for key, seen in self._seen.items() if key in alive}
+        self._by_identity = {id(seen.slice): seen for seen in self._seen.values()}
+        kept = {id(shelf) for shelf in shelves.values()}
+        for traits in self.memory.values():
+            traits.keep(kept)
+        self._forget_texts()
+
+    def _forget_texts(self) -> None:
+        """Forget texts that nobody asks about now, where there are many: jobs may bring new ones for ever."""
+        wanted: set[Texts] = {()}
+        for need in self.memory:
+            for ask in need.asks:
+                wanted.add(ask.texts)
+                wanted.update((text,) for text in ask.texts)
+        for seen in self._seen.values():
+            if len(seen.columns) > MOST_COLUMNS:
+                seen.columns = {texts: column for texts, column in seen.columns.items() if texts in wanted}
+        if len(self._columns) > MOST_PROGRAMS:
+            self._columns.clear()
+        if len(self._programs) > MOST_PROGRAMS:
+            self._programs = {text: known for text, known in self._programs.items() if (text,) in wanted}
+
+    def _of(self, slice_: Slice) -> _Seen:
+        key = _version(slice_)
+        seen = self._seen.get(key)
+        if seen is not None:
+            del self._by_identity[id(seen.slice)]
+            # Read again: the same version says the same, unless somebody wrote the manifests by hand.
+            if _is_read_again(seen.slice, slice_):
+                seen.slice = slice_
+            else:
+                seen = None
+        if seen is None:
+            everyone = Column((1 << len(slice_.devices)) - 1, 0)
+            seen = self._seen[key] = _Seen(slice_, {(): everyone})
+        self._by_identity[id(slice_)] = seen
+        return seen
+
+    def _folded(self, texts: Texts, seen: _Seen, values: bitsets.Values) -> Column:
+        """Fold the columns of single texts, and remember both them and the whole."""
+        if len(texts) == 1:
+            column = seen.columns[texts] = self._shared(self._evaluated(texts[0], seen, values))
+            return column
+        yes, bad = seen.columns[()]
+        for text in texts:
+            single = seen.columns.get((text,)) or self._folded((text,), seen, values)
+            bad |= yes & single.bad
+            yes &= single.yes
+        column = seen.columns[texts] = self._shared(Column(yes, bad))
+        return column
+
+    def _shared(self, column: Column) -> Column:
+        """Return the one column that stands for all equal ones: slices of equal devices have equal columns."""
+        return self._columns.setdefault(column, column)
+
+    def _evaluated(self, text: str, seen: _Seen, values: bitsets.Values) -> Column:
+        program = self._compiled(text)
+        if isinstance(program, CompileError):
+            return Column(0, seen.columns[()].yes)
+        if seen.unreadable is None:
+            seen.unreadable = bitsets.unreadable(seen.slice, self._readings, lists=self.profile.reads_lists)
+        return Column(*bitsets.fill(program, values, seen.unreadable))
+
+    def _one(self, text: str, slice_: Slice, at: int, value: Value) -> Answer:
+        program = self._compiled(text)
+        if isinstance(program, CompileError):
+            return f"selector {text!r} does not compile: {program}"
+        name = f"{slice_.driver}/{slice_.pool}/{slice_.devices[at].name}"
+        if isinstance(value, programs.UnreadableDevice):
+            return f"selector {text!r} fails on device {name}: {value.message}"
+        try:
+            return program.evaluate(value) is True
+        except EvaluationError as error:
+            return f"selector {text!r} fails on device {name}: {error}"
+
+    def _compiled(self, text: str) -> programs.Program | CompileError:
+        if text not in self._programs:
+            self._programs[text] = programs.compile_device(text, profile=self.profile, readings=self._readings)
+        return self._programs[text]
+
+
+def _is_read_again(before: Slice, slice_: Slice) -> bool:
+    same = before.driver == slice_.driver and len(before.devices) == len(slice_.devices)
+    return same and all(map(_is_same, before.devices, slice_.devices))
+
+
+def _is_same(one: Device, other: Device) -> bool:
+    """Return whether selectors see the same device; they ignore taints, which rules may have put on one of them."""
+    return one is other or (
+        one.attributes == other.attributes
+        and one.capacity == other.capacity
+        and one.allows_multiple == other.allows_multiple
+    )
+
+
+def joined(*parts: Iterable[str]) -> Texts:
+    """Return texts one after the other."""
+    return tuple(text for part in parts for text in part)
+
+
+def _version(slice_: Slice) -> object:
+    """Return what names a version of a slice: identity, where it was not read from an API server."""
+    version = (slice_.meta.uid, slice_.meta.resource_version)
+    return version if all(version) else id(slice_)

@@ -1,0 +1,52 @@
+"""What every node sees, one world after the other: only nodes that see something of a changed pool are looked at."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from admission.api.kubernetes.devices import Slice
+from admission.api.kubernetes.nodes import Node
+from admission.api.snapshot import changed
+from admission.api.values.names import NodeName
+from admission.dra.inventory import pools
+from admission.dra.inventory.pools import Shelf, Slices
+
+
+class Shelved(NamedTuple):
+    """What the nodes of an earlier world saw, and what that was found from. pieces: the slices by key."""
+
+    nodes: Mapping[NodeName, Node]
+    shelves: Mapping[NodeName, Shelf]
+    slices: Slices
+    pieces: Mapping[str, Slice]
+
+
+def of(
+    nodes: Mapping[NodeName, Node], slices: Slices, pieces: Mapping[str, Slice], before: Shelved | None
+) -> Mapping[NodeName, Shelf]:
+    """Return what every node sees. pieces: the slices by key."""
+    touched = _touched(slices, pieces, before) if before is not None else None
+    if before is None or touched is None:
+        return {name: _shelf(node, slices, before) for name, node in nodes.items()}
+    touched.update(changed(before.nodes, nodes))
+    anew = {name: _shelf(nodes[name], slices, before) for name in touched & nodes.keys()}
+    if all(before.shelves.get(name) is shelf for name, shelf in anew.items()) and touched <= nodes.keys():
+        return before.shelves
+    return {name: anew[name] if name in anew else before.shelves[name] for name in nodes}
+
+
+def _touched(slices: Slices, pieces: Mapping[str, Slice], before: Shelved) -> set[NodeName] | None:
+    """Return the nodes of pools that changed; None where nodes may see slices that do not name them."""
+    old, was = before.slices, before.pieces
+    if old.elsewhere or slices.elsewhere or old.has_broken or slices.has_broken:
+        return None
+    keys = {key for key, piece in pieces.items() if was.get(key) is not piece} | (was.keys() - pieces.keys())
+    changed = (some[key] for key in keys for some in (was, pieces) if key in some)
+    pools_ = {(piece.driver, piece.pool) for piece in changed}
+    return {piece.node_name for pool in pools_ for one in (old, slices) for piece in one.members.get(pool, ())}
+
+
+def _shelf(node: Node, slices: Slices, before: Shelved | None) -> Shelf:
+    known = before.shelves.get(node.name) if before is not None else None
+    if known is not None and pools.unchanged(known, node, slices):
+        return known
+    return pools.gather(node, slices)

@@ -1,0 +1,1 @@
+"""What devices cost on meters."""

@@ -1,0 +1,122 @@
+"""Whether meters can count the devices that there are, before a gang asks: a price that fails shows on its Meter.
+
+CEL may compile and still fail on some devices. `of` looks at every device once, a bounded number at a time, and at a
+slice again only when it, the meters or the classes have changed. It is a function of its arguments: call it off the
+event loop, once a cycle, with what it returned before.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from admission.api.kubernetes.devices import DeviceClass, DeviceId, Slice
+from admission.api.values.names import MeterName
+from admission.dra.inventory.pools import PoolId, Spot
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.metering import device_meters
+from admission.dra.metering.device_meters import ChargeError, Meters
+
+MOST = 1_000
+"""Devices that are looked at in one call, more or less: a slice is looked at as a whole."""
+
+Failures = Mapping[MeterName, ChargeError]
+"""For each meter that cannot count some device: why, by the first such device."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Appraisal:
+    """What was found so far. seen: by slice, the slice as it was and what failed there; left: slices not looked at."""
+
+    meters: Meters = device_meters.NONE
+    classes: Mapping[str, DeviceClass] = field(default_factory=dict)
+    slices: Mapping[str, Slice] = field(default_factory=dict)
+    seen: Mapping[str, tuple[Slice, Failures]] = field(default_factory=dict)
+    failures: Failures = field(default_factory=dict)
+    left: int = 0
+
+
+NOTHING = Appraisal()
+"""Nothing was looked at."""
+
+
+def of(
+    meters: Meters,
+    slices: Mapping[str, Slice],
+    classes: Mapping[str, DeviceClass],
+    *,
+    selectors: Selectors,
+    before: Appraisal = NOTHING,
+    most: int = MOST,
+) -> Appraisal:
+    """Return which meters fail on which devices, as far as `most` devices lead; the next call goes on from there."""
+    same = before.meters is meters and before.classes is classes
+    if same and before.slices is slices and not before.left:
+        return before
+    known = before.seen if same else {}
+    seen: dict[str, tuple[Slice, Failures]] = {}
+    left = looked = 0
+    doubtful = _doubtful(meters)
+    for key, slice_ in _newest(slices):
+        found = known.get(key)
+        if found is not None and found[0] is slice_:
+            seen[key] = found
+        elif looked < most:
+            seen[key] = (slice_, _failures(slice_, meters, doubtful, classes, selectors))
+            looked += len(slice_.devices) if doubtful else 0
+        else:
+            left += 1
+    failures: dict[MeterName, ChargeError] = {}
+    for _, there in seen.values():
+        for name, failure in there.items():
+            failures.setdefault(name, failure)
+    return Appraisal(meters=meters, classes=classes, slices=slices, seen=seen, failures=failures, left=left)
+
+
+def _doubtful(meters: Meters) -> tuple[tuple[MeterName, str], ...]:
+    """Return the meters and classes where it depends on the device whether it can be counted."""
+    return tuple(
+        (name, device_class)
+        for name, meter in meters.meters.items()
+        if name not in meters.flaws
+        for device_class in sorted(meter.classes)
+        if not meters.certain(name, device_class)
+    )
+
+
+def _newest(slices: Mapping[str, Slice]) -> Iterator[tuple[str, Slice]]:
+    """Yield slices in order of names, without those that a newer generation of their pool has replaced."""
+    newest: dict[PoolId, int] = {}
+    for slice_ in slices.values():
+        pool = (slice_.driver, slice_.pool)
+        newest[pool] = max(slice_.generation, newest.get(pool, slice_.generation))
+    for key, slice_ in sorted(slices.items()):
+        if slice_.generation == newest[slice_.driver, slice_.pool]:
+            yield key, slice_
+
+
+def _failures(
+    slice_: Slice,
+    meters: Meters,
+    doubtful: tuple[tuple[MeterName, str], ...],
+    classes: Mapping[str, DeviceClass],
+    selectors: Selectors,
+) -> dict[MeterName, ChargeError]:
+    found: dict[MeterName, ChargeError] = {}
+    for name, device_class in doubtful:
+        wanted = classes.get(device_class)
+        if wanted is None or name in found:
+            continue
+        for spot in _spots(slice_):
+            # A class whose own selector fails on a device never gives it, so no meter has to count it.
+            if selectors.answer(wanted.selectors, spot) is not True:
+                continue
+            failure = device_meters.failure(meters, name, device_class, spot.id, spot.device)
+            if failure is not None:
+                found[name] = failure
+                break
+    return found
+
+
+def _spots(slice_: Slice) -> Iterator[Spot]:
+    for at, device in enumerate(slice_.devices):
+        device_id = DeviceId(slice_.driver, slice_.pool, device.name)
+        yield Spot(id=device_id, device=device, slice=slice_, at=at, local=True, reachable=True)

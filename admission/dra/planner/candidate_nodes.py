@@ -1,0 +1,183 @@
+"""A gang's question with fewer nodes in it, and the same answer: of nodes that are equal to it, as many as it has pods.
+
+A plan puts a gang of n pods on n nodes at most, so of equal nodes it needs no more than n, and those that come first in
+the order of names will do. That holds where what happens on one node changes nothing on others; elsewhere nothing is
+left out. What tells nodes apart is kept from world to world: only nodes that changed are looked at again.
+
+By the way it is added up for how many pods all of these nodes have room. Where that is less than a gang has, there is
+no plan, whatever the quota, and nobody needs to search for one.
+
+Reasons why there is no plan are told of all nodes, so this is for who does not ask for them.
+"""
+
+import bisect
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from weakref import ref
+
+from admission.api.values.names import NodeName
+from admission.dra.equivalence import node_signature
+from admission.dra.equivalence.device_signature import Answer, Traits
+from admission.dra.equivalence.node_signature import Board, Face
+from admission.dra.planner import node_filters, requeue_hint
+from admission.dra.planner.pod_groups import Gang, PodKind
+from admission.dra.requests import requests
+from admission.dra.requests.requests import Mode
+from admission.dra.state.cluster_state import World
+
+ROOMS = 10_000
+"""Pods for which a node has room, as far as they are counted: no gang has more."""
+
+MOST_RACKED = 50_000
+"""Nodes in all racks of one need, as far as racks are kept; those that were asked last."""
+
+_Like = tuple[Face, int | None]
+"""What is equal for equal nodes: their devices, and for how many pods they have resources left; None for no limit."""
+
+
+class Rack:
+    """The nodes where pods of one kind may go, by what tells them apart, in one world."""
+
+    def __init__(self, kind: PodKind, board: Board, *, counts: bool) -> None:
+        """counts: whether devices in use are none that a pod might ask for, so that free ones can be counted."""
+        self.nodes = kind.nodes
+        self._wants = kind.wants
+        self._least = kind.devices if counts else 0
+        self._board = board
+        self._world: World | None = None
+        self._likes: dict[NodeName, _Like] = {}
+        self._alike: dict[_Like, list[NodeName]] = {}
+        self._odd: set[NodeName] = set()
+        """Nodes that see devices of others."""
+        self._rooms = 0
+        """For how many pods all nodes together have room at most."""
+        self._judged = 0
+        self._stops = False
+        """Whether a device stops searches that meet it, by all sorts of devices that were judged so far."""
+
+    def some(self, world: World, most: int) -> frozenset[NodeName] | None:
+        """Return enough of all equal nodes; None where all of them have to be looked at."""
+        self._update(world)
+        if self._odd:
+            return None
+        return frozenset(name for names in self._alike.values() for name in names[:most])
+
+    def is_short(self, world: World, pods: int) -> bool:
+        """Return whether there is no room for so many pods, whoever gets which devices.
+
+        A device that stops a search says more than that there is no plan, so where there is one nothing is said.
+        """
+        self._update(world)
+        return self._rooms < pods and not self._odd and not self._stops
+
+    def _update(self, world: World) -> None:
+        before = self._world
+        if before is world:
+            return
+        self._world = world
+        self._board.update(world)
+        changed = requeue_hint.changed(before, world) if before is not None else None
+        if self._judge():
+            changed = None
+        for name in self.nodes if changed is None else changed & self.nodes:
+            self._put(name, world)
+
+    def _judge(self) -> bool:
+        """Look at new sorts of devices; return whether free ones can be counted no longer, as some do for several."""
+        known = self._board.traits.known
+        new, self._judged = known[self._judged :], len(known)
+        self._stops |= any(not isinstance(answer, Answer) for trait in new for answer in trait.answers)
+        if not self._least or not any(trait.shared for trait in new):
+            return False
+        self._least = 0
+        return True
+
+    def _put(self, name: NodeName, world: World) -> None:
+        like, before = self._like(name, world), self._likes.pop(name, None)
+        if before is not None:
+            self._rooms -= self._room(before)
+            names = self._alike[before]
+            names.pop(bisect.bisect_left(names, name))
+            if not names:
+                del self._alike[before]
+        if like is not None:
+            self._rooms += self._room(like)
+            self._likes[name] = like
+            bisect.insort(self._alike.setdefault(like, []), name)
+        (self._odd.discard if self._board.layout(name).fixed else self._odd.add)(name)
+
+    def _room(self, like: _Like) -> int:
+        """Return for how many pods a node has room at most."""
+        face, rooms = like
+        most = ROOMS if rooms is None else rooms
+        return min(face.free // self._least, most) if self._least else most
+
+    def _like(self, name: NodeName, world: World) -> _Like | None:
+        """Return what is equal for equal nodes; None for a node that no pod of the kind can go to now."""
+        face, left = self._board.faces[name], world.left.get(name)
+        if face.free < self._least or node_filters.lacking(self._wants, left) is not None:
+            return None
+        if left is None:
+            return face, None
+        named = ((left[resource], amount) for resource, amount in self._wants.items() if resource in left)
+        return face, min((ROOMS, *(had // amount for had, amount in named)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Lack:
+    """What a gang of equal pods lacks wherever there is too little of it: room for all of them.
+
+    Racks are many and large, so it only remembers where to find its own, as long as that is kept.
+    """
+
+    kind: PodKind
+    realm: str
+    _known: "ref[Traits]"
+    _key: Hashable
+
+    def is_felt(self, world: World) -> bool:
+        """Return whether a world has too little room; False where that cannot be told."""
+        known = self._known()
+        rack: Rack | None = known.racks.get(self._key) if known is not None else None
+        if rack is None or world.realm != self.realm or world.imagined:
+            return False
+        nodes = node_filters.passed(self.kind.members[0], world)
+        return (nodes is rack.nodes or nodes == rack.nodes) and rack.is_short(world, len(self.kind.members))
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A gang of equal pods, with the rack of the nodes where they may go."""
+
+    gang: Gang
+    world: World
+    rack: Rack
+    lack: Lack
+
+    @property
+    def is_short(self) -> bool:
+        """Return whether there is no room for all of them."""
+        return self.rack.is_short(self.world, self.gang.size)
+
+    def thinned(self) -> Gang:
+        """Return a gang that may go to as few nodes as will do; the same where nothing can be left out."""
+        nodes = self.rack.some(self.world, self.gang.size)
+        return self.gang if nodes is None else replace(self.gang, kinds=(replace(self.lack.kind, nodes=nodes),))
+
+
+def counted(gang: Gang, world: World, known: Traits) -> Counted | None:
+    """Return a gang with its rack; None where pods are of several kinds, or the world is imagined."""
+    if len(gang.kinds) != 1 or gang.shared or world.imagined:
+        return None
+    (kind,) = gang.kinds
+    options = [*requests.options(gang.claims)]
+    shows_taken = any(option.admin or option.mode is Mode.ALL for option in options)
+    plain = not shows_taken and all(option.plain for option in options)
+    key = (world.realm, shows_taken, kind.nodes, kind.devices, plain, tuple(sorted(kind.wants.items())))
+    rack: Rack | None = known.racks.pop(key, None)
+    if rack is None:
+        rack = Rack(kind, node_signature.of(known, world, shows_taken=shows_taken), counts=plain)
+        if len(known.racks) * (len(kind.nodes) + 1) > MOST_RACKED:
+            del known.racks[next(iter(known.racks))]
+    known.racks[key] = rack
+    return Counted(gang, world, rack, Lack(kind=kind, realm=world.realm, _known=ref(known), _key=key))

@@ -1,0 +1,116 @@
+"""What pods of a gang cost: on the devices that they were given, and the least that they may cost."""
+
+from collections.abc import Sequence
+
+from admission.api.muster.gangs import Charge
+from admission.api.muster.meters import AdminAccess
+from admission.api.values.names import MeterName
+from admission.dra.allocator.results import Pick
+from admission.dra.equivalence.device_signature import Answer, Price, Traits
+from admission.dra.equivalence.node_contents import Unit
+from admission.dra.metering import device_meters, holdings
+from admission.dra.planner.pod_groups import Gang, PodKind
+from admission.dra.requests.requests import ClaimAsk, Mode, Option
+
+
+class Pricing:
+    """Prices for one gang. Kinds of pods go by their numbers."""
+
+    def __init__(self, gang: Gang, traits: Traits) -> None:
+        self._gang = gang
+        self._traits = traits
+        self._ask = traits.asks
+        meters = traits.need.meters.meters
+        self._paid_by_admins = {name for name, meter in meters.items() if meter.admin_access is AdminAccess.CHARGE}
+        self._by_plugins = [self._plugged(kind) for kind in gang.kinds]
+        self.least = [self._least(kind) for kind in range(len(gang.kinds))]
+        """Per kind what a pod costs at least: its own claims on any device that does, and device plugins."""
+        shared = {w.shared: w.ask for kind in gang.kinds for w in kind.wanted[0] if w.shared is not None}
+        self.least_shared = {number: self._least_of(ask) for number, ask in shared.items()}
+        """What every shared claim costs at least."""
+
+    def of_pod(self, kind: int, open_: Sequence[int], picks: Sequence[Sequence[Pick]], units: Sequence[Unit]) -> Charge:
+        """Return what a pod costs. open_: the places of its claims that are allocated with it; picks: of each."""
+        total = dict(self._by_plugins[kind])
+        for at, found in zip(open_, picks, strict=True):
+            for meter, amount in self.of_claim(self._gang.kinds[kind].asks[at], found, units).items():
+                total[meter] = total.get(meter, 0) + amount
+        return total
+
+    def of_claim(self, asked: ClaimAsk, picks: Sequence[Pick], units: Sequence[Unit]) -> Charge:
+        """Return what a claim costs."""
+        total: dict[MeterName, int] = {}
+        marks: set[device_meters.Mark] = set()
+        for pick in picks:
+            price = self.of_device(asked.requests[pick.request].options[pick.option], units[pick.at])
+            marks |= price.marks
+            for meter, amount in price.amounts:
+                total[meter] = total.get(meter, 0) + amount
+        for meter, _ in marks:
+            total[meter] = total.get(meter, 0) + 1
+        return total
+
+    def of_device(self, option: Option, unit: Unit) -> Price:
+        """Return what of a device's price is charged: under admin access, only what meters charge there."""
+        return self._charged(option, unit.trait.prices[self._ask[option.ask]])
+
+    def of_plugins(self, kind: int) -> Charge:
+        """Return what every pod of a kind costs for its resources of device plugins, wherever it goes."""
+        return self._by_plugins[kind]
+
+    @property
+    def is_fixed(self) -> bool:
+        """Return whether every pod costs the same, wherever it goes and whatever it gets."""
+        return all(self._is_fixed(claim) for claim in self._gang.claims)
+
+    def _is_fixed(self, claim: ClaimAsk) -> bool:
+        for request in claim.requests:
+            if len(request.options) != 1 or request.options[0].mode is Mode.ALL:
+                return False
+            ask = self._ask[request.options[0].ask]
+            if len({trait.prices[ask] for trait in self._traits.known if trait.answers[ask] is Answer.YES}) > 1:
+                return False
+        return True
+
+    def _plugged(self, kind: PodKind) -> Charge:
+        demand = kind.members[0]
+        return holdings.charge(self._traits.need.meters, holdings.by_plugins(demand.pod.requests, demand.by_devices))
+
+    def _charged(self, option: Option, price: Price) -> Price:
+        if not option.admin:
+            return price
+        return Price(
+            tuple(part for part in price.amounts if part[0] in self._paid_by_admins),
+            frozenset(mark for mark in price.marks if mark[0] in self._paid_by_admins),
+        )
+
+    def _least(self, kind: int) -> Charge:
+        own = (wanted.ask for wanted in self._gang.kinds[kind].wanted[0] if wanted.shared is None)
+        return device_meters.added((self._by_plugins[kind], *(self._least_of(claim) for claim in own)))
+
+    def _least_of(self, claim: ClaimAsk) -> Charge:
+        total: dict[MeterName, int] = {}
+        marks: set[device_meters.Mark] = set()
+        for request in claim.requests:
+            ways = [way for option in request.options if (way := self._least_way(option)) is not None]
+            if not ways:
+                continue
+            for meter in set.intersection(*(set(amounts) for amounts, _ in ways)):
+                total[meter] = total.get(meter, 0) + min(amounts[meter] for amounts, _ in ways)
+            marks |= frozenset.intersection(*(found for _, found in ways))
+        for meter, _ in marks:
+            total[meter] = total.get(meter, 0) + 1
+        return total
+
+    def _least_way(self, option: Option) -> tuple[dict[MeterName, int], frozenset[device_meters.Mark]] | None:
+        """Return what an option costs at least, and the rules by which it surely counts; None where nothing does."""
+        if option.mode is Mode.ALL or option.count <= 0:
+            return {}, frozenset()
+        ask = self._ask[option.ask]
+        prices = [self._charged(option, t.prices[ask]) for t in self._traits.known if t.answers[ask] is Answer.YES]
+        if not prices:
+            return None
+        meters = {meter for price in prices for meter, _ in price.amounts}
+        lowest = {meter: min(dict(price.amounts).get(meter, 0) for price in prices) for meter in meters}
+        amounts = {meter: amount * option.count for meter, amount in lowest.items() if amount}
+        return amounts, frozenset.intersection(*(price.marks for price in prices))

@@ -1,0 +1,272 @@
+"""A node's devices as a search that may choose among them goes through them: in which order, and which are alike.
+
+Devices that draw on the same counters are a *card*, as the partitions of one GPU are. Cards that are equal but for the
+names of their counters can stand for each other, which keeps a search from trying every card of a node. The order packs
+tightly: first what is in use already, then cards by how much of them is, and of one card the partition that leaves the
+most to others.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from admission.dra.equivalence.device_signature import Answer
+from admission.dra.equivalence.node_contents import Contents, Left, Unit, Units
+from admission.dra.inventory.counters import Amount, Draw
+from admission.dra.requests.requests import Ask, ClaimAsk
+
+Marks = Sequence[Hashable]
+"""Per device of a node, what tells it from others beside its unit: which other nodes see it."""
+
+Renamed = tuple[tuple[str, str, Amount], ...]
+"""What a device draws: counter set, empty where there is but one; counter; and amount."""
+
+Needs = Mapping[str, Amount]
+"""Amounts by family of counters, which are counters whose names differ only by a number at the end; and by capacity of
+devices that are shared, with `SHARED` before its name."""
+
+SHARED = "shared:"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Deck:
+    """The devices of one node in order.
+
+    contents: with the devices in this order; places: where each of them stands in the node's own order. cards: of each
+    device its card, -1 for none. sorts: what devices, or cards with all of theirs, have in common that are alike. live:
+    whether the counters left are enough for the device. takeable: how many devices could be taken now, each for itself.
+    left: what is left of counters, and of what is shared.
+    """
+
+    contents: Contents
+    units: tuple[Unit, ...]
+    places: tuple[int, ...]
+    cards: tuple[int, ...]
+    sorts: tuple[Hashable, ...]
+    live: tuple[bool, ...]
+    takeable: int
+    left: Needs = field(default_factory=dict)
+    _least: dict[int, Needs] = field(default_factory=dict, init=False)
+
+    def least(self, ask: int) -> Needs:
+        """Return what a device for an ask draws of every family at least."""
+        known = self._least.get(ask)
+        if known is None:
+            live = (unit for unit, alive in zip(self.units, self.live, strict=True) if alive)
+            known = self._least[ask] = least_of(live, ask)
+        return known
+
+
+@dataclass(frozen=True, slots=True)
+class _Card:
+    """What all equal cards have in common. shapes: of each sort of device, whether it is live, and what it blocks."""
+
+    number: int
+    shapes: Mapping[int, tuple[bool, float]]
+    takeable: int
+    is_used: bool
+
+
+class Decks:
+    """Makes decks for one set of units, and remembers what equal cards have in common."""
+
+    def __init__(self, units: Units) -> None:
+        self._units = units
+        self._known: dict[Contents, Deck] = {}
+        self._plain: dict[int, int] = {}
+        """By unit, the number of what it is beside what it draws."""
+        self._shapes: dict[Hashable, int] = {}
+        self._cards: dict[Hashable, _Card] = {}
+
+    def of(self, contents: Contents) -> Deck:
+        """Return the deck of a node all of whose devices are its own."""
+        known = self._known.get(contents)
+        if known is None:
+            known = self._known[contents] = self.marked(contents, ())
+        return known
+
+    def marked(self, contents: Contents, marks: Marks) -> Deck:
+        """Return the deck of a node with devices that others may see. marks: per device; empty for none."""
+        units = [self._units.known[number] for number in contents.units]
+        told = marks or (None,) * len(units)
+        sorts: list[Hashable] = [
+            number if mark is None else (number, mark) for number, mark in zip(contents.units, told, strict=True)
+        ]
+        cards = [-1] * len(units)
+        live = [not unit.use.taken for unit in units]
+        order: list[tuple[bool, bool, int, int, float, int]] = [
+            (not alive, not unit.use.shares, 0, at, 0.0, at)
+            for at, (unit, alive) in enumerate(zip(units, live, strict=True))
+        ]
+        for number, members in enumerate(_together(units)):
+            plainly = _plainly(units, members)
+            card = self._card(contents, members, told, plainly=plainly)
+            for at in members:
+                shape = self._shape(contents.units[at], told[at], plainly=plainly)
+                cards[at], sorts[at] = number, (card.number, shape)
+                alive, blocked = card.shapes[shape]
+                live[at] = live[at] and alive
+                order[at] = (not live[at], not card.is_used, card.takeable, members[0], blocked, at)
+        places = tuple(key[-1] for key in sorted(order))
+        return Deck(
+            contents=replace(contents, units=tuple(contents.units[at] for at in places)),
+            units=tuple(units[at] for at in places),
+            places=places,
+            cards=tuple(cards[at] for at in places),
+            sorts=tuple(sorts[at] for at in places),
+            live=tuple(live[at] for at in places),
+            takeable=sum(live),
+            left=left_of(contents.stocks, units),
+        )
+
+    def _card(self, contents: Contents, members: Sequence[int], told: Marks, *, plainly: bool) -> _Card:
+        units = [self._units.known[contents.units[at]] for at in members]
+        left = _available(contents.stocks[units[0].stock], units, plainly=plainly)
+        shapes = [self._shape(contents.units[at], told[at], plainly=plainly) for at in members]
+        key = (tuple(sorted(shapes)), None if left is None else tuple(sorted(left.items())))
+        known = self._cards.get(key)
+        if known is None:
+            draws = {
+                shape: None if _is_free(unit) else _renamed(unit.trait.draw or (), plainly=plainly)
+                for shape, unit in zip(shapes, units, strict=True)
+            }
+            alive = {shape: draw is None or _is_enough(left, draw) for shape, draw in draws.items()}
+            others = _others(contents.stocks[units[0].stock], units, left, plainly=plainly)
+            takeable = sum(alive[shape] and not unit.use.taken for shape, unit in zip(shapes, units, strict=True))
+            known = self._cards[key] = _Card(
+                number=len(self._cards),
+                shapes={shape: (alive[shape], _blocked(draw, others, left or {})) for shape, draw in draws.items()},
+                takeable=takeable,
+                is_used=takeable < len(units),
+            )
+        return known
+
+    def _shape(self, number: int, mark: Hashable, *, plainly: bool) -> int:
+        """Return the number of what a device of a card is, but for the name of its counter set."""
+        unit = self._units.known[number]
+        if number not in self._plain:
+            rest = (replace(unit.trait, draw=None), unit.use)
+            self._plain[number] = self._shapes.setdefault(rest, len(self._shapes))
+        key = (self._plain[number], _renamed(unit.trait.draw or (), plainly=plainly), mark)
+        return self._shapes.setdefault(key, len(self._shapes))
+
+
+def _together(units: Sequence[Unit]) -> list[list[int]]:
+    """Return the devices of each card."""
+    of_set: dict[tuple[int, str], list[int]] = {}
+    for at, unit in enumerate(units):
+        if unit.stock < 0 or not unit.trait.draw:
+            continue
+        sets = {(unit.stock, counter_set) for (counter_set, _), _ in unit.trait.draw}
+        joined = [at]
+        for members in {id(of_set[one]): of_set[one] for one in sets if one in of_set}.values():
+            joined = [*members, *joined] if len(members) > len(joined) else [*joined, *members]
+            sets |= {one for one, known in of_set.items() if known is members}
+        of_set |= dict.fromkeys(sets, joined)
+    return sorted({id(members): sorted(members) for members in of_set.values()}.values())
+
+
+def _plainly(units: Sequence[Unit], members: Iterable[int]) -> bool:
+    """Return whether all devices of a card draw on one counter set, so that its name tells nothing."""
+    return len({counter_set for at in members for (counter_set, _), _ in units[at].trait.draw or ()}) == 1
+
+
+def _renamed(draw: Draw, *, plainly: bool) -> Renamed:
+    return tuple(("" if plainly else counter_set, name, amount) for (counter_set, name), amount in draw)
+
+
+def _available(stock: Left, units: Sequence[Unit], *, plainly: bool) -> dict[tuple[str, str], Amount] | None:
+    """Return what is left of a card's counters; None where its pool has nothing to give any more."""
+    if stock.vanished or any(amount < 0 for amount in stock.available):
+        return None
+    sets = {counter_set for unit in units for (counter_set, _), _ in unit.trait.draw or ()}
+    return {
+        ("" if plainly else counter_set, name): amount
+        for (counter_set, name), amount in zip(stock.counters, stock.available, strict=True)
+        if counter_set in sets
+    }
+
+
+def _is_free(unit: Unit) -> bool:
+    """Return whether the device has paid for its counters: others have shares of it."""
+    return unit.trait.shared and unit.use.shares
+
+
+def _is_enough(left: Mapping[tuple[str, str], Amount] | None, draw: Renamed) -> bool:
+    return left is not None and all(left.get((set_, name), amount) >= amount for set_, name, amount in draw)
+
+
+def _others(
+    stock: Left, units: Sequence[Unit], left: Mapping[tuple[str, str], Amount] | None, *, plainly: bool
+) -> set[Renamed]:
+    """Return what devices of a card draw that could be taken now, also those that nobody asks for."""
+    sets = {counter_set for unit in units for (counter_set, _), _ in unit.trait.draw or ()}
+    draws = (draw for draw in stock.draws.values() if any(counter_set in sets for (counter_set, _), _ in draw))
+    return {draw for draw in (_renamed(draw, plainly=plainly) for draw in draws) if _is_enough(left, draw)}
+
+
+def _blocked(mine: Renamed | None, others: Iterable[Renamed], left: Mapping[tuple[str, str], Amount]) -> float:
+    """Return how much of the card can be had no more once a device is taken: the sizes of what it blocks."""
+    if mine is None or not _is_enough(left, mine):
+        return 0.0
+    after = {**left, **{(set_, name): left[set_, name] - amount for set_, name, amount in mine if (set_, name) in left}}
+    return sum(_size(draw, left) for draw in others if not _is_enough(after, draw))
+
+
+def _size(draw: Renamed, left: Mapping[tuple[str, str], Amount]) -> float:
+    return sum(float(amount / left[set_, name]) for set_, name, amount in draw if left.get((set_, name)))
+
+
+def least_of(units: Iterable[Unit], ask: int) -> Needs:
+    """Return what a share or the whole of each of these devices that does for an ask takes of everything at least."""
+    rows = [
+        _shared_of(unit, ask) if unit.trait.shared else by_family(unit.trait.draw or ()) if unit.stock >= 0 else {}
+        for unit in units
+        if unit.trait.answers[ask] is Answer.YES
+    ]
+    families = set.intersection(*(set(row) for row in rows)) if rows else set()
+    return {name: min(row[name] for row in rows) for name in sorted(families)}
+
+
+def needs_of(claims: Iterable[ClaimAsk], least: Callable[[Ask], Needs]) -> dict[str, Amount]:
+    """Return what claims take of everything together at least, whatever they get. least: for a device of an ask."""
+    total: dict[str, Amount] = {}
+    for request in (request for claim in claims for request in claim.requests):
+        ways = [
+            {name: amount * option.count for name, amount in least(option.ask).items()}
+            for option in request.options
+            if option.plain
+        ]
+        if len(ways) == len(request.options):
+            for name in set.intersection(*map(set, ways)):
+                total[name] = total.get(name, 0) + min(way[name] for way in ways)
+    return total
+
+
+def _shared_of(unit: Unit, ask: int) -> Needs:
+    takes = unit.trait.takes[ask] if unit.trait.takes else ()
+    return {SHARED + name: amount for (name, _), amount in zip(unit.trait.room, takes, strict=bool(takes))}
+
+
+def left_of(stocks: Iterable[Left], units: Iterable[Unit]) -> Needs:
+    """Return what is left of counters in all pools together, by family, and of the capacity of shared devices."""
+    total: dict[str, Amount] = {}
+    for unit in units:
+        if unit.trait.shared:
+            used = unit.use.amounts or (0,) * len(unit.trait.room)
+            for (name, room), amount in zip(unit.trait.room, used, strict=True):
+                total[SHARED + name] = total.get(SHARED + name, 0) + room - amount
+    for stock in stocks:
+        if not stock.vanished and all(amount >= 0 for amount in stock.available):
+            pairs = tuple(zip(stock.counters, stock.available, strict=True))
+            for name, amount in by_family(pairs).items():
+                total[name] = total.get(name, 0) + amount
+    return total
+
+
+def by_family(draw: Draw) -> dict[str, Amount]:
+    """Return what is drawn of every family of counters."""
+    total: dict[str, Amount] = {}
+    for (_, name), amount in draw:
+        family = name.rstrip("0123456789")
+        total[family] = total.get(family, 0) + amount
+    return total

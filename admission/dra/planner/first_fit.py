@@ -1,0 +1,395 @@
+"""The search over pods and nodes: depth first, with steps back, over kinds of pods and groups of equal nodes.
+
+Why it is complete: at every point each kind of pod that is left is tried on one node of every group of equal nodes. A
+point from which everything was tried is not tried again, however it is reached. Points that cannot lead to a plan are
+left early: too few devices or resources by counting, or not affordable even at the lowest prices.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+
+from admission.api.muster.gangs import Charge
+from admission.api.values.names import MeterName
+from admission.dra.allocator import search
+from admission.dra.allocator.allocation import Given
+from admission.dra.allocator.results import Budget, Found, Pick, Stuck
+from admission.dra.equivalence.device_signature import Answer, Trait, Traits
+from admission.dra.equivalence.node_signature import Face
+from admission.dra.inventory import pools
+from admission.dra.inventory.pools import Spot
+from admission.dra.metering import device_meters
+from admission.dra.planner import placed
+from admission.dra.planner.cost import Pricing
+from admission.dra.planner.node_groups import Signature, State, Undo
+from admission.dra.planner.placed import Outcome, Placed
+from admission.dra.planner.pod_groups import Gang, PodKind
+from admission.dra.planner.upper_bound import Rooms
+from admission.dra.requests import requests
+from admission.dra.requests.gang_request import Affordable
+from admission.dra.requests.requests import ClaimAsk, Fatal, Refusal
+from admission.dra.state.cluster_state import World
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """One way to go on: a pod of a kind, on a node. open: the kind's claims that are allocated here."""
+
+    kind: int
+    node: int
+    found: Found
+    open: tuple[int, ...]
+    charge: Charge
+
+
+_Known = dict[Face, tuple[Found | Stuck | Refusal, int]]
+"""What kube-scheduler gives on nodes by their devices, and how many steps it takes to find that."""
+
+_Ranked = tuple[int, int, Found, Signature]
+"""Free devices, number of a node, what a pod gets there, and the node's signature."""
+
+
+class Placer:
+    """One search.
+
+    It rests on no known defect of kube-scheduler. greedy: never step back, to show people where the gang gets stuck.
+    disproved: whether there is no plan for who has more freedom; asked once, when an eighth of the budget is spent.
+    """
+
+    def __init__(
+        self,
+        gang: Gang,
+        world: World,
+        traits: Traits,
+        budget: Budget,
+        affordable: Affordable,
+        *,
+        greedy: bool,
+        disproved: Callable[[], bool] | None = None,
+    ) -> None:
+        self.state = State(gang, world, traits)
+        self.outcome = Outcome(self.state.names)
+        self._gang = gang
+        self._world = world
+        self._traits = traits
+        self._budget = budget
+        self._affordable = affordable
+        self._greedy = greedy
+        self._disproved = disproved
+        self._left = [len(kind.members) for kind in gang.kinds]
+        self._charge: dict[MeterName, int] = {}
+        self._undo: list[tuple[Undo, ...]] = []
+        self._failed: set[Hashable] = set()
+        self._moved: defaultdict[Signature, int] = defaultdict(int)
+        self._fits: dict[tuple[int, tuple[int, ...], Signature], Found | Stuck | Refusal | None] = {}
+        self._searched: dict[Hashable, Found | Stuck | Refusal] = {}
+        self._known: dict[tuple[ClaimAsk, ...], _Known] = self.state.units.memory.setdefault(world.profile, {})
+        self._ask = traits.asks
+        self._rooms = Rooms(gang, self.state, traits)
+        self._pricing = Pricing(gang, traits)
+        self._prices: dict[tuple[int, tuple[int, ...], int, Signature], tuple[Found, Charge]] = {}
+        self._total = [self._all_rooms(kind) for kind in range(len(gang.kinds))]
+        self._order = sorted(range(len(gang.kinds)), key=self._scarcity)
+        # With one kind of pod and nothing shared, what a node takes in does not depend on the others: where the first
+        # try is stuck, every other one is too.
+        fixed = all(layout.fixed for layout in self.state.layouts)
+        self._plain = len(gang.kinds) == 1 and not gang.shared and fixed
+        self._countable = not any(self._rooms.counts(signature).unknown for signature in self.state.groups)
+        self._devices = sum(
+            self._rooms.counts(signature).own * len(nodes) for signature, nodes in self.state.groups.items()
+        )
+        self._need_of_each = [self._rooms.needed(kind) for kind in gang.kinds]
+        self._commuting = fixed and not gang.shared and self._commutes()
+        self.state.on_change = self._changed
+
+    def run(self) -> Outcome:
+        """Search. Raises StepsEndedError."""
+        if self._is_dead() or (not self._greedy and self._rooms.are_drained()):
+            return self.outcome
+        stack, turned = [self._options()], False
+        while stack:
+            if not any(self._left):
+                self.outcome.done = True
+                return self.outcome
+            option = next(stack[-1], None)
+            if option is not None:
+                self._budget.spend(self._work(option) if turned else 1)
+                if turned and self._is_disproved():
+                    self.outcome.shortfall = None
+                    return self.outcome
+                self._apply(option)
+                if self._is_dead():
+                    turned = True
+                    self._take_back()
+                else:
+                    stack.append(self._options())
+                continue
+            if self._is_final():
+                return self.outcome
+            turned = True
+            self._failed.add(self._key())
+            stack.pop()
+            if stack:
+                self._take_back()
+        return self.outcome
+
+    def stuck_at(self, kind: PodKind, node: int) -> Stuck | None:
+        """Return where the search for devices of a pod of the kind got stuck on a node, as things stand now."""
+        number = next(at for at, one in enumerate(self._gang.kinds) if one is kind)
+        found = self._fit(number, self._open(number), self.state.signatures[node])
+        return found if isinstance(found, Stuck) else None
+
+    def _is_final(self) -> bool:
+        """Return whether being stuck here is the end."""
+        return self._greedy or (self._plain and self.outcome.stuck is not None)
+
+    def _is_disproved(self) -> bool:
+        """Return whether there is no plan, with or without quota, as somebody found who looks at it in another way."""
+        disproved = self._disproved
+        if disproved is None or self._budget.spent * 8 < self._budget.total:
+            return False
+        self._disproved = None
+        return disproved()
+
+    def _work(self, option: _Option) -> int:
+        """Return what placing a pod costs in steps: its node's devices and the groups of nodes are looked at again."""
+        return MOVE + (len(self.state.layouts[option.node].numbers) + len(self.state.groups)) // 4
+
+    # What may come next.
+
+    def _options(self) -> Iterator[_Option]:
+        for kind in self._order:
+            if not self._left[kind]:
+                continue
+            open_ = self._open(kind)
+            ranked, hopeless = self._ranked(kind, open_)
+            for _, node, first, signature in ranked:
+                for found in self._ways(kind, open_, first, signature):
+                    yield _Option(kind, node, found, open_, self._price(kind, open_, found, signature))
+            if not ranked:
+                self.outcome.stuck = kind
+            if hopeless or self._commuting or self._greedy:
+                return
+
+    def _price(self, kind: int, open_: tuple[int, ...], found: Found, signature: Signature) -> Charge:
+        """Return what a pod costs with these devices; of pods that get the same it is counted once."""
+        key = (kind, open_, id(found), signature)
+        known = self._prices.get(key)
+        if known is None:
+            charge = self._pricing.of_pod(kind, open_, found.picks, self.state.units_of(signature))
+            # What was found is kept, so that its identity stays its own.
+            known = self._prices[key] = (found, charge)
+        return known[1]
+
+    def _ways(self, kind: int, open_: tuple[int, ...], first: Found, signature: Signature) -> Iterable[Found]:  # noqa: ARG002
+        """Return what a pod of the kind may get on such a node: nobody but kube-scheduler chooses."""
+        return (first,)
+
+    def _open(self, kind: int) -> tuple[int, ...]:
+        """Return the places of the kind's claims that are still to be allocated."""
+        allocated = self.state.allocated
+        shared = self._gang.kinds[kind].shared
+        return tuple(at for at, number in enumerate(shared) if number is None or allocated[number] is None)
+
+    def _ranked(self, kind: int, open_: tuple[int, ...]) -> tuple[list[_Ranked], bool]:
+        """Return one node for each group of equal nodes, the fullest first, and whether the kind has no hope left.
+
+        A pod that fits nowhere now fits nowhere later, when less is free; unless a failing selector kept it away, or a
+        device that it would get and cannot be promised, since that may be taken by then; or it waits for a claim that
+        another pod brings.
+        """
+        shared = self._gang.kinds[kind].shared
+        needed = {number for at, number in enumerate(shared) if number is not None and at not in open_}
+        final = all(shared[at] is None for at in open_)
+        ranked: list[_Ranked] = []
+        for signature in self.state.groups:
+            if needed <= signature.usable:
+                found = self._fit(kind, open_, signature)
+                if isinstance(found, Found):
+                    ranked.append((signature.free, self.state.first(signature), found, signature))
+                elif isinstance(found, Stuck):
+                    final = final and found.firm
+                elif found is not None:
+                    final = False
+                    self.outcome.refusals.setdefault(found, (kind, _claim_of(found, open_)))
+        ranked.sort(key=itemgetter(0, 1))
+        return ranked, final and not ranked
+
+    def _fit(self, kind: int, open_: tuple[int, ...], signature: Signature) -> Found | Stuck | Refusal | None:
+        """Return what a pod of the kind gets on such a node; None when it may not go there or has no room."""
+        key = (kind, open_, signature)
+        if key not in self._fits:
+            self._fits[key] = self._searched_fit(kind, open_, signature)
+        return self._fits[key]
+
+    def _searched_fit(self, kind: int, open_: tuple[int, ...], signature: Signature) -> Found | Stuck | Refusal | None:
+        described = self._gang.kinds[kind]
+        if kind not in signature.kinds or self.state.rooms(described, signature) == 0:
+            return None
+        return self._first_fit(tuple(described.asks[at] for at in open_), signature)
+
+    def _first_fit(self, claims: tuple[ClaimAsk, ...], signature: Signature) -> Found | Stuck | Refusal:
+        """Return what kube-scheduler will give on such a node."""
+        key = (claims, signature.contents)
+        found = self._searched.get(key)
+        if found is None:
+            found = self._searched[key] = self._remembered(claims, signature.face)
+        return found
+
+    def _remembered(self, claims: tuple[ClaimAsk, ...], face: Face) -> Found | Stuck | Refusal:
+        """Return the same, as an earlier plan has found it.
+
+        That costs as much again: how many steps a gang needs shall not depend on who was planned before it.
+        """
+        known = self._known.setdefault(claims, {})
+        if face in known:
+            found, steps = known[face]
+            self._budget.spend(steps)
+            return found
+        units, profile, spent = self.state.units, self._world.profile, self._budget.spent
+        found = search.search(claims, face.contents, units, profile, self._budget, promise=True)
+        known[face] = found, self._budget.spent - spent
+        return found
+
+    def _commutes(self) -> bool:
+        """Return whether the order of pods does not matter, so that one order is enough.
+
+        So it is where no two kinds can get the same device, or only devices that are all equal and of which each takes
+        a fixed number, and none is shared or draws on counters.
+        """
+        kinds, known = self._gang.kinds, self._traits.known
+        numbers = {number for row in {layout.numbers for layout in self.state.layouts} for number in row}
+        if len(kinds) > 1 and any(known[number].shared or known[number].draw is not None for number in numbers):
+            return False
+        options = [list(requests.options(kind.asks)) for kind in kinds]
+        fixed = [
+            all(len(r.options) == 1 and r.options[0].plain for c in kind.asks for r in c.requests) for kind in kinds
+        ]
+        matched = [
+            {
+                number
+                for number in numbers
+                if any(known[number].answers[self._ask[o.ask]] is not Answer.NO for o in wanted)
+            }
+            for wanted in options
+        ]
+        return all(
+            not (one & other) or (one == other and len(one) == 1 and fixed[at] and fixed[before])
+            for at, one in enumerate(matched)
+            for before, other in enumerate(matched[:at])
+        )
+
+    # Going on and back.
+
+    def _apply(self, option: _Option) -> None:
+        kind = self._gang.kinds[option.kind]
+        spots = self.state.layouts[option.node].spots
+        shown = [spots[place] for place in self.state.shown_spots(option.node)]
+        member = len(kind.members) - self._left[option.kind]
+        units = self.state.units_of(self.state.signatures[option.node])
+        wanted_here = [kind.wanted[member][at] for at in option.open]
+        claims = tuple(
+            (
+                wanted,
+                tuple(self._given(wanted.ask, pick, shown[pick.at], units[pick.at].trait) for pick in picks),
+            )
+            for wanted, picks in zip(wanted_here, option.found.picks, strict=True)
+        )
+        taken = self.state.take(
+            kind, option.node, [t for _, given in claims for one in given if (t := one.taking) is not None]
+        )
+        shared = tuple(
+            self.state.allocate_shared(wanted.shared, self._usable_from(option.node, [one.spot for one in given]))
+            for wanted, given in claims
+            if wanted.shared is not None
+        )
+        before = self._charge
+        self._charge = device_meters.added((before, option.charge))
+        self._left[option.kind] -= 1
+        self.outcome.placed.append(Placed(option.kind, member, option.node, claims))
+
+        def restore() -> None:
+            self._charge = before
+            self._left[option.kind] += 1
+            self.outcome.placed.pop()
+
+        self._undo.append((restore, *reversed(shared), taken))
+
+    def _given(self, claim: ClaimAsk, pick: Pick, spot: Spot, trait: Trait) -> Given:
+        option = claim.requests[pick.request].options[pick.option]
+        return placed.given(option, spot, trait, self._ask)
+
+    def _take_back(self) -> None:
+        for undo in self._undo.pop():
+            undo()
+
+    def _usable_from(self, node: int, spots: Sequence[Spot]) -> frozenset[int]:
+        """Return the nodes on which a claim with these devices may be used, as its allocation will say."""
+        if any(spot.binds for spot in spots):
+            return frozenset((node,))
+        nodes = [self._world.nodes[name] for name in self.state.names]
+        return frozenset(
+            at for at, other in enumerate(nodes) if all(pools.node_matches(spot.place, other) for spot in spots)
+        )
+
+    # What is left early.
+
+    def _is_dead(self) -> bool:
+        """Return whether no plan can come from here."""
+        if self._greedy:
+            return False
+        if any(total < left for total, left in zip(self._total, self._left, strict=True)) or self._is_short():
+            return True
+        if self._failed and self._key() in self._failed:
+            return True
+        shortfall = self._affordable(self._at_least())
+        self.outcome.shortfall = self.outcome.shortfall or shortfall
+        return shortfall is not None
+
+    def _is_short(self) -> bool:
+        """Return whether the pods that are left need more devices than are free, whoever gets which."""
+        if not self._countable:
+            return False
+        needed = sum(left * need for left, need in zip(self._left, self._need_of_each, strict=True))
+        return self._devices < needed and self._devices + self.state.free_shared < needed
+
+    def _key(self) -> Hashable:
+        """Return what the rest of the search depends on."""
+        moved = frozenset(entry for entry in self._moved.items() if entry[1])
+        return (tuple(self._left), tuple(self.state.allocated), tuple(sorted(self._charge.items())), moved)
+
+    def _changed(self, before: Signature, after: Signature) -> None:
+        self._moved[before] -= 1
+        self._moved[after] += 1
+        for kind in range(len(self._total)):
+            self._total[kind] += self._rooms.of(kind, after) - self._rooms.of(kind, before)
+        self._devices += self._rooms.counts(after).own - self._rooms.counts(before).own
+
+    def _all_rooms(self, kind: int) -> int:
+        return sum(self._rooms.of(kind, signature) * len(nodes) for signature, nodes in self.state.groups.items())
+
+    def _at_least(self) -> Charge:
+        """Return the charge so far and the lowest that the rest may cost."""
+        rest = (
+            {meter: amount * left for meter, amount in cheapest.items()}
+            for cheapest, left in zip(self._pricing.least, self._left, strict=True)
+            if left
+        )
+        shared = (least for number, least in self._pricing.least_shared.items() if self.state.allocated[number] is None)
+        return device_meters.added((self._charge, *rest, *shared))
+
+    def _scarcity(self, kind: int) -> tuple[int, int, int]:
+        """Return the sort key of kinds: those with the fewest nodes first, then those that need the most devices."""
+        described = self._gang.kinds[kind]
+        nodes = sum(len(group) for signature, group in self.state.groups.items() if self._rooms.of(kind, signature))
+        return (nodes, -described.devices, kind)
+
+
+MOVE = 24
+"""Steps that placing a pod costs beside what there is to look at."""
+
+
+def _claim_of(refusal: Refusal, open_: Sequence[int]) -> int | None:
+    """Return the place among the pod's claims of the one that a search of the open ones was stopped at."""
+    return open_[refusal.claim] if isinstance(refusal, Fatal) and refusal.claim is not None else None

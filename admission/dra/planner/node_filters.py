@@ -1,0 +1,114 @@
+"""Where a pod may go at all, devices aside: what kube-scheduler's node filters say.
+
+Simulated: NodeUnschedulable, TaintToleration, NodeAffinity (node selector and required affinity), NodeResourcesFit, and
+the node selectors of claims that are allocated already. Not simulated, and documented so: inter-pod affinity, topology
+spread, volumes and host ports.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from admission.api.kubernetes.nodes import Node
+from admission.api.kubernetes.pods import Pod
+from admission.api.values.names import NodeName
+from admission.api.values.selectors import Taint, first_untolerated
+from admission.dra.requests import extended_resources
+from admission.dra.requests.gang_request import PodDemand
+from admission.dra.state.cluster_state import World, key_of
+
+UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+"""What a pod must tolerate to go to a node that is cordoned."""
+
+
+class Filter(StrEnum):
+    """What keeps a pod off a node, in the order in which it is checked."""
+
+    UNSCHEDULABLE = "unschedulable"
+    TAINT = "taint"
+    NODE_SELECTOR = "node selector"
+    AFFINITY = "affinity"
+    CLAIM = "claim"
+    PLUGIN = "device plugin"
+
+
+class Refused(NamedTuple):
+    """Why a node is out: the filter, and what it said."""
+
+    filter: Filter
+    why: str
+
+
+def refuses(demand: PodDemand, node: Node, world: World) -> Refused | None:
+    """Return the first filter that keeps the pod off the node whatever is free there; None when it may go there."""
+    return _refuses_pod(demand.pod, node) or _refuses_claims(demand, node, world) or _refuses_extended(demand, node)
+
+
+def passed(demand: PodDemand, world: World) -> frozenset[NodeName]:
+    """Return the nodes where a pod may go, whatever is free there."""
+    pod, nodes = demand.pod, world.nodes.items()
+    bound = any(claim.allocation is not None or key_of(claim) in world.pinned for claim in demand.claims)
+    if bound or demand.extended or demand.plugged:
+        return frozenset(name for name, node in nodes if refuses(demand, node, world) is None)
+    key = (tuple(sorted(pod.node_selector.items())), pod.affinity, pod.tolerations)
+    if key not in world.passing:
+        world.passing[key] = frozenset(name for name, node in nodes if _refuses_pod(pod, node) is None)
+    return world.passing[key]
+
+
+def _refuses_pod(pod: Pod, node: Node) -> Refused | None:
+    if node.unschedulable and first_untolerated((UNSCHEDULABLE,), pod.tolerations) is not None:
+        return Refused(Filter.UNSCHEDULABLE, "is unschedulable")
+    if node.taints and (taint := first_untolerated(node.taints, pod.tolerations)) is not None:
+        return Refused(Filter.TAINT, f"has taint {taint.key}{'=' * bool(taint.value)}{taint.value}:{taint.effect}")
+    labels = node.meta.labels
+    for key, value in pod.node_selector.items():
+        if labels.get(key) != value:
+            return Refused(Filter.NODE_SELECTOR, f"does not have label {key}={value}")
+    if pod.affinity is not None and not pod.affinity.matches(node.name, labels):
+        return Refused(Filter.AFFINITY, "does not match the pod's required node affinity")
+    return None
+
+
+def _refuses_claims(demand: PodDemand, node: Node, world: World) -> Refused | None:
+    for claim in demand.claims:
+        allocation = claim.allocation
+        if allocation is not None:
+            selector = allocation.node_selector
+            if selector is not None and not selector.matches(node.name, node.meta.labels):
+                return Refused(Filter.CLAIM, f"cannot use claim {claim.meta.name}, which is allocated elsewhere")
+        elif node.name not in world.pinned.get(key_of(claim), (node.name,)):
+            return Refused(Filter.CLAIM, f"cannot use claim {claim.meta.name}, which is planned elsewhere")
+    return None
+
+
+def _refuses_extended(demand: PodDemand, node: Node) -> Refused | None:
+    """Keep apart nodes where device plugins serve a pod's extended resources and those where devices do."""
+    for resource, plugged in zip(demand.extended, extended_resources.is_plugged(node, demand.extended), strict=True):
+        if plugged and not demand.plugged:
+            return Refused(Filter.PLUGIN, f"has a device plugin for {resource}")
+        if demand.plugged and not plugged:
+            return Refused(Filter.PLUGIN, f"has no device plugin for {resource}")
+    if demand.plugged and any(claim.allocation is None for claim in demand.claims):
+        return Refused(Filter.PLUGIN, "cannot bind a pod with claims beside resources of a device plugin")
+    return None
+
+
+def wants(demand: PodDemand) -> dict[str, int]:
+    """Return the resources that a node must have left for the pod, without those that devices serve."""
+    requests = demand.pod.requests
+    return {name: amount for name, amount in requests.items() if amount > 0 and name not in demand.by_devices}
+
+
+def lacking(wants: Mapping[str, int], left: Mapping[str, int] | None) -> str | None:
+    """Return the first resource of which too little is left; None when all fit.
+
+    A node without `allocatable` limits nothing. A resource that allocatable does not name is 0, as in kube-scheduler;
+    only `pods`, which every real node names, is then without limit.
+    """
+    if left is None:
+        return None
+    for resource, amount in sorted(wants.items()):
+        if amount > 0 and amount > left.get(resource, amount if resource == "pods" else 0):
+            return resource
+    return None

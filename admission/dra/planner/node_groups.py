@@ -1,0 +1,245 @@
+"""The "what if" of a gang's search: free devices and resources per node, changed and given back.
+
+Nodes are grouped by a signature: equal signatures mean that nothing the gang asks can tell two nodes apart. The
+signature has the node's kinds of pods, what is left of its resources (as far as the whole gang could use it), its
+devices in order with the use that is made of them, what is left of their counters, and the shared claims that are
+usable there. A device that several nodes see stands for itself in it.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from admission.dra.equivalence import node_signature
+from admission.dra.equivalence.device_signature import Layout, Traits
+from admission.dra.equivalence.node_contents import Contents, Unit
+from admission.dra.equivalence.node_signature import Face
+from admission.dra.equivalence.usage_overlay import Usage
+from admission.dra.planner.pod_groups import Gang, PodKind
+from admission.dra.requests import requests
+from admission.dra.requests.device_use import Taking
+from admission.dra.requests.requests import Mode
+from admission.dra.state.cluster_state import World
+
+Undo = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Signature:
+    """What tells nodes apart; within one state equal signatures are one object.
+
+    kinds: of pods that may come here. left: of every resource, or for how many pods, where all are of one size. face:
+    its devices. usable: shared claims that are allocated and may be used from here.
+    """
+
+    kinds: frozenset[int]
+    left: tuple[int, ...] | None
+    face: Face
+    usable: frozenset[int]
+
+    @property
+    def free(self) -> int:
+        """Return how many devices nobody has, of those that the gang might want."""
+        return self.face.free
+
+    @property
+    def contents(self) -> Contents:
+        return self.face.contents
+
+
+class State:
+    """Every node's state, and the groups of equal nodes. Nodes go by their number in the order of names."""
+
+    def __init__(self, gang: Gang, world: World, traits: Traits) -> None:
+        self.gang = gang
+        self.names = sorted({name for kind in gang.kinds for name in kind.nodes})
+        self.allocated: list[frozenset[int] | None] = [None] * gang.shared
+        """Per shared claim, the nodes from which it may be used; None before it is allocated."""
+        shows_taken = any(option.admin or option.mode is Mode.ALL for option in requests.options(gang.claims))
+        self._board = node_signature.of(traits, world, shows_taken=shows_taken)
+        self._board.update(world)
+        self.units = self._board.units
+        self.layouts: list[Layout] = [self._board.layout(name) for name in self.names]
+        self.groups: dict[Signature, set[int]] = {}
+        self.signatures: list[Signature] = []
+        self.on_change: Callable[[Signature, Signature], None] = _ignore
+        self._world = world
+        self._usage = Usage(world)
+        self._faces: list[Face] = [self._board.faces[name] for name in self.names]
+        self._numbers = {name: at for at, name in enumerate(self.names)}
+        self._resources = sorted({resource for kind in gang.kinds for resource in kind.wants})
+        self._most = self._demanded()
+        self._pods = sum(len(kind.members) for kind in gang.kinds)
+        self._one_size = len({frozenset(kind.wants.items()) for kind in gang.kinds}) == 1 and bool(self._resources)
+        self._kinds = self._kinds_of_nodes()
+        self._left: list[dict[str, int] | None] = [self._start_with(world.left.get(name)) for name in self.names]
+        self._strangers = {
+            spot.id for layout in self.layouts if not layout.fixed for spot in layout.spots if not spot.local
+        }
+        self._interned: dict[Hashable, Signature] = {}
+        self._firsts: defaultdict[Signature, list[int]] = defaultdict(list)
+        """Of every group a heap: its nodes, and some that were in it."""
+        for node in range(len(self.names)):
+            signature = self._signature(node)
+            self.signatures.append(signature)
+            self.groups.setdefault(signature, set()).add(node)
+            # Numbers that rise are a heap.
+            self._firsts[signature].append(node)
+
+    def left(self, node: int) -> Mapping[str, int] | None:
+        """Return what is left of the resources that the gang asks for; None for no limit."""
+        return self._left[node]
+
+    def first(self, signature: Signature) -> int:
+        """Return the first node of a group."""
+        group, nodes = self.groups[signature], self._firsts[signature]
+        while nodes[0] not in group:
+            heappop(nodes)
+        return nodes[0]
+
+    @property
+    def free_shared(self) -> int:
+        """How many devices that several nodes see are free."""
+        return sum(not self._usage.is_taken(device) for device in self._strangers)
+
+    def shown_spots(self, node: int) -> list[int]:
+        """Return the places in the node's layout of the devices that its face shows, in order."""
+        return self._board.shown(self.names[node], self._usage)
+
+    def free_spots(self, node: int) -> list[int]:
+        """Return the places of the node's devices that nobody has for himself, in order."""
+        return [at for at, spot in enumerate(self.layouts[node].spots) if not self._usage.is_taken(spot.id)]
+
+    def rooms(self, kind: PodKind, signature: Signature) -> int | None:
+        """Return for how many more pods resources are left; None for no limit."""
+        if signature.left is None:
+            return None
+        if self._one_size:
+            return signature.left[0]
+        return None if not kind.wants else _rooms(kind, dict(zip(self._resources, signature.left, strict=True)))
+
+    def fits(self, signature: Signature, pods: Sequence[int]) -> bool:
+        """Return whether resources are left for these pods together. pods: how many of each kind."""
+        if signature.left is None:
+            return True
+        if self._one_size:
+            return sum(pods) <= signature.left[0]
+        wanted = [(kind.wants, count) for kind, count in zip(self.gang.kinds, pods, strict=True) if count]
+        return all(
+            sum(wants.get(name, 0) * count for wants, count in wanted) <= left
+            for name, left in zip(self._resources, signature.left, strict=True)
+        )
+
+    def units_of(self, signature: Signature) -> list[Unit]:
+        """Return the devices that a signature shows."""
+        return [self.units.known[number] for number in signature.contents.units]
+
+    def take(self, kind: PodKind, node: int, taken: Iterable[Taking]) -> Undo:
+        """Take devices, shares and resources; return what gives them back."""
+        given = tuple(taken)
+        touched = {node}
+        devices = {(taking.device.driver, taking.device.pool): taking.device for taking in given}
+        for device in devices.values():
+            # A pool of one node is seen by that one only, unless the gang may not go there.
+            touched.update(self._numbers[name] for name in self._board.nodes_of(device) if name in self._numbers)
+        before = {at: self._faces[at] for at in touched}
+        self._usage.add(given)
+        self._add(node, kind, -1)
+        for at in touched:
+            self._faces[at] = self._board.face(self.names[at], self._usage, self._world)
+        self._refresh(touched)
+
+        def undo() -> None:
+            self._usage.remove(given)
+            self._add(node, kind, 1)
+            for at, face in before.items():
+                self._faces[at] = face
+            self._refresh(touched)
+
+        return undo
+
+    def allocate_shared(self, number: int, nodes: frozenset[int]) -> Undo:
+        """Note from which nodes a shared claim may be used from now on."""
+        self.allocated[number] = nodes
+        self._refresh(nodes)
+
+        def undo() -> None:
+            self.allocated[number] = None
+            self._refresh(nodes)
+
+        return undo
+
+    def _add(self, node: int, kind: PodKind, sign: int) -> None:
+        left = self._left[node]
+        if left is not None:
+            for resource, amount in kind.wants.items():
+                left[resource] = left[resource] + sign * amount
+
+    def _refresh(self, nodes: Iterable[int]) -> None:
+        for node in nodes:
+            before, after = self.signatures[node], self._signature(node)
+            if before is after:
+                continue
+            group = self.groups[before]
+            group.remove(node)
+            if not group:
+                del self.groups[before]
+            self.signatures[node] = after
+            self._put(node, after)
+            self.on_change(before, after)
+
+    def _put(self, node: int, signature: Signature) -> None:
+        self.groups.setdefault(signature, set()).add(node)
+        heappush(self._firsts[signature], node)
+
+    def _signature(self, node: int) -> Signature:
+        """Return the node's signature; equal ones are one object."""
+        left = self._left[node]
+        usable = self._usable(node) if self.allocated else _NONE
+        key = (self._kinds[node], None if left is None else self._left_to_tell(left), self._faces[node], usable)
+        known = self._interned.get(key)
+        if known is None:
+            known = self._interned[key] = Signature(*key)
+        return known
+
+    def _usable(self, node: int) -> frozenset[int]:
+        return frozenset(at for at, nodes in enumerate(self.allocated) if nodes is not None and node in nodes)
+
+    def _kinds_of_nodes(self) -> list[frozenset[int]]:
+        """Return the kinds of pods that may go to each node; nodes with equal ones share them."""
+        if all(len(kind.nodes) == len(self.names) for kind in self.gang.kinds):
+            return [frozenset(range(len(self.gang.kinds)))] * len(self.names)
+        shared: dict[frozenset[int], frozenset[int]] = {}
+        found = (frozenset(at for at, kind in enumerate(self.gang.kinds) if name in kind.nodes) for name in self.names)
+        return [shared.setdefault(kinds, kinds) for kinds in found]
+
+    def _left_to_tell(self, left: Mapping[str, int]) -> tuple[int, ...]:
+        """Return what tells nodes apart by resources: where all pods are of one size, for how many there is room."""
+        if self._one_size:
+            return (min(self._pods, _rooms(self.gang.kinds[0], left)),)
+        return tuple(min(left[name], self._most[name]) for name in self._resources)
+
+    def _demanded(self) -> dict[str, int]:
+        """Return what the whole gang asks of each resource: more than that left on a node makes no difference."""
+        return {
+            resource: sum(kind.wants.get(resource, 0) * len(kind.members) for kind in self.gang.kinds)
+            for resource in self._resources
+        }
+
+    def _start_with(self, left: Mapping[str, int] | None) -> dict[str, int] | None:
+        if left is None:
+            return None
+        return {name: left.get(name, self._most[name] if name == "pods" else 0) for name in self._resources}
+
+
+def _rooms(kind: PodKind, left: Mapping[str, int]) -> int:
+    """Return for how many pods of a kind that wants something there is enough."""
+    return min(max(0, left[resource]) // amount for resource, amount in kind.wants.items())
+
+
+_NONE: frozenset[int] = frozenset()
+
+
+def _ignore(_before: Signature, _after: Signature) -> None:
+    return None

@@ -1,0 +1,198 @@
+"""A gang ready to be searched: its pods grouped into kinds, its claims turned into asks.
+
+Pods of one kind are interchangeable: equal claims, resources and demands on nodes. Only own claims may differ by name.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from admission.api.kubernetes.claims import MAX_CONSUMERS, Claim
+from admission.api.values.names import NodeName, Uid
+from admission.dra.planner import node_filters
+from admission.dra.requests import extended_resources, requests
+from admission.dra.requests.gang_request import PodDemand
+from admission.dra.requests.requests import ClaimAsk, Fatal, Refusal
+from admission.dra.state.cluster_state import World, key_of
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A claim that has to be allocated for a pod. shared: its number among the gang's shared claims, if it is one."""
+
+    claim: Claim
+    ask: ClaimAsk
+    shared: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PodKind:
+    """Pods that are interchangeable.
+
+    wanted: of each member, in its order, the claims to allocate. nodes: those whose filters let the pods in. likeness:
+    what they ask for, equal for kinds that only their subgroup tells apart.
+    """
+
+    members: tuple[PodDemand, ...]
+    wanted: tuple[tuple[Wanted, ...], ...]
+    wants: Mapping[str, int]
+    nodes: frozenset[NodeName]
+    likeness: Hashable
+
+    @property
+    def subgroup(self) -> str:
+        """Return the part of the gang that the pods are in."""
+        return self.members[0].subgroup
+
+    @property
+    def asks(self) -> tuple[ClaimAsk, ...]:
+        return tuple(wanted.ask for wanted in self.wanted[0])
+
+    @property
+    def shared(self) -> tuple[int | None, ...]:
+        """Return for every claim its number among the gang's shared claims."""
+        return tuple(wanted.shared for wanted in self.wanted[0])
+
+    @property
+    def devices(self) -> int:
+        """Return how many devices one pod takes at least."""
+        return sum(request.least for claim in self.asks for request in claim.requests)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Gang:
+    """The kinds of a gang, those that are hardest to place first, and how many shared claims are to be allocated."""
+
+    kinds: tuple[PodKind, ...]
+    shared: int
+
+    @property
+    def claims(self) -> tuple[ClaimAsk, ...]:
+        return tuple(ask for kind in self.kinds for ask in kind.asks)
+
+    @property
+    def size(self) -> int:
+        """Return how many pods are to be placed."""
+        return sum(len(kind.members) for kind in self.kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A pod's claim that is not even searched for."""
+
+    pod: str
+    refusal: Refusal
+
+
+def compiled(demands: Sequence[PodDemand], world: World) -> Gang | Refused:
+    """Group pods into kinds; the first claim that cannot be searched for is the answer instead."""
+    numbers, numbers_of_users = _shared(demands, world), _users(demands, world)
+    grouped: dict[tuple[str, Hashable], list[tuple[PodDemand, tuple[Wanted, ...]]]] = {}
+    asks: dict[Hashable, ClaimAsk | Refusal] = {}
+    for demand in sorted(demands, key=lambda demand: natural(demand.pod.meta.name)):
+        if refusal := _refusal(demand, numbers_of_users, world):
+            return Refused(demand.pod.meta.name, refusal)
+        wanted: list[Wanted] = []
+        for claim in _open(demand, world):
+            found = _ask(claim, world, asks)
+            if not isinstance(found, ClaimAsk):
+                return Refused(demand.pod.meta.name, found)
+            wanted.append(Wanted(claim, found, numbers.get(key_of(claim))))
+        alike = demand.subgroup, _likeness(demand, wanted, world)
+        grouped.setdefault(alike, []).append((demand, tuple(wanted)))
+    kinds = [_kind(members, likeness, world) for (_, likeness), members in grouped.items()]
+    kinds.sort(key=lambda kind: (len(kind.nodes), -kind.devices))
+    return Gang(kinds=tuple(kinds), shared=len(numbers))
+
+
+def _users(demands: Iterable[PodDemand], world: World) -> dict[Uid, int]:
+    """Count the consumers that every claim will have: those that it has, those that have a seat, and these pods."""
+    users: dict[Uid, set[str]] = {}
+    for demand in demands:
+        for claim in demand.claims:
+            key = key_of(claim)
+            known = {*claim.reserved_for, *world.users.get(key, ())}
+            users.setdefault(key, known).add(demand.pod.meta.uid or demand.pod.meta.key)
+    return {key: len(found) for key, found in users.items()}
+
+
+def _refusal(demand: PodDemand, users: Mapping[Uid, int], world: World) -> Fatal | None:
+    """Return why kube-scheduler would never bind the pod, or why nobody can tell where; None where neither is so."""
+    for claim in demand.claims:
+        if users[key_of(claim)] > MAX_CONSUMERS:
+            return Fatal(
+                f"claim {claim.meta.name} would have {users[key_of(claim)]} consumers, and status.reservedFor holds"
+                f" {MAX_CONSUMERS} at most; let the pods share several claims"
+            )
+    for resource in demand.extended:
+        offers = extended_resources.offering(resource, world.classes)
+        if len(offers) > 1:
+            return Fatal(
+                f"resource {resource} is offered by device classes {', '.join(offers)}, and which of them"
+                " kube-scheduler takes cannot be told; let only one have that extendedResourceName"
+            )
+    return None
+
+
+def _open(demand: PodDemand, world: World) -> Iterable[Claim]:
+    """Return the claims that still have to be allocated, each once, in order."""
+    unique = {key_of(claim): claim for claim in demand.claims}
+    return [claim for claim in unique.values() if claim.allocation is None and key_of(claim) not in world.pinned]
+
+
+def _shared(demands: Iterable[PodDemand], world: World) -> dict[Uid, int]:
+    """Number the claims that several pods wait for."""
+    users = Counter(key_of(claim) for demand in demands for claim in _open(demand, world))
+    return {key: number for number, key in enumerate(key for key, pods in users.items() if pods > 1)}
+
+
+def _ask(claim: Claim, world: World, known: dict[Hashable, ClaimAsk | Refusal]) -> ClaimAsk | Refusal:
+    """Compile a claim; claims with the same requests and constraints, as a template makes them, only once."""
+    key = claim.spec.asked
+    if key not in known:
+        known[key] = requests.of(claim.spec, world.classes, f"claim {claim.meta.name}", world.profile)
+    return known[key]
+
+
+def _likeness(demand: PodDemand, wanted: Iterable[Wanted], world: World) -> Hashable:
+    pod = demand.pod
+    bound = tuple(
+        (claim.allocation.node_selector if claim.allocation is not None else None, world.pinned.get(key_of(claim)))
+        for claim in demand.claims
+        if claim.allocation is not None or key_of(claim) in world.pinned
+    )
+    return (
+        tuple((one.ask, one.shared) for one in wanted),
+        tuple(sorted(pod.requests.items())),
+        tuple(sorted(pod.node_selector.items())),
+        pod.affinity,
+        pod.tolerations,
+        demand.extended,
+        bound,
+    )
+
+
+def _kind(members: Sequence[tuple[PodDemand, tuple[Wanted, ...]]], likeness: Hashable, world: World) -> PodKind:
+    first = members[0][0]
+    return PodKind(
+        members=tuple(demand for demand, _ in members),
+        wanted=tuple(wanted for _, wanted in members),
+        wants=node_filters.wants(first),
+        nodes=node_filters.passed(first, world),
+        likeness=likeness,
+    )
+
+
+def natural(name: str) -> tuple[tuple[int, str], ...]:
+    """Return a sort key by which train-2 comes before train-10."""
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in _parts(name))
+
+
+def _parts(name: str) -> list[str]:
+    parts: list[str] = []
+    for letter in name:
+        if parts and parts[-1][-1].isdecimal() == letter.isdecimal():
+            parts[-1] += letter
+        else:
+            parts.append(letter)
+    return parts

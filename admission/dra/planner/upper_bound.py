@@ -1,0 +1,133 @@
+"""For how many pods nodes have room at most, by counting resources and devices: never too few, at times too many."""
+
+from dataclasses import dataclass
+
+from admission.dra.equivalence import node_signature
+from admission.dra.equivalence.device_signature import Answer, Traits
+from admission.dra.equivalence.node_contents import Unit
+from admission.dra.equivalence.node_signature import Face
+from admission.dra.inventory.counters import Amount
+from admission.dra.planner import device_order
+from admission.dra.planner.node_groups import Signature, State
+from admission.dra.planner.pod_groups import Gang, PodKind
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Free devices of one node: per ask; its own, for any ask; and the asks of which some device stops the search."""
+
+    matching: tuple[int, ...]
+    own: int
+    unknown: frozenset[int]
+
+
+class Rooms:
+    """Counts for one gang. Kinds of pods go by their numbers.
+
+    stops: whether a device on which a selector fails stops the search that meets it; else it is passed over.
+    """
+
+    def __init__(self, gang: Gang, state: State, traits: Traits, *, stops: bool = True) -> None:
+        self._gang = gang
+        self._state = state
+        self._traits = traits
+        self._ask = traits.asks
+        self._stops = stops
+        self._own_needs = [self._needs(kind) for kind in gang.kinds]
+        self._rooms: dict[tuple[int, Signature], int] = {}
+        self._counted: dict[Face, Counts] = state.units.memory.setdefault(("counts", stops), {})
+
+    def of(self, kind: int, signature: Signature) -> int:
+        """Return for how many pods of a kind a node has enough at most, by counting resources and devices."""
+        key = (kind, signature)
+        if key not in self._rooms:
+            self._rooms[key] = self._counted_rooms(kind, signature)
+        return self._rooms[key]
+
+    def counts(self, signature: Signature) -> Counts:
+        """Return the free devices of a node by what they do for. Of one that can be shared there is no end."""
+        known = self._counted.get(signature.face)
+        if known is None:
+            units = self._state.units_of(signature)
+            free = [(code, unit) for code, unit in zip(signature.face.codes, units, strict=True) if not unit.use.taken]
+            rows = [(code, unit.trait.answers, unit.trait.shared) for code, unit in free]
+            asks = range(len(self._traits.need.asks))
+            known = self._counted[signature.face] = Counts(
+                matching=tuple(sum(row[ask] is Answer.YES for _, row, _ in rows) for ask in asks),
+                own=sum(Answer.YES in row for code, row, _ in rows if node_signature.is_local(code)),
+                unknown=frozenset(
+                    ask
+                    for ask in asks
+                    if any(
+                        (self._stops and not isinstance(row[ask], Answer)) or (many and row[ask] is Answer.YES)
+                        for _, row, many in rows
+                    )
+                ),
+            )
+        return known
+
+    def needed(self, kind: PodKind) -> int:
+        """Return how many devices of its own every pod of the kind takes at least, whichever they are."""
+        own = (wanted.ask for wanted in kind.wanted[0] if wanted.shared is None)
+        requests = (request for claim in own for request in claim.requests)
+        return sum(
+            max(0, min((option.count if option.plain else 0 for option in request.options), default=0))
+            for request in requests
+        )
+
+    def are_drained(self) -> bool:
+        """Return whether the gang takes more of shared counters or devices than all nodes have left, whatever it gets.
+
+        Only devices that one node sees are counted: where there are others nothing is said.
+        """
+        groups = self._state.groups
+        if not (any(s.contents.stocks for s in groups) or any(trait.shared for trait in self._traits.known)):
+            return False
+        if not all(layout.fixed for layout in self._state.layouts):
+            return False
+        left: dict[str, Amount] = {}
+        units: dict[int, Unit] = {}
+        for signature, nodes in groups.items():
+            shown = self._state.units_of(signature)
+            units |= dict(zip(signature.contents.units, shown, strict=True))
+            for name, amount in device_order.left_of(signature.contents.stocks, shown).items():
+                left[name] = left.get(name, 0) + amount * len(nodes)
+        least = {ask: device_order.least_of(units.values(), number) for ask, number in self._ask.items()}
+        needed: dict[str, Amount] = {}
+        for kind in self._gang.kinds:
+            own = (wanted.ask for wanted in kind.wanted[0] if wanted.shared is None)
+            for name, amount in device_order.needs_of(own, least.__getitem__).items():
+                needed[name] = needed.get(name, 0) + amount * len(kind.members)
+        return any(amount > left.get(name, 0) for name, amount in needed.items())
+
+    def _counted_rooms(self, kind: int, signature: Signature) -> int:
+        if kind not in signature.kinds:
+            return 0
+        described = self._gang.kinds[kind]
+        rooms = self._state.rooms(described, signature)
+        most = len(described.members) if rooms is None else min(rooms, len(described.members))
+        needs = self._own_needs[kind]
+        counts = self.counts(signature)
+        if counts.unknown & needs.keys():
+            return most
+        for ask, count in needs.items():
+            most = min(most, counts.matching[ask] // count)
+        if len(needs) > 1:
+            rows = [unit.trait.answers for unit in self._state.units_of(signature) if not unit.use.taken]
+            matching = sum(any(row[ask] is Answer.YES for ask in needs) for row in rows)
+            most = min(most, matching // sum(needs.values()))
+        return most
+
+    def _needs(self, kind: PodKind) -> dict[int, int]:
+        """Return per ask the devices that every pod of the kind needs; shared claims are not needed by each.
+
+        Requests with alternatives, for all devices or with admin access may do with others, or with none of their own.
+        """
+        needs: dict[int, int] = {}
+        for wanted in kind.wanted[0]:
+            if wanted.shared is None:
+                for request in wanted.ask.requests:
+                    if len(request.options) == 1 and request.options[0].plain:
+                        ask = self._ask[request.options[0].ask]
+                        needs[ask] = needs.get(ask, 0) + request.least
+        return {ask: count for ask, count in needs.items() if count > 0}

@@ -1,0 +1,1 @@
+"""What claims request: alternatives, constraints, capacity, extended resources."""

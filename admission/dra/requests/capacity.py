@@ -1,0 +1,127 @@
+"""What a request consumes of a device's capacities, and whether the device's policy allows that.
+
+Mirrors `consumable_capacity.go` of `k8s.io/dynamic-resource-allocation/structured/internal/incubating` (v0.37.1). Steps
+are counted in whole units, as upstream does, unless the gate DRAFractionalCapacityRange is on.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from admission.api.kubernetes.devices import Capacity, RequestPolicy, ValidRange
+from admission.api.values.quantities import INT64
+from admission.dra.inventory.counters import Amount, exact
+
+MILLI = 1000
+
+Needs = tuple[tuple[str, Fraction], ...]
+"""What a request asks of each capacity, by the name that the slice writes, in order of names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unrepresentable:
+    """An amount with which kube-scheduler cannot count: a fatal error to 1.37, while 1.36 passes the device over."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """A device that can never serve the request, however little of it is in use. why: the first thing that is wrong."""
+
+    why: str
+
+
+def consumed(
+    needs: Needs, capacities: Mapping[str, Capacity], *, fractional: bool
+) -> dict[str, Amount] | Unfit | Unrepresentable:
+    """Return what a request consumes of every capacity of a device."""
+    asked = dict(needs)
+    for name in asked:
+        if name not in capacities:
+            return Unfit(f"it has no capacity {name}")
+    amounts: dict[str, Amount] = {}
+    for name, capacity in capacities.items():
+        amount = _resolved(asked.get(name), capacity, fractional=fractional)
+        if isinstance(amount, Unrepresentable):
+            return Unrepresentable(f"capacity {name}: {amount.message}")
+        if amount < 0:
+            return Unrepresentable(f"capacity {name}: {amount} is negative")
+        amounts[name] = exact(amount)
+    for name, capacity in capacities.items():
+        if _violates(Fraction(amounts[name]), capacity.policy, fractional=fractional):
+            return Unfit(f"{amounts[name]} of capacity {name} is not what its request policy allows")
+        if amounts[name] > capacity.value:
+            return Unfit(f"capacity {name} is {capacity.text}, less than asked for")
+    return amounts
+
+
+def _resolved(asked: Fraction | None, capacity: Capacity, *, fractional: bool) -> Fraction | Unrepresentable:
+    """Return the amount that a request consumes: the policy's default, or what is asked, rounded up as it says."""
+    policy = capacity.policy
+    if asked is None:
+        return capacity.value if policy is None or policy.default is None else policy.default
+    if policy is None:
+        return asked
+    if policy.range is not None and policy.range.least is not None:
+        return _rounded(asked, policy.range, policy.range.least, fractional=fractional)
+    return next((value for value in policy.values if value >= asked), asked)
+
+
+def _rounded(asked: Fraction, span: ValidRange, least: Fraction, *, fractional: bool) -> Fraction | Unrepresentable:
+    if asked < least:
+        return least
+    if span.step is None:
+        return asked
+    if fractional and _in_thousandths(span):
+        return _stepped(asked, least, span.step, MILLI)
+    if asked > INT64:
+        return Unrepresentable(f"a request of {_short(asked)} is larger than 2^63-1")
+    return _stepped(Fraction(_ceiling(asked)), Fraction(_ceiling(least)), Fraction(_ceiling(span.step)), 1)
+
+
+def _stepped(asked: Fraction, least: Fraction, step: Fraction, unit: int) -> Fraction | Unrepresentable:
+    """Return the first of least, least + step, … that is enough. unit: parts of one in which amounts must be whole."""
+    if (asked * unit).denominator != 1:
+        return Unrepresentable(f"a request of {_short(asked)} is no whole number of thousandths")
+    if step <= 0:
+        return Unrepresentable("its request policy has a step that is not above zero")
+    found = least + step * _ceiling((asked - least) / step)
+    if found * unit > INT64:
+        return Unrepresentable(f"a request of {_short(asked)}, rounded up to the next step, is larger than 2^63-1")
+    return found
+
+
+def _violates(amount: Fraction, policy: RequestPolicy | None, *, fractional: bool) -> bool:
+    """Return whether an amount is against the policy; its default never is."""
+    if policy is None or amount == policy.default:
+        return False
+    if policy.range is not None:
+        return _is_outside(amount, policy.range, fractional=fractional)
+    return bool(policy.values) and amount not in policy.values
+
+
+def _is_outside(amount: Fraction, span: ValidRange, *, fractional: bool) -> bool:
+    if span.most is not None and amount > span.most:
+        return True
+    if span.step is None or span.least is None:
+        return False
+    if fractional and _in_thousandths(span):
+        return (amount - span.least) % span.step != 0
+    step = _ceiling(span.step)
+    return step <= 0 or (_ceiling(amount) - _ceiling(span.least)) % step != 0
+
+
+def _in_thousandths(span: ValidRange) -> bool:
+    """Return whether every bound is a whole number of thousandths that 64 bits hold, and the step at least one."""
+    bounds = [bound * MILLI for bound in (span.least, span.most, span.step) if bound is not None]
+    whole = all(bound.denominator == 1 and abs(bound) <= INT64 for bound in bounds)
+    return whole and (span.step is None or span.step * MILLI >= 1)
+
+
+def _ceiling(amount: Fraction) -> int:
+    return -(-amount.numerator // amount.denominator)
+
+
+def _short(amount: Fraction) -> str:
+    return str(exact(amount))

@@ -1,0 +1,218 @@
+"""The constraints of a claim while its devices are being chosen: each device is added, and taken back in reverse.
+
+Mirrors `matchAttributeConstraint` and `distinctAttributeConstraint` of `k8s.io/dynamic-resource-allocation/structured`
+(v0.37.1: internal/incubating; internal/experimental where list attributes are on), and what v0.36.3 did otherwise. A
+constraint is monotonic: what it refuses it would refuse with more devices too.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Protocol
+
+from admission.api.kubernetes.devices import AttributeValue, Device, Version
+from admission.dra.compatibility import Profile
+
+Value = tuple[str, object]
+"""Type of an attribute and its value; of a list, the frozen set of its values."""
+
+UNREADABLE: Value = ("", None)
+"""A value that no comparison understands: of an unknown type, or a list where lists are not compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A constraint: the attribute, whether values must be equal or all different, and the requests that it binds.
+
+    requests: `request` or `request/alternative`, as the constraint writes them; empty for all.
+    """
+
+    attribute: str
+    distinct: bool
+    requests: frozenset[str]
+
+    def binds(self, request: str, option: str) -> bool:
+        """Return whether devices for a request, or for its alternative with this full name, are bound."""
+        return not self.requests or request in self.requests or option in self.requests
+
+
+class Running(Protocol):
+    """A constraint with the devices added so far."""
+
+    def add(self, value: Value | None, request: str) -> bool:
+        """Add a device by the value of its attribute, None where it lacks it; if that is refused, nothing changes."""
+
+    def remove(self, request: str) -> None:
+        """Take back the device that was added last."""
+
+    def state(self) -> Hashable:
+        """Return all that later answers depend on."""
+
+
+def running(rule: Rule, profile: Profile) -> Running:
+    """Return a constraint without devices, as the profile's kube-scheduler keeps it."""
+    lists, quirks = profile.features.list_attributes, profile.quirks
+    if not rule.distinct:
+        return (_ShrinkingSet() if quirks.lists_only_shrink else _SetMatch()) if lists else _Match()
+    if quirks.distinct_forgets:
+        return _Forgetful(lists=lists)
+    return _Distinct(lists=lists)
+
+
+def value_of(device: Device, driver: str, attribute: str, *, lists: bool) -> Value | None:
+    """Return an attribute with its type; None when the device does not have it.
+
+    A name is looked up as written; without its domain too, where the domain is the driver's (`lookupAttribute`).
+    """
+    found = attribute_of(device, driver, attribute)
+    return None if found is None else _value(found[0], lists=lists)
+
+
+def attribute_of(device: Device, driver: str, attribute: str) -> tuple[AttributeValue | None, str] | None:
+    """Return an attribute as the slice has it, and its type's name, since True and 1 are equal to Python."""
+    domain, slash, name = attribute.partition("/")
+    for key in (attribute, name) if slash and domain == driver else (attribute,):
+        if key in device.attributes:
+            value = device.attributes[key]
+            return (value, _type(value[0] if isinstance(value, tuple) and value else value))
+    return None
+
+
+def _value(value: AttributeValue | None, *, lists: bool) -> Value:
+    if value is None or (isinstance(value, tuple) and not (lists and value)):
+        return UNREADABLE
+    if isinstance(value, tuple):
+        return (_type(value[0]), frozenset(value))
+    return (_type(value), frozenset((value,)) if lists else value)
+
+
+def _type(value: object) -> str:
+    return "version" if isinstance(value, Version) else type(value).__name__
+
+
+class _Match:
+    """Equal values: the first device sets it, whatever it is."""
+
+    def __init__(self) -> None:
+        self._first: Value | None = None
+        self._added = 0
+
+    def add(self, value: Value | None, request: str) -> bool:  # noqa: ARG002 - only 1.36 looks at the request
+        if value is None:
+            return False
+        if not self._added:
+            self._first = value
+        elif value == UNREADABLE or value != self._first:
+            return False
+        self._added += 1
+        return True
+
+    def remove(self, request: str) -> None:  # noqa: ARG002 - the same
+        self._added -= 1
+
+    def state(self) -> Hashable:
+        return self._first if self._added else None
+
+
+class _SetMatch:
+    """A value in common: what all devices added so far have is kept for every one of them."""
+
+    def __init__(self) -> None:
+        self._common: list[Value] = []
+
+    def add(self, value: Value | None, request: str) -> bool:  # noqa: ARG002 - the same
+        if value is None or value == UNREADABLE:
+            return False
+        common = _common(self._common[-1], value) if self._common else value
+        if common is None:
+            return False
+        self._common.append(common)
+        return True
+
+    def remove(self, request: str) -> None:  # noqa: ARG002 - the same
+        self._common.pop()
+
+    def state(self) -> Hashable:
+        return self._common[-1] if self._common else None
+
+
+class _ShrinkingSet:
+    """The same as 1.36 keeps it: what was lost by a device is not restored when the device is taken back."""
+
+    def __init__(self) -> None:
+        self._common: Value = UNREADABLE
+        self._added = 0
+
+    def add(self, value: Value | None, request: str) -> bool:  # noqa: ARG002 - the same
+        if value is None or value == UNREADABLE:
+            return False
+        common = _common(self._common, value) if self._added else value
+        if common is None:
+            return False
+        self._common = common
+        self._added += 1
+        return True
+
+    def remove(self, request: str) -> None:  # noqa: ARG002 - the same
+        self._added -= 1
+
+    def state(self) -> Hashable:
+        return (self._common, self._added)
+
+
+class _Distinct:
+    """Different values; values of different types never collide."""
+
+    def __init__(self, *, lists: bool) -> None:
+        self._lists = lists
+        self._values: list[Value] = []
+
+    def add(self, value: Value | None, request: str) -> bool:  # noqa: ARG002 - the same
+        if value is None or not _differs(value, self._values, lists=self._lists):
+            return False
+        self._values.append(value)
+        return True
+
+    def remove(self, request: str) -> None:  # noqa: ARG002 - the same
+        self._values.pop()
+
+    def state(self) -> Hashable:
+        return frozenset(self._values)
+
+
+class _Forgetful:
+    """The same as 1.36 keeps it: one value for each request, and none once a device of it was taken back."""
+
+    def __init__(self, *, lists: bool) -> None:
+        self._lists = lists
+        self._values: dict[str, Value] = {}
+        self._added = 0
+
+    def add(self, value: Value | None, request: str) -> bool:
+        if value is None:
+            return False
+        if self._added and not _differs(value, list(self._values.values()), lists=self._lists):
+            return False
+        self._values[request] = value
+        self._added += 1
+        return True
+
+    def remove(self, request: str) -> None:
+        self._values.pop(request, None)
+        self._added -= 1
+
+    def state(self) -> Hashable:
+        return (frozenset(self._values.items()), self._added)
+
+
+def _differs(value: Value, others: list[Value], *, lists: bool) -> bool:
+    if lists:
+        return value != UNREADABLE and not any(_common(value, other) is not None for other in others)
+    return not others or (value != UNREADABLE and value not in others)
+
+
+def _common(one: Value, other: Value) -> Value | None:
+    """Return what two sets have in common; None where that is nothing."""
+    if one[0] != other[0] or not isinstance(one[1], frozenset) or not isinstance(other[1], frozenset):
+        return None
+    found = one[1] & other[1]
+    return (one[0], found) if found else None

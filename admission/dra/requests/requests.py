@@ -1,0 +1,201 @@
+"""What claims ask for, ready to be searched: requests with their alternatives, in order, and the constraints.
+
+The checks are those that the allocator makes before it looks at any device (`Allocate` and `validateDeviceRequest` of
+`structured/internal/incubating/allocator_incubating.go`, v0.37.1).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from admission.api.kubernetes.claims import ALL, EXACT_COUNT, MAX_RESULTS, ClaimSpec, Constraint, DeviceRequest, Request
+from admission.api.kubernetes.devices import DeviceClass
+from admission.api.values.names import MeterName
+from admission.api.values.selectors import Toleration
+from admission.dra.compatibility import Profile, Release
+from admission.dra.inventory import selectors
+from admission.dra.inventory.selectors import Texts
+from admission.dra.requests.capacity import Needs
+from admission.dra.requests.constraints import Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Fatal:
+    """kube-scheduler would give up on the pod here, even if other nodes would do.
+
+    claim: its number among those asked about, where it is about one. request and device: likewise, by name.
+    """
+
+    error: str
+    claim: int | None = None
+    request: str = ""
+    device: str = ""
+
+    def __str__(self) -> str:
+        return self.error
+
+
+@dataclass(frozen=True, slots=True)
+class Unpriced:
+    """A meter cannot say what a device costs that would do. Nothing is said of whether the gang would fit."""
+
+    meter: MeterName
+    error: str
+
+    def __str__(self) -> str:
+        return self.error
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What makes a device do for a request. Two requests with equal asks may get each other's devices."""
+
+    device_class: str
+    texts: Texts
+    tolerations: tuple[Toleration, ...] = ()
+    needs: Needs = ()
+    inexact: bool = False
+    """Whether 1.36 adds its needs up wrongly."""
+
+
+class Mode(StrEnum):
+    """How many devices a request wants."""
+
+    EXACT = EXACT_COUNT
+    ALL = ALL
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One way to serve a request: the request itself, or one of its alternatives.
+
+    name: as results write it, `request` or `request/alternative`. count: how many devices; of no meaning in mode All.
+    admin: whether devices may be in use already. tolerations: as the request writes them, for its results.
+    """
+
+    name: str
+    ask: Ask
+    count: int = 1
+    mode: Mode = Mode.EXACT
+    admin: bool = False
+    tolerations: tuple[Toleration, ...] = ()
+
+    @property
+    def plain(self) -> bool:
+        """Return whether it takes a known number of devices for itself."""
+        return self.mode is Mode.EXACT and not self.admin
+
+
+@dataclass(frozen=True, slots=True)
+class RequestAsk:
+    """One request and the ways to serve it, in order of preference. listed: whether it has alternatives."""
+
+    name: str
+    options: tuple[Option, ...]
+    listed: bool = False
+
+    @property
+    def least(self) -> int:
+        """Return how many devices it takes at least, as far as that is known before looking at devices."""
+        return min((option.count if option.mode is Mode.EXACT else 0 for option in self.options), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimAsk:
+    """All that one claim asks for. Claims with equal asks are interchangeable."""
+
+    requests: tuple[RequestAsk, ...] = ()
+    rules: tuple[Rule, ...] = ()
+
+
+Refusal = Fatal | Unpriced
+
+
+def of(spec: ClaimSpec, classes: Mapping[str, DeviceClass], where: str, profile: Profile) -> ClaimAsk | Fatal:
+    """Return what a claim asks for. where: how messages call the claim."""
+    requests: list[RequestAsk] = []
+    for request in spec.requests:
+        found = _request(request, classes, where, profile)
+        if isinstance(found, Fatal):
+            return found
+        requests.append(found)
+    least = sum(request.least for request in requests)
+    if least > MAX_RESULTS:
+        return Fatal(f"{where} asks for {least} devices, more than the {MAX_RESULTS} that a claim can hold")
+    rules: list[Rule] = []
+    for constraint in spec.constraints:
+        rule = _rule(constraint, where)
+        if isinstance(rule, Fatal):
+            return rule
+        rules.append(rule)
+    return ClaimAsk(tuple(requests), tuple(rules))
+
+
+def attributes(claims: Iterable[ClaimAsk]) -> tuple[str, ...]:
+    """Return the attributes that constraints of these claims compare, in order of names."""
+    return tuple(sorted({rule.attribute for claim in claims for rule in claim.rules}))
+
+
+def asks(claims: Iterable[ClaimAsk]) -> tuple[Ask, ...]:
+    """Return the different asks of these claims, in order of first use."""
+    return tuple(dict.fromkeys(option.ask for option in options(claims)))
+
+
+def options(claims: Iterable[ClaimAsk]) -> Iterable[Option]:
+    """Yield every way in which some request of these claims may be served."""
+    return (option for claim in claims for request in claim.requests for option in request.options)
+
+
+def _request(request: Request, classes: Mapping[str, DeviceClass], where: str, profile: Profile) -> RequestAsk | Fatal:
+    place = f"request {request.name} of {where}"
+    if request.first_available and not profile.features.prioritized_list:
+        return Fatal(f"{place} has alternatives, but the gate DRAPrioritizedList is off")
+    found: list[Option] = []
+    for alternative in request.alternatives:
+        name = f"{request.name}/{alternative.name}" if request.first_available else request.name
+        option = _option(alternative, name, classes, f"request {name} of {where}", profile)
+        if isinstance(option, Fatal):
+            return replace(option, request=name)
+        found.append(option)
+    return RequestAsk(request.name, tuple(found), request.first_available)
+
+
+def _option(
+    option: DeviceRequest, name: str, classes: Mapping[str, DeviceClass], place: str, profile: Profile
+) -> Option | Fatal:
+    if flaw := _disabled(option, profile):
+        return Fatal(f"{place} {flaw}")
+    if not option.device_class:
+        return Fatal(f"{place} names no device class")
+    device_class = classes.get(option.device_class)
+    if device_class is None:
+        return Fatal(f"{place} asks for device class {option.device_class}, which does not exist")
+    if option.mode not in (EXACT_COUNT, ALL):
+        return Fatal(f"{place} has allocationMode {option.mode}, which is neither {EXACT_COUNT} nor {ALL}")
+    ask = Ask(
+        device_class=option.device_class,
+        texts=selectors.joined(device_class.selectors, option.selectors),
+        tolerations=option.tolerations if profile.features.taints else (),
+        needs=tuple(sorted((option.capacity or {}).items())),
+        inexact=option.inexact,
+    )
+    return Option(name, ask, option.count, Mode(option.mode), bool(option.admin_access), option.tolerations)
+
+
+def _disabled(option: DeviceRequest, profile: Profile) -> str | None:
+    """Return what the option asks for while its feature gate is off."""
+    features = profile.features
+    if option.capacity is not None and not features.consumable_capacity:
+        return "asks for capacity, but the gate DRAConsumableCapacity is off"
+    if option.admin_access is not None and not features.admin_access:
+        return "asks for admin access, but the gate DRAAdminAccess is off"
+    if option.derived and profile.release is not Release.V1_36:
+        return "has derived attributes, but their gate is off"
+    return None
+
+
+def _rule(constraint: Constraint, where: str) -> Rule | Fatal:
+    attribute = constraint.distinct if constraint.match is None else constraint.match
+    if attribute is None:
+        return Fatal(f"{where} has a constraint that is neither matchAttribute nor distinctAttribute")
+    return Rule(attribute, constraint.match is None, frozenset(constraint.requests))

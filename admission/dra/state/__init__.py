@@ -1,0 +1,1 @@
+"""The frozen state of the cluster that a gang is planned against."""

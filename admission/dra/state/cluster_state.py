@@ -1,0 +1,479 @@
+"""What allocation reads of the cluster, frozen: nodes, what each of them sees, classes, and what is in use.
+
+`of` makes it from a snapshot and the ledger's open placements. A planned device counts as taken until the allocation
+that really happened is seen, and so does a planned pod's place on its node.
+"""
+
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Self, TypeVar
+
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import Device, DeviceClass, DeviceId
+from admission.api.kubernetes.nodes import Node
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.ledger_entries import Placement, RequestDevice
+from admission.api.snapshot import Snapshot
+from admission.api.snapshot import changed as changed_keys
+from admission.api.values import names
+from admission.api.values.names import NodeName, Uid
+from admission.dra.compatibility import Features, Profile
+from admission.dra.inventory import device_taints, shelving
+from admission.dra.inventory.counters import Stock
+from admission.dra.inventory.device_taints import Tainted
+from admission.dra.inventory.pools import PoolId, Shelf, Slices
+from admission.dra.inventory.shelving import Shelved
+from admission.dra.requests import device_use, extended_resources
+from admission.dra.requests.device_use import Holder, Shared, Taking
+from admission.dra.requests.gang_request import Plan
+from admission.dra.state import incremental
+from admission.dra.state.change_log import Journal
+from admission.dra.state.incremental import Counted, Kept
+
+K = TypeVar("K")
+Nodes = frozenset[NodeName]
+Left = Mapping[NodeName, Mapping[str, int] | None]
+"""What is left of each node's allocatable resources; None for a node that limits nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Displaced:
+    """A planned claim that cannot get its devices any more: another claim has some. `nominated` looks further."""
+
+    claim: Claim
+    node: NodeName
+    holder: Holder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Awaited:
+    """A pod whose gate is open and whose claims kube-scheduler has still to allocate, as far as anybody has seen.
+
+    claims: in the pod's order. devices: what is booked for each of them. gang: of the pod.
+    """
+
+    claims: tuple[Claim, ...]
+    devices: tuple[tuple[RequestDevice, ...], ...]
+    gang: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class World:
+    """The cluster as the allocator sees it.
+
+    profile: which kube-scheduler decides there. taken: devices that are allocated or planned, and for whom. shares: of
+    devices that several claims may have. pinned: planned claims that are not seen allocated yet, by `key_of`, and the
+    nodes of the pods that wait for them. users: of every claim, by its UID, the pods that have a seat and use it.
+    displaced: planned claims whose devices others were given. awaited: by node the pods whose claims are planned and
+    not displaced, in the order in which their gates were opened. imagined: whether less is in use than really is.
+    realm: of worlds that follow each other and differ much from all others; empty for what is now.
+    slices and tainted: what the shelves were made from, and sources the rest, for the next world; None while
+    something planned is not seen allocated, whose use of devices depends on slices. kept: what single claims and nodes
+    came to. token: tells it from all others.
+    journal and place: what tells where it differs from those that it came from, or that came from it.
+    """
+
+    profile: Profile = field(default_factory=Profile)
+    nodes: Mapping[NodeName, Node] = field(default_factory=dict)
+    shelves: Mapping[NodeName, Shelf] = field(default_factory=dict)
+    classes: Mapping[str, DeviceClass] = field(default_factory=dict)
+    taken: Mapping[DeviceId, Holder] = field(default_factory=dict)
+    shares: Mapping[DeviceId, tuple[Shared, ...]] = field(default_factory=dict)
+    left: Left = field(default_factory=dict)
+    pinned: Mapping[Uid, frozenset[NodeName]] = field(default_factory=dict)
+    users: Mapping[Uid, frozenset[Uid]] = field(default_factory=dict)
+    displaced: tuple[Displaced, ...] = ()
+    awaited: Mapping[NodeName, tuple[Awaited, ...]] = field(default_factory=dict)
+    imagined: bool = False
+    realm: str = ""
+    slices: Slices | None = None
+    tainted: Tainted | None = None
+    sources: "Sources | None" = None
+    kept: Kept = field(default_factory=Kept, repr=False)
+    token: object = field(default_factory=object, init=False)
+    journal: Journal = field(default_factory=Journal, init=False)
+    place: int = field(default=0, init=False)
+    passing: dict[Hashable, Nodes] = field(default_factory=dict, init=False)
+    """What `node_filters` has found of these nodes."""
+    _vanished: frozenset[PoolId] | None = field(default=None, init=False)
+
+    @property
+    def vanished(self) -> frozenset[PoolId]:
+        """Return the pools of which a device is in use that no slice has any more; only counters make that matter."""
+        found = self._vanished
+        if found is None:
+            slices = self.slices if self.slices is not None and self.slices.has_counters else None
+            used = (*self.taken, *self.shares) if slices is not None else ()
+            found = frozenset((d.driver, d.pool) for d in used if slices is not None and slices.device(d) is None)
+            object.__setattr__(self, "_vanished", found)
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sources:
+    """What the use of devices and nodes was found from."""
+
+    nodes: Mapping[NodeName, Node]
+    pods: Mapping[Uid, Pod]
+    claims: Mapping[str, Claim]
+    classes: Mapping[str, DeviceClass]
+    placements: tuple[Placement, ...]
+
+    def same(self, other: "Sources") -> bool:
+        """Return whether these are the same objects."""
+        return (
+            self.nodes is other.nodes
+            and self.pods is other.pods
+            and self.claims is other.claims
+            and self.classes is other.classes
+            and incremental.are_same(self.placements, other.placements)
+        )
+
+
+def of(
+    snapshot: Snapshot,
+    placements: Iterable[Placement],
+    *,
+    profile: Profile | None = None,
+    before: World | None = None,
+    claims: Mapping[Uid, Claim] | None = None,
+) -> World:
+    """Return the world of a snapshot and of what the ledger has open.
+
+    before: the world of an earlier cycle; what did not change is taken from it. claims: `extended.index_claims` of the
+    snapshot, if somebody has it.
+    """
+    profile = profile or Profile()
+    before = before if before is not None and before.profile == profile else None
+    placements = tuple(placements)
+    tainted = device_taints.of(
+        snapshot.slices, snapshot.taint_rules, profile.release, before.tainted if before is not None else None
+    )
+    sources = Sources(snapshot.nodes, snapshot.pods, snapshot.claims, snapshot.classes, placements)
+    in_use = before is not None and before.sources is not None and before.sources.same(sources)
+    if before is not None and in_use and before.tainted is tainted:
+        return before
+    slices, shelves = _laid_out(snapshot, tainted, profile, before)
+    if before is not None and in_use:
+        world = replace(before, shelves=shelves, slices=slices, tainted=tainted)
+        if world.kept.counted_for is before.token:
+            world.kept.counted_for = world.token
+        return follow(before, world, _reshelved(before, world))
+    by_uid = claims if claims is not None else extended_resources.index_claims(snapshot)
+    kept = before.kept if before is not None else Kept()
+    counted = kept.count(snapshot, placements, by_uid, profile.features)
+    use = _Use(dict(counted.taken), {device: list(found) for device, found in counted.shares.items()})
+    unseen = counted.unseen
+    by_uid = {**by_uid, **{claim.meta.uid: claim for claim in _unmade(snapshot, unseen, by_uid)}} if unseen else by_uid
+    pinned = _pinned(placements, unseen, by_uid)
+    displaced = _add_planned(use, unseen, by_uid, pinned, slices, profile.features)
+    world = World(
+        profile=profile,
+        nodes=snapshot.nodes,
+        shelves=shelves,
+        classes=snapshot.classes,
+        taken=MappingProxyType(use.taken),
+        shares={device: tuple(shares) for device, shares in use.shares.items()},
+        left=counted.left,
+        pinned=pinned,
+        users=counted.users,
+        displaced=displaced,
+        awaited=_awaited(snapshot, unseen, by_uid, displaced),
+        slices=slices,
+        tainted=tainted,
+        sources=None if unseen else sources,
+        kept=kept,
+    )
+    return _succeeding(before, world, counted, use.added)
+
+
+def _laid_out(
+    snapshot: Snapshot, tainted: Tainted, profile: Profile, before: World | None
+) -> tuple[Slices, Mapping[NodeName, Shelf]]:
+    """Return the slices, and what every node sees; those of the world before, where they are the same."""
+    known = before.slices if before is not None and before.tainted is tainted else None
+    if before is not None and known is not None and before.nodes is snapshot.nodes:
+        return known, before.shelves
+    slices = known or Slices(tainted.slices.values(), profile, before.slices if before is not None else None)
+    return slices, shelving.of(snapshot.nodes, slices, tainted.slices, _shelved(before))
+
+
+def changed(before: World, world: World) -> frozenset[NodeName] | None:
+    """Return the nodes of which devices, the use of them or room changed between two worlds; None for all.
+
+    They are just these where the second is the last that came from the first, else there may be more.
+    """
+    if before.profile != world.profile:
+        return None
+    journal = world.journal
+    if before.journal is journal or journal.knows(before.journal, before.place):
+        return frozenset(journal.since(min(before.place, world.place)))
+    return _differing(before, world)
+
+
+def key_of(claim: Claim) -> Uid:
+    """Return what tells claims apart: the UID, or the name of a claim that has none, as manifests read offline."""
+    return claim.meta.uid or Uid(claim.meta.key)
+
+
+def same(left: World, right: World) -> bool:
+    """Return whether the allocator would see no difference. Nodes and shelves that were taken over cost nothing."""
+    if left is right:
+        return True
+    names_ = ("profile", "nodes", "shelves", "classes", "taken", "shares", "left", "pinned", "users", "displaced")
+    pairs = ((getattr(left, name), getattr(right, name)) for name in names_)
+    return all(one is other or one == other for one, other in pairs)
+
+
+def granted(
+    world: World, plan: Plan, pods: Mapping[Uid, Pod], gang: str, claims: Mapping[Uid, Iterable[Uid]] | None = None
+) -> World:
+    """Return the world after a plan was granted in this cycle.
+
+    pods: those of the plan, by UID. claims: those that each of them uses, by the pod's UID.
+    """
+    claims = claims or {}
+    use = _Use.of(world)
+    left, pinned, users = dict(world.left), dict(world.pinned), dict(world.users)
+    for place in plan.pods:
+        for claim in place.claims:
+            key = claim.uid or Uid(claim.claim)
+            pinned[key] = pinned.get(key, _NOWHERE) | {place.node}
+            use.add(plan.takings.get(key, ()), Holder(claim=claim.claim, gang=gang))
+        left[place.node] = incremental.less(left.get(place.node), pods[place.uid].requests)
+        for uid in claims.get(place.uid, ()):
+            users[uid] = users.get(uid, _NOBODY) | {place.uid}
+            if uid in pinned:
+                pinned[uid] |= {place.node}
+    after = replace(use.on(world), left=left, pinned=pinned, users=users)
+    return follow(world, after, seeing(world, use.added).union(place.node for place in plan.pods))
+
+
+def also(world: World, given: Iterable[Taking], holder: Holder) -> World:
+    """Return the world with more in use."""
+    use = _Use.of(world)
+    use.add(given, holder)
+    return follow(world, use.on(world), seeing(world, use.added))
+
+
+def using(
+    world: World, use: tuple[Mapping[DeviceId, Holder], Mapping[DeviceId, tuple[Shared, ...]]], left: Left, where: Nodes
+) -> World:
+    """Return the world with just these devices in use, taken and shared. where: all nodes of which that differs."""
+    after = replace(world, taken=use[0], shares=use[1], left=left)
+    after.passing.update(world.passing)
+    return follow(world, after, where)
+
+
+def follow(before: World, world: World, nodes: frozenset[NodeName]) -> World:
+    """Note in a world that was just made from which one it came, and where it differs; return it."""
+    journal = before.journal if before.place == before.journal.steps else before.journal.branch(before.place)
+    journal.add(nodes)
+    object.__setattr__(world, "journal", journal)
+    object.__setattr__(world, "place", journal.steps)
+    return world
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """Devices in use, while they are being counted."""
+
+    taken: dict[DeviceId, Holder]
+    shares: dict[DeviceId, list[Shared]]
+    added: set[DeviceId] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, world: World) -> Self:
+        """Return a copy of what is in use in a world."""
+        return cls(dict(world.taken), {device: list(shares) for device, shares in world.shares.items()})
+
+    def on(self, world: World) -> World:
+        """Return a world with just this in use."""
+        return replace(world, taken=self.taken, shares={device: tuple(found) for device, found in self.shares.items()})
+
+    def add(self, takings: Iterable[Taking], holder: Holder) -> None:
+        for taking in takings:
+            self.added.add(taking.device)
+            if taking.shared:
+                self.shares.setdefault(taking.device, []).append(Shared(taking.share, holder))
+            else:
+                self.taken[taking.device] = holder
+
+    def leaves(self, takings: Sequence[Taking], slices: Slices) -> bool:
+        """Return whether all of this can be had beside what is in use."""
+        if any(taking.device in self.taken for taking in takings):
+            return False
+        for taking in takings:
+            device = slices.device(taking.device) if taking.shared else None
+            if device is not None and not self._has_room(device, taking):
+                return False
+        pools = {(taking.device.driver, taking.device.pool) for taking in takings}
+        given = {taking.device for taking in takings}
+        return all(self._has_counters(slices.stock(pool), given) for pool in sorted(pools) if slices.draws(pool))
+
+    def _has_room(self, device: Device, taking: Taking) -> bool:
+        shares = [shared.share for shared in self.shares.get(taking.device, ())]
+        wanted = [share for share in (*shares, taking.share) if share is not None]
+        return all(sum(share.get(name, 0) for share in wanted) <= one.value for name, one in device.capacity.items())
+
+    def _has_counters(self, stock: Stock | None, given: Collection[DeviceId]) -> bool:
+        # What draws nothing, or is shared and in use already, is given even where more is drawn than there is.
+        if stock is None or not any(device in stock.draws and device not in self.shares for device in given):
+            return True
+        in_use = (device for device in stock.draws if device in self.taken or device in self.shares or device in given)
+        return all(amount >= 0 for amount in stock.available(in_use))
+
+
+def seeing(world: World, devices: Iterable[DeviceId], pools: Iterable[PoolId] = ()) -> frozenset[NodeName]:
+    """Return the nodes that see these devices, or these pools."""
+    wanted = {(device.driver, device.pool) for device in devices}.union(pools)
+    if not wanted:
+        return frozenset()
+    return frozenset(name for name, shelf in world.shelves.items() if not wanted.isdisjoint(shelf.relevant))
+
+
+def _differing(before: World, world: World) -> frozenset[NodeName]:
+    """Return the nodes of which something differs, by comparing everything; who has a device is told to people."""
+    devices = _changed(before.taken, world.taken)
+    devices |= {device for device in before.taken if device not in world.taken}
+    if world.shares or before.shares:
+        both = world.shares.keys() | before.shares.keys()
+        devices |= {device for device in both if world.shares.get(device) != before.shares.get(device)}
+    return _reshelved(before, world) | seeing(world, devices) | _changed(before.left, world.left)
+
+
+def _succeeding(before: World | None, world: World, counted: Counted, planned: Collection[DeviceId]) -> World:
+    """Note where a world differs from the one before it. planned: the devices in use in it beside what was counted."""
+    kept, known = world.kept, world.kept.planned
+    is_next = before is not None and counted.follows is before.token
+    kept.counted_for, kept.planned = world.token, planned
+    if before is None:
+        return world
+    if is_next and counted.devices is not None:
+        return follow(before, world, _moved(before, world, {*counted.devices, *known, *planned}, counted.nodes))
+    return follow(before, world, _differing(before, world))
+
+
+def _moved(
+    before: World, world: World, devices: Collection[DeviceId], nodes: Collection[NodeName]
+) -> frozenset[NodeName]:
+    """Return the same, where all devices and nodes are known of which anything may differ."""
+    differing = {one for one in devices if before.taken.get(one) != world.taken.get(one)}
+    if world.shares or before.shares:
+        differing |= {one for one in devices if before.shares.get(one) != world.shares.get(one)}
+    left = {name for name in nodes if name in world.left and before.left.get(name) != world.left[name]}
+    return _reshelved(before, world) | seeing(world, differing) | left
+
+
+def _changed(before: Mapping[K, object], now: Mapping[K, object]) -> set[K]:
+    """Return what has another value than before."""
+    known = before.get
+    same = before is now
+    return set() if same else {k for k, value in now.items() if (old := known(k)) is not value and old != value}
+
+
+def _shelved(before: World | None) -> Shelved | None:
+    if before is None or before.slices is None or before.tainted is None:
+        return None
+    return Shelved(before.nodes, before.shelves, before.slices, before.tainted.slices)
+
+
+def _reshelved(before: World, world: World) -> frozenset[NodeName]:
+    """Return the nodes that see other devices, or pools of which a device in use has come or gone."""
+    nodes = changed_keys(before.shelves, world.shelves)
+    return frozenset(nodes) | seeing(world, (), before.vanished ^ world.vanished)
+
+
+def _add_planned(  # noqa: PLR0917 - what a plan was made of
+    use: _Use,
+    placements: Iterable[Placement],
+    claims: Mapping[Uid, Claim],
+    pinned: Mapping[Uid, frozenset[NodeName]],
+    slices: Slices,
+    features: Features,
+) -> tuple[Displaced, ...]:
+    """Add the devices of claims that are planned and not allocated yet; return the claims whose devices are gone.
+
+    kube-scheduler takes pods of one node in its own order, so one may be given the device that another was planned on,
+    the rest of a shared device, or the last of a counter that the planned device needs as well.
+    """
+    displaced: list[Displaced] = []
+    for placement in placements:
+        for uid, holding in placement.holdings.items():
+            claim = claims.get(uid)
+            if _seen(claim):
+                continue
+            holder = Holder(claim=holding.claim, gang=placement.gang)
+            spec = claim.spec if claim is not None else None
+            described = {given.device: found for given in holding.devices if (found := slices.device(given.device))}
+            taken = list(device_use.of_plan(holding.devices, spec, described, features))
+            if claim is not None and uid in pinned and not use.leaves(taken, slices):
+                displaced.append(Displaced(claim=claim, node=min(pinned[uid]), holder=holder))
+            else:
+                use.add(taken, holder)
+    return tuple(displaced)
+
+
+def _unmade(snapshot: Snapshot, placements: Iterable[Placement], seen: Collection[Uid]) -> Iterable[Claim]:
+    """Yield the claims for extended resources that kube-scheduler has still to make for granted pods."""
+    held = (uid for placement in placements for uid in placement.holdings)
+    unmade = {uid for uid in held if names.is_extended_claim(uid) and uid not in seen}
+    if not unmade:
+        return
+    for seat in (seat for placement in placements for seat in placement.seats.values()):
+        pod = snapshot.pods.get(seat.pod_uid)
+        claim = (
+            extended_resources.claim_of(pod, snapshot.classes)
+            if pod is not None and unmade.intersection(seat.claims)
+            else None
+        )
+        if claim is not None:
+            yield claim
+
+
+def _pinned(
+    placements: Iterable[Placement], unseen: Iterable[Placement], claims: Mapping[Uid, Claim]
+) -> dict[Uid, frozenset[NodeName]]:
+    """Return where pods wait for claims that will be allocated there, whichever gang pays for them."""
+    found: dict[Uid, frozenset[NodeName]] = {}
+    open_ = {uid for placement in unseen for uid in placement.holdings if not _seen(claims.get(uid))}
+    for placement in placements if open_ else ():
+        for seat in placement.seats.values():
+            for uid in seat.claims:
+                if uid in open_:
+                    found[uid] = found.get(uid, _NOWHERE) | {seat.node}
+    return found
+
+
+def _awaited(
+    snapshot: Snapshot, placements: Iterable[Placement], claims: Mapping[Uid, Claim], displaced: Iterable[Displaced]
+) -> dict[NodeName, tuple[Awaited, ...]]:
+    """Return the pods that kube-scheduler knows of, and whose claims it has still to allocate, by node.
+
+    A gated pod is none of these: what is booked for it stays so until its gate is opened. A claim that several pods
+    wait for comes with the first of them.
+    """
+    found: dict[NodeName, list[Awaited]] = {}
+    known = {key_of(one.claim) for one in displaced}
+    for placement in placements:
+        for seat in placement.seats.values():
+            pod = snapshot.pods.get(seat.pod_uid)
+            if pod is not None and (pod.gated or pod.finished):
+                continue
+            mine = [uid for uid in seat.claims if uid in placement.holdings and uid in claims and uid not in known]
+            mine = [uid for uid in mine if not _seen(claims[uid])]
+            known.update(mine)
+            if mine:
+                devices = tuple(placement.holdings[uid].devices for uid in mine)
+                awaited = Awaited(claims=tuple(claims[uid] for uid in mine), devices=devices, gang=placement.gang)
+                found.setdefault(seat.node, []).append(awaited)
+    return {node: tuple(pods) for node, pods in found.items()}
+
+
+_NOWHERE: frozenset[NodeName] = frozenset()
+_NOBODY: frozenset[Uid] = frozenset()
+
+
+def _seen(claim: Claim | None) -> bool:
+    return claim is not None and claim.allocation is not None

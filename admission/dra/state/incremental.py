@@ -1,0 +1,322 @@
+"""What claims, pods and placements come to, kept from world to world, so that only what changed is counted again.
+
+A world is made anew for every claim and pod that changes, from tens of thousands that did not. What changed is found by
+the identity of the objects, which never change themselves.
+"""
+
+import operator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.kubernetes.nodes import Node, Resources
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.ledger_entries import Placement
+from admission.api.snapshot import Snapshot, changed
+from admission.api.values import names
+from admission.api.values.names import GangUid, NodeName, Uid
+from admission.dra.compatibility import Features
+from admission.dra.requests import device_use
+from admission.dra.requests.device_use import Holder, Shared, Taking
+from admission.dra.state.users import Users
+
+_Left = Mapping[str, int] | None
+
+
+class Counted(NamedTuple):
+    """What a world is made of. None of it changes any more; what is as it was is the same object.
+
+    taken and shares: devices of allocated claims. left: what is left of each node's allocatable resources beside bound,
+    unfinished pods, and granted pods that are not bound yet. users: of every claim, by its UID, the pods that have a
+    seat and use it. unseen: the placements with a claim that is not seen allocated. devices and nodes: those of which
+    anything of this may be otherwise than when it was counted before; None for all. follows: the token of the world
+    that was made of what was counted before, if it was.
+    """
+
+    taken: Mapping[DeviceId, Holder]
+    shares: Mapping[DeviceId, Sequence[Shared]]
+    left: Mapping[NodeName, _Left]
+    users: Mapping[Uid, frozenset[Uid]]
+    unseen: Sequence[Placement]
+    devices: Collection[DeviceId] | None
+    nodes: Collection[NodeName]
+    follows: object
+
+
+class _Allocated(NamedTuple):
+    """A claim that is allocated, and what it takes."""
+
+    claim: Claim
+    takings: tuple[Taking, ...]
+    holder: Holder
+
+
+class _Changes(NamedTuple):
+    """The placements that came, went or were replaced, as they were and as they are."""
+
+    gangs: Sequence[GangUid]
+    before: Sequence[Placement]
+    now: Sequence[Placement]
+
+
+class _Seen:
+    """Who pays for claims, and which of those are seen allocated."""
+
+    def __init__(self) -> None:
+        self._held: dict[Uid, Placement] = {}
+        """The placement that pays for a claim, by what the books call the claim."""
+        self._made: dict[Uid, GangUid] = {}
+        """Those of claims that go by their pods in the books: which claims these are may change with any claim."""
+        self.payers: dict[Uid, str] = {}
+        """The gangs that pay for claims, by the UIDs of the claims."""
+        self._made_payers: dict[Uid, str] = {}
+        """Those of claims that go by their pods."""
+        self._doubtful: set[GangUid] = set()
+        self._unseen: set[GangUid] = set()
+
+    def look(self, changes: _Changes, renewed: Iterable[Claim], by_uid: Mapping[Uid, Claim]) -> set[str]:
+        """Return the names of the claims for which somebody else pays now."""
+        uids = {uid for placement in (*changes.before, *changes.now) for uid in placement.holdings}
+        for placement in changes.before:
+            for uid in placement.holdings:
+                self._held.pop(uid, None)
+                self._made.pop(uid, None)
+        for placement in changes.now:
+            for uid in placement.holdings:
+                self._held[uid] = placement
+                if names.is_extended_claim(uid):
+                    self._made[uid] = placement.gang_uid
+        self._doubtful.update(changes.gangs, self._made.values())
+        uids.update(claim.meta.uid for claim in renewed)
+        for claim in renewed:
+            payer = self._held.get(claim.meta.uid)
+            if payer is not None:
+                self._doubtful.add(payer.gang_uid)
+        made = {by_uid[uid].meta.uid: self._held[uid].gang for uid in self._made if uid in by_uid}
+        uids.update(self._made_payers, made)
+        before = {uid: self.payers.pop(uid) for uid in uids if uid in self.payers}
+        after = {uid: self._held[uid].gang for uid in uids if uid in self._held and uid in by_uid} | made
+        self._made_payers = made
+        self.payers |= after
+        different = {uid for uid in before.keys() | after.keys() if before.get(uid) != after.get(uid)}
+        return {by_uid[uid].meta.key for uid in different if uid in by_uid}
+
+    def unseen(self, placements: Mapping[GangUid, Placement], by_uid: Mapping[Uid, Claim]) -> list[Placement]:
+        """Return the placements with a claim that is not seen allocated, in their order."""
+        for gang in self._doubtful:
+            placement = placements.get(gang)
+            if placement is None or all(_is_allocated(by_uid.get(uid)) for uid in placement.holdings):
+                self._unseen.discard(gang)
+            else:
+                self._unseen.add(gang)
+        self._doubtful.clear()
+        return [placement for gang, placement in placements.items() if gang in self._unseen] if self._unseen else []
+
+
+class _Devices:
+    """The devices of allocated claims."""
+
+    def __init__(self) -> None:
+        self._allocated: dict[str, _Allocated] = {}
+        self._taken: dict[DeviceId, Holder] = {}
+        self._is_plain = True
+        """Whether no device is shared, or in use twice: then what one claim takes can be counted for itself."""
+        self._features: Features | None = None
+        self.moved: set[DeviceId] | None = None
+        """The devices of which the use may be another one than before; None for all."""
+
+    def look(
+        self, claims: Mapping[str, Claim], keys: Iterable[str], payers: Mapping[Uid, str], features: Features
+    ) -> tuple[Mapping[DeviceId, Holder], Mapping[DeviceId, Sequence[Shared]]]:
+        """Return what is taken, and what is shared. keys: of the claims that changed, or for which others pay."""
+        if features != self._features:
+            self._allocated.clear()
+            self._taken, self._is_plain, self._features, keys = {}, True, features, claims
+        new: list[_Allocated] = []
+        taken = dict(self._taken)
+        was_plain, moved = self._is_plain, set[DeviceId]()
+        for key in keys:
+            old, claim = self._allocated.pop(key, None), claims.get(key)
+            for taking in old.takings if old is not None and self._is_plain else ():
+                del taken[taking.device]
+                moved.add(taking.device)
+            if claim is None or claim.allocation is None:
+                continue
+            is_same = old is not None and old.claim is claim
+            given = old.takings if old is not None and is_same else device_use.of_allocation(claim.allocation, features)
+            holder = Holder(claim=claim.meta.key, gang=payers.get(claim.meta.uid, ""))
+            self._allocated[key] = one = _Allocated(claim, tuple(given), holder)
+            new.append(one)
+        for one in new:
+            for taking in one.takings:
+                self._is_plain &= not taking.shared and taking.device not in taken
+                taken[taking.device] = one.holder
+                moved.add(taking.device)
+        self.moved = moved if was_plain and self._is_plain else None
+        if self._is_plain:
+            self._taken = taken
+            return taken, {}
+        return self._recounted(claims)
+
+    def _recounted(
+        self, claims: Iterable[str]
+    ) -> tuple[Mapping[DeviceId, Holder], Mapping[DeviceId, Sequence[Shared]]]:
+        """Count everything, in the order of the claims, of which the last is right."""
+        taken: dict[DeviceId, Holder] = {}
+        shares: dict[DeviceId, list[Shared]] = {}
+        self._is_plain = True
+        for one in (self._allocated[key] for key in claims if key in self._allocated):
+            for taking in one.takings:
+                self._is_plain &= not taking.shared and taking.device not in taken
+                if taking.shared:
+                    shares.setdefault(taking.device, []).append(Shared(taking.share, one.holder))
+                else:
+                    taken[taking.device] = one.holder
+        self._taken = taken
+        return taken, shares
+
+
+class _Rooms:
+    """What pods leave of nodes."""
+
+    def __init__(self) -> None:
+        self._nodes: Mapping[NodeName, Node] = {}
+        self._pods: Mapping[Uid, Pod] = {}
+        self._seats: dict[Uid, dict[GangUid, NodeName]] = {}
+        """The nodes on which pods were granted a place."""
+        self._places: dict[Uid, tuple[NodeName, ...]] = {}
+        """Where pods count."""
+        self._there: dict[NodeName, dict[Uid, int]] = {}
+        """How often each pod counts on a node."""
+        self._left: Mapping[NodeName, _Left] = {}
+        self.moved: set[NodeName] = set()
+        """The nodes of which what is left may be something else than before."""
+
+    def look(
+        self, nodes: Mapping[NodeName, Node], pods: Mapping[Uid, Pod], changes: _Changes
+    ) -> Mapping[NodeName, _Left]:
+        """Return what is left of every node."""
+        moved = {*changed(self._pods, pods), *self._reseated(changes)}
+        dirty = {*changed(self._nodes, nodes)}
+        for uid in moved:
+            dirty.update(self._move(uid, pods.get(uid)))
+        self._nodes, self._pods, self.moved = nodes, pods, dirty
+        if dirty:
+            anew = {name: self._room(nodes[name]) for name in nodes if name in dirty}
+            self._left = {name: anew[name] if name in anew else self._left[name] for name in nodes}
+        return self._left
+
+    def _reseated(self, changes: _Changes) -> Iterator[Uid]:
+        for placement in changes.before:
+            for uid in _pods_of(placement):
+                self._seats[uid].pop(placement.gang_uid, None)
+                if not self._seats[uid]:
+                    del self._seats[uid]
+                yield uid
+        for placement in changes.now:
+            for seat in placement.seats.values():
+                self._seats.setdefault(seat.pod_uid, {})[placement.gang_uid] = seat.node
+                yield seat.pod_uid
+
+    def _move(self, uid: Uid, pod: Pod | None) -> tuple[NodeName, ...]:
+        """Count a pod where it is now; return all nodes of which that changes anything."""
+        places: tuple[NodeName, ...] = ()
+        if pod is not None and not pod.finished:
+            places = (pod.node,) if pod.node else tuple(self._seats.get(uid, {}).values())
+        before = self._places.pop(uid, ())
+        for node in before:
+            self._there[node].pop(uid, None)
+        for node in places:
+            there = self._there.setdefault(node, {})
+            there[uid] = there.get(uid, 0) + 1
+        if places:
+            self._places[uid] = places
+        return (*before, *places)
+
+    def _room(self, node: Node) -> _Left:
+        left: _Left = node.allocatable
+        for uid, times in self._there.get(node.name, {}).items():
+            for _ in range(times):
+                left = less(left, self._pods[uid].requests)
+        return left
+
+
+@dataclass(slots=True, eq=False)
+class Kept:
+    """What was counted for the last world of a profile. Not for two threads at once."""
+
+    _placements: Mapping[GangUid, Placement] = field(default_factory=dict)
+    _claims: Mapping[str, Claim] = field(default_factory=dict)
+    _seen: _Seen = field(default_factory=_Seen)
+    _devices: _Devices = field(default_factory=_Devices)
+    _rooms: _Rooms = field(default_factory=_Rooms)
+    _users: Users = field(default_factory=Users)
+    counted_for: object = None
+    """The token of the world that was made of it."""
+    planned: Collection[DeviceId] = ()
+    """The devices that are in use in that world beside it."""
+
+    def count(
+        self, snapshot: Snapshot, placements: Sequence[Placement], by_uid: Mapping[Uid, Claim], features: Features
+    ) -> Counted:
+        """Count what a snapshot and the placements come to. by_uid: `extended.index_claims` of the snapshot."""
+        try:
+            return self._counted(snapshot, placements, by_uid, features)
+        except BaseException:
+            # What is half counted is no ground to count on.
+            self._forget()
+            raise
+
+    def _forget(self) -> None:
+        self._placements, self._claims, self.counted_for = {}, {}, None
+        self._seen, self._devices, self._rooms, self._users = _Seen(), _Devices(), _Rooms(), Users()
+
+    def _counted(
+        self, snapshot: Snapshot, placements: Sequence[Placement], by_uid: Mapping[Uid, Claim], features: Features
+    ) -> Counted:
+        follows, self.counted_for = self.counted_for, None
+        by_gang = {placement.gang_uid: placement for placement in placements}
+        gangs = changed(self._placements, by_gang)
+        changes = _Changes(
+            gangs,
+            before=[self._placements[gang] for gang in gangs if gang in self._placements],
+            now=[by_gang[gang] for gang in gangs if gang in by_gang],
+        )
+        keys = changed(self._claims, snapshot.claims)
+        renewed = [claims[key] for key in keys for claims in (self._claims, snapshot.claims) if key in claims]
+        self._placements, self._claims = by_gang, snapshot.claims
+        concerned = self._seen.look(changes, renewed, by_uid)
+        taken, shares = self._devices.look(snapshot.claims, {*keys, *concerned}, self._seen.payers, features)
+        left = self._rooms.look(snapshot.nodes, snapshot.pods, changes)
+        return Counted(
+            taken=taken,
+            shares=shares,
+            left=left,
+            users=self._users.of(by_gang),
+            unseen=self._seen.unseen(by_gang, by_uid),
+            devices=self._devices.moved,
+            nodes=self._rooms.moved,
+            follows=follows,
+        )
+
+
+def less(left: _Left, requests: Resources) -> _Left:
+    """Return what is left of a node's resources beside a pod."""
+    if left is None:
+        return None
+    return {resource: amount - requests.get(resource, 0) for resource, amount in left.items()}
+
+
+def are_same(one: Sequence[object], other: Sequence[object]) -> bool:
+    """Return whether these are the same objects."""
+    return len(one) == len(other) and all(map(operator.is_, one, other))
+
+
+def _pods_of(placement: Placement) -> set[Uid]:
+    return {seat.pod_uid for seat in placement.seats.values()}
+
+
+def _is_allocated(claim: Claim | None) -> bool:
+    return claim is not None and claim.allocation is not None

@@ -1,0 +1,195 @@
+"""Worlds as they will be, or as they must not be disturbed: some have gone, and others have come.
+
+For reservations in time (`policy.reserving`): what a gang may have when those who run have ended, and what is left now
+for those who would still run then. Nothing here knows of times: the caller says who has gone and who has come.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.kubernetes.nodes import Resources
+from admission.api.values.names import NodeName
+from admission.dra.inventory.pools import PoolId, Shelf
+from admission.dra.requests.device_use import Holder, Shared, Taking
+from admission.dra.state import cluster_state
+from admission.dra.state.cluster_state import World
+from admission.dra.state.overlays import Left, Taken
+
+Room = Mapping[NodeName, Mapping[str, int] | None]
+"""What is left on nodes; None for a node that limits nothing."""
+
+_Sums = dict[NodeName, Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Stay:
+    """A gang that is there now: its devices are those of which it is the holder. requests: of each of its pods.
+
+    devices: the same, as far as the caller knows them all; None where the world is to be looked at.
+    """
+
+    gang: str
+    requests: tuple[tuple[NodeName, Resources], ...] = ()
+    devices: tuple[DeviceId, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Visit:
+    """A gang that is to come: its devices, and the requests of its pods.
+
+    room: what is left beside it on its nodes, by the time that it is there.
+    """
+
+    gang: str
+    takings: tuple[Taking, ...] = ()
+    requests: tuple[tuple[NodeName, Resources], ...] = ()
+    room: Room = field(default_factory=dict)
+
+
+Part = Stay | Visit
+
+
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """What was imagined last, and from what. sums: what those who have gone and come give back on each node."""
+
+    now: World
+    parts: Mapping[Part, int]
+    sums: _Sums
+    world: World
+
+
+@dataclass(slots=True)
+class Outlook:
+    """Imagines one world after the other, each from the one that is now.
+
+    A world costs what has changed since the last one: of what is in use it is a view, as long as devices are not
+    shared. realm: tells its worlds from others, so that what is remembered of nodes from world to world stays apart.
+    """
+
+    realm: str
+    _last: _Last | None = None
+    _held: tuple[World, Mapping[str, Sequence[DeviceId]]] | None = None
+    _seers: tuple[Mapping[NodeName, Shelf], Mapping[PoolId, Sequence[NodeName]]] | None = None
+
+    def world(
+        self, now: World, *, gone: Iterable[Stay] = (), came: Iterable[Visit] = (), kept: Iterable[Visit] = ()
+    ) -> World:
+        """Return what is left when some have gone, others have come, and what is kept for a third is out of reach.
+
+        A device that somebody has and another is to have is in use. Of a node with something kept there is left what
+        there is now, or what will be beside that, whichever is less.
+        """
+        gone, came, kept = tuple(gone), tuple(came), tuple(kept)
+        names = frozenset([one.gang for one in gone])
+        # How often each part counts on its nodes: who has gone gives back, who has come takes, what is kept does not.
+        parts: dict[Part, int] = {**dict.fromkeys(gone, 1), **dict.fromkeys(came, -1), **dict.fromkeys(kept, 0)}
+        sums, differing = self._summed(parts)
+        world = replace(
+            now,
+            realm=self.realm,
+            taken=Taken(now.taken, names, _taken((*came, *kept))),
+            shares=_shares(now, names, (*came, *kept)),
+            left=Left(now.left, sums, _rooms(kept)),
+            displaced=tuple(one for one in now.displaced if one.holder.gang not in names),
+            awaited={node: tuple(one for one in pods if one.gang not in names) for node, pods in now.awaited.items()},
+        )
+        world.passing.update(now.passing)
+        world = self._followed(now, differing, world)
+        self._last = _Last(now, parts, sums, world)
+        return world
+
+    def _summed(self, parts: Mapping[Part, int]) -> tuple[_Sums, list[Part]]:
+        """Return what parts give back on each node, and the parts that count otherwise than the last time."""
+        before = self._last.parts if self._last is not None else {}
+        sums = dict(self._last.sums) if self._last is not None else {}
+        differing = [part for part, times in parts.items() if before.get(part) != times]
+        differing += [part for part in before if part not in parts]
+        for part in differing:
+            times = parts.get(part, 0) - before.get(part, 0)
+            for node, requests in part.requests if times else ():
+                had = sums.get(node, {})
+                sums[node] = {**had, **{name: had.get(name, 0) + times * amount for name, amount in requests.items()}}
+                if not any(sums[node].values()):
+                    del sums[node]
+        return sums, differing
+
+    def _followed(self, now: World, differing: Iterable[Part], world: World) -> World:
+        """Note where a world differs from the last one, as far as that is known."""
+        last = self._last
+        if last is None or last.now.nodes is not now.nodes:
+            return world
+        between = frozenset[NodeName]() if last.now is now else cluster_state.changed(last.now, now)
+        if between is None:
+            return world
+        nodes = set(between)
+        for part in differing:
+            nodes.update(node for node, _ in part.requests)
+            nodes.update(self._seeing(world, self._devices(now, part)))
+            if isinstance(part, Visit):
+                nodes.update(part.room)
+        return cluster_state.follow(last.world, world, frozenset(nodes))
+
+    def _seeing(self, world: World, devices: Iterable[DeviceId]) -> Iterable[NodeName]:
+        """Return the nodes that see some devices."""
+        if self._seers is None or self._seers[0] is not world.shelves:
+            found: dict[PoolId, list[NodeName]] = {}
+            for name, shelf in world.shelves.items():
+                for pool in shelf.relevant:
+                    found.setdefault(pool, []).append(name)
+            self._seers = world.shelves, found
+        seers = self._seers[1]
+        return {node for device in devices for node in seers.get((device.driver, device.pool), ())}
+
+    def _devices(self, now: World, part: Part) -> Iterable[DeviceId]:
+        """Return the devices of a part."""
+        if isinstance(part, Visit):
+            return [taking.device for taking in part.takings]
+        if part.devices is not None:
+            return part.devices
+        if self._held is None or self._held[0] is not now:
+            found: dict[str, list[DeviceId]] = {}
+            for device, holder in now.taken.items():
+                found.setdefault(holder.gang, []).append(device)
+            for device, shares in now.shares.items():
+                for gang in {share.holder.gang for share in shares}:
+                    found.setdefault(gang, []).append(device)
+            self._held = now, found
+        return self._held[1].get(part.gang, ())
+
+
+def _taken(visits: Iterable[Visit]) -> dict[DeviceId, Holder]:
+    """Return the devices that some will have for themselves, the first of several who will have one."""
+    found: dict[DeviceId, Holder] = {}
+    for visit in visits:
+        holder = Holder(claim="", gang=visit.gang)
+        for taking in visit.takings:
+            if not taking.shared:
+                found.setdefault(taking.device, holder)
+    return found
+
+
+def _shares(now: World, gone: frozenset[str], visits: Iterable[Visit]) -> Mapping[DeviceId, tuple[Shared, ...]]:
+    """Return the shares of devices without those of some gangs, and with those of others."""
+    found: dict[DeviceId, tuple[Shared, ...]] = {}
+    for device, shares in now.shares.items():
+        left = tuple(share for share in shares if share.holder.gang not in gone)
+        if left:
+            found[device] = left
+    for visit in visits:
+        holder = Holder(claim="", gang=visit.gang)
+        for taking in visit.takings:
+            if taking.shared:
+                found[taking.device] = (*found.get(taking.device, ()), Shared(taking.share, holder))
+    return found
+
+
+def _rooms(visits: Iterable[Visit]) -> dict[NodeName, list[Mapping[str, int]]]:
+    """Return what is left on nodes beside some, as far as that is limited."""
+    found: dict[NodeName, list[Mapping[str, int]]] = {}
+    for visit in visits:
+        for node, room in visit.room.items():
+            if room is not None:
+                found.setdefault(node, []).append(room)
+    return found

@@ -1,0 +1,95 @@
+"""Who comes and goes in a world that nobody watches: the devices and the room on nodes that gangs have while they run.
+
+For `muster simulate --arrivals`, where a cluster is played and each change of it is known. A world that is made so is
+what `worlds.of` would make of a snapshot in which all claims are allocated and all pods bound.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from admission.api.kubernetes.devices import DeviceId
+from admission.api.kubernetes.nodes import Resources
+from admission.api.values.names import NodeName
+from admission.dra.inventory.pools import PoolId
+from admission.dra.requests.device_use import Holder, Shared, Taking
+from admission.dra.state import cluster_state
+from admission.dra.state.cluster_state import World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenancy:
+    """What a gang has while it runs: the devices of its claims, and the requests of each of its pods."""
+
+    takings: tuple[tuple[Holder, tuple[Taking, ...]], ...] = ()
+    requests: tuple[tuple[NodeName, Resources], ...] = ()
+
+    @property
+    def devices(self) -> int:
+        """Return how many devices it has; a share of one counts as one."""
+        return sum(len(taken) for _, taken in self.takings)
+
+
+@dataclass(slots=True)
+class Ward:
+    """Makes one world after the other of the same nodes and slices.
+
+    They share what they say of the use of devices and nodes, so that a change costs no more than what changes: only the
+    last one is to be looked at. Of those before it may be asked where they differ, which their journal knows.
+    """
+
+    world: World
+    _taken: dict[DeviceId, Holder] = field(init=False)
+    _shares: dict[DeviceId, tuple[Shared, ...]] = field(init=False)
+    _left: dict[NodeName, Mapping[str, int] | None] = field(init=False)
+    _seers: Mapping[PoolId, tuple[NodeName, ...]] = field(init=False)
+    """The nodes that see the devices of each pool."""
+
+    def __post_init__(self) -> None:
+        world = self.world
+        self._taken, self._shares, self._left = dict(world.taken), dict(world.shares), dict(world.left)
+        seers: dict[PoolId, list[NodeName]] = {}
+        for name, shelf in self.world.shelves.items():
+            for pool in shelf.relevant:
+                seers.setdefault(pool, []).append(name)
+        self._seers = {pool: tuple(nodes) for pool, nodes in seers.items()}
+
+    def move(self, *, came: Iterable[Tenancy] = (), went: Iterable[Tenancy] = ()) -> None:
+        """Let some come, and others, who came before, go."""
+        taken, shares, left = self._taken, self._shares, self._left
+        where: set[NodeName] = set()
+        for tenancy, times in (*((one, -1) for one in went), *((one, 1) for one in came)):
+            for holder, takings in tenancy.takings:
+                for taking in takings:
+                    _put(taken, shares, taking, holder, times)
+                    where.update(self._seers.get((taking.device.driver, taking.device.pool), ()))
+            for node, requests in tenancy.requests:
+                before = left.get(node)
+                if before is not None:
+                    left[node] = {name: had - times * requests.get(name, 0) for name, had in before.items()}
+                    where.add(node)
+        self.world = cluster_state.using(self.world, (taken, shares), left, frozenset(where))
+
+
+def _put(
+    taken: dict[DeviceId, Holder],
+    shares: dict[DeviceId, tuple[Shared, ...]],
+    taking: Taking,
+    holder: Holder,
+    times: int,
+) -> None:
+    """Note that a device, or a share of it, is in use, or is not any more."""
+    device = taking.device
+    if not taking.shared:
+        if times > 0:
+            taken[device] = holder
+        else:
+            del taken[device]
+        return
+    share, others = Shared(taking.share, holder), shares.get(device, ())
+    if times > 0:
+        shares[device] = (*others, share)
+        return
+    at = others.index(share)
+    shares[device] = (*others[:at], *others[at + 1 :])
+    if not shares[device]:
+        del shares[device]

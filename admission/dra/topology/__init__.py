@@ -1,0 +1,1 @@
+"""The topology domains that parts of a gang have to share."""

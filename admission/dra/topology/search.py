@@ -1,0 +1,147 @@
+"""Gangs that shall be together, as a whole or in parts: what is tried, in which order, and what they wait for.
+
+Everything that is asked for is tried first. What is only preferred is given up where no plan has all of it: first that
+the whole gang is in one domain, since its parts have more to say to each other, and then that these are. A plan says in
+`apart` why it is not what was asked for.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from admission.api.values.names import NodeName
+from admission.dra.equivalence.device_signature import Traits
+from admission.dra.planner.no_plan import NoPlan
+from admission.dra.planner.pod_groups import Gang
+from admission.dra.requests.gang_request import Plan, Together, Topology
+from admission.dra.state.cluster_state import World
+from admission.dra.topology import domains, subgroups
+from admission.dra.topology.domains import Labels, Scope
+from admission.dra.topology.subgroups import Searches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """What is asked for at once. gang: where all pods are together; None where they may be anywhere."""
+
+    gang: Scope | None = None
+    subgroups: tuple[Scope, ...] = field(default_factory=tuple)
+
+
+def placed(
+    topology: Topology, gang: Gang, world: World, known: Traits, *, steps: int, searches: Searches
+) -> Plan | NoPlan:
+    """Place a gang as it asks, or else as it has to be."""
+    first, *fewer = _attempts(topology)
+    refused = answer = _tried(first, gang, world, known, steps, searches)
+    for attempt in fewer:
+        if isinstance(answer, NoPlan):
+            answer = _tried(attempt, gang, world, known, steps, searches)
+    if isinstance(answer, Plan) and isinstance(refused, NoPlan):
+        return replace(answer, apart=refused.message)
+    return answer
+
+
+def needed(topology: Topology | None, answer: NoPlan) -> Topology | None:
+    """Return what a gang waits for: what it requires, with the domain first that came nearest in an answer of `placed`.
+
+    None where it waits for no domain. A wish keeps no gang waiting.
+    """
+    if topology is None or not topology.is_required:
+        return None
+    return replace(
+        topology,
+        gang=replace(topology.gang, preferred=""),
+        subgroups=tuple((name, replace(own, preferred="")) for name, own in topology.subgroups),
+        first="" if "subgroup" in answer.details else str(answer.details.get("domain", "")),
+    )
+
+
+def where(plan: Plan, topology: Topology, gang: Gang, world: World) -> tuple[str, Gang]:
+    """Return the domains in which a plan is, for people, and the gang as it is where it may go to these only."""
+    (attempt,) = _attempts(topology)
+    nodes_of = {planned.uid: planned.node for planned in plan.pods}
+    told: list[str] = []
+    if attempt.gang is not None:
+        value, nodes = _domain(attempt.gang.labels, plan.pods[0].node, world)
+        gang = domains.within(gang, nodes)
+        told.append(value)
+    homes: dict[str, frozenset[NodeName]] = {}
+    for scope in attempt.subgroups:
+        kind = next((kind for kind in gang.kinds if kind.subgroup == scope.subgroup), None)
+        if kind is None:
+            continue
+        value, homes[scope.subgroup] = _domain(scope.labels, nodes_of[kind.members[0].pod.meta.uid], world)
+        if attempt.gang is None:
+            told.append(f"{scope.subgroup} in {value}")
+    kinds = tuple(replace(kind, nodes=kind.nodes & homes.get(kind.subgroup, kind.nodes)) for kind in gang.kinds)
+    more = [f"and {len(told) - SHOWN} more"] if len(told) > SHOWN else []
+    return ", ".join([*told[:SHOWN], *more]), replace(gang, kinds=kinds)
+
+
+SHOWN = 3
+"""Subgroups of which is told where they could be."""
+
+
+def awaited(busy: NoPlan, answer: NoPlan, topology: Topology, places: str) -> NoPlan:
+    """Return why a gang waits for domains that would take it. busy: the same of these alone."""
+    details = {**busy.details, **{name: answer.details[name] for name in _ASKED if name in answer.details}}
+    label = topology.gang.required
+    if not label:
+        lead = f"its subgroups do not all find a domain now; they could, {places}"
+    elif topology.gang.beside:
+        lead = f"{label} {places}, where other pods of the gang are already, takes no more of them now"
+    else:
+        lead = f"no domain of {label} takes the whole gang now; {places} could, and has places for {busy.placed}"
+    details |= {"domain": places, "placed": busy.placed}
+    return replace(busy, message=f"{lead}: {busy.message}", details=details)
+
+
+_ASKED = ("topology", "domains", "pods", "subgroups")
+
+
+def _attempts(topology: Topology) -> Iterator[Attempt]:
+    """Yield what to try: all that is asked for, less of what is only preferred, and what is required."""
+    known: list[Attempt] = []
+    for whole, parts in ((True, True), (False, True), (False, False)):
+        scopes = tuple(
+            Scope(labels=labels, subgroup=name, beside=own.beside)
+            for name, own in topology.subgroups
+            if (labels := own.labels(preferring=parts))
+        )
+        attempt = Attempt(gang=_of_gang(topology, scopes, preferring=whole), subgroups=scopes)
+        if attempt not in known:
+            known.append(attempt)
+            yield attempt
+
+
+def _of_gang(topology: Topology, scopes: tuple[Scope, ...], *, preferring: bool) -> Scope | None:
+    own: Together = topology.gang
+    labels = own.labels(preferring=preferring)
+    if not labels:
+        return None
+    # Where parts are somewhere already no domain is like another.
+    inner = {scope.labels for scope in scopes} | {(scope.subgroup,) for scope in scopes if scope.beside}
+    return Scope(labels=labels, inner=frozenset(inner), beside=own.beside, first=topology.first)
+
+
+def _tried(  # noqa: PLR0917 - the same
+    attempt: Attempt, gang: Gang, world: World, known: Traits, steps: int, searches: Searches
+) -> Plan | NoPlan:
+    present = {kind.subgroup for kind in gang.kinds}
+    scopes = [scope for scope in attempt.subgroups if scope.subgroup in present]
+
+    def search(gang: Gang, steps: int) -> Plan | NoPlan:
+        if not scopes:
+            return searches.own(gang, steps)
+        return subgroups.arranged(scopes, gang, world, known, steps=steps, searches=searches)
+
+    if attempt.gang is None:
+        return search(gang, steps)
+    return domains.together(attempt.gang, gang, world, known, steps=steps, search=search)
+
+
+def _domain(labels: Labels, node: NodeName, world: World) -> tuple[str, frozenset[NodeName]]:
+    """Return the domain of a node and all nodes of it."""
+    value = domains.value_of(world.nodes[node], labels)
+    nodes = (name for name, one in world.nodes.items() if domains.value_of(one, labels) == value)
+    return value or "", frozenset(nodes)

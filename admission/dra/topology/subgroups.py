@@ -1,0 +1,300 @@
+"""Parts of a gang that have to be in one domain each: which of them goes into which.
+
+Domains are given to one subgroup after the other, with steps back. Why that is complete: whatever is passed over cannot
+be had. A domain is not given to those whom it could not take if they were alone in it, with devices chosen freely; and
+of subgroups that are alike, and of domains that nothing tells apart, one order is enough. Every choice that is left is
+searched with all pods of the gang, so that what the domains have in common is counted once.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from admission.dra.allocator.results import StepsEndedError
+from admission.dra.equivalence.device_signature import Traits
+from admission.dra.planner.no_plan import Kind, NoPlan
+from admission.dra.planner.pod_groups import Gang
+from admission.dra.requests.gang_request import Plan
+from admission.dra.state.cluster_state import World
+from admission.dra.topology import domains
+from admission.dra.topology.domains import Domain, Scope, Search
+
+QUICK, WHOLE = 16, 4
+"""What part of the budget one domain has to be judged in, and one choice of domains to be searched with all pods."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searches:
+    """How a gang is placed as it asks, and how it is found that not even a free choice of devices places it.
+
+    by: what these two know devices by.
+    """
+
+    own: Search
+    quick: Search
+    by: tuple[Traits, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Part:
+    """A subgroup. likeness: equal for those that can stand for each other. domains: that would take it alone."""
+
+    scope: Scope
+    gang: Gang
+    likeness: Hashable
+    domains: tuple[Domain, ...]
+
+    @property
+    def name(self) -> str:
+        return self.scope.subgroup
+
+
+def arranged(
+    scopes: Sequence[Scope], gang: Gang, world: World, known: Traits, *, steps: int, searches: Searches
+) -> Plan | NoPlan:
+    """Place every subgroup in a domain of its own label, and all pods together, or say why that cannot be."""
+    return _Arranging(gang, world, known, steps, searches).run(scopes)
+
+
+class _Arranging:
+    """One search."""
+
+    def __init__(self, gang: Gang, world: World, known: Traits, steps: int, searches: Searches) -> None:
+        self._gang = gang
+        self._world = world
+        self._known = known
+        self._steps = steps
+        self._searches = searches
+        self._spent = 0
+        self._is_unsure = False
+        self._nodes = domains.seen(gang, world, *searches.by)
+        self._parts: list[_Part] = []
+        self._like: dict[Hashable, list[_Part]] = {}
+        self._sorts: list[int] = []
+        self._is_symmetric = False
+        self._fitting: dict[Hashable, bool] = {}
+        self._domains: dict[Hashable, list[Domain]] = {}
+        self._rooms: dict[int, list[int]] = {}
+
+    def run(self, scopes: Sequence[Scope]) -> Plan | NoPlan:
+        try:
+            answer = self._anywhere() or self._found(scopes) or self._short() or self._searched()
+        except StepsEndedError:
+            answer = self._ended()
+        return replace(answer, steps=self._spent)
+
+    def _anywhere(self) -> NoPlan | None:
+        """Return why there is no place for the gang, wherever its parts go; None where there may be one."""
+        answer = self._searches.own(self._gang, self._share(WHOLE, self._gang))
+        self._spend(answer.steps)
+        return answer if isinstance(answer, NoPlan) and answer.kind is not Kind.STEPS_ENDED else None
+
+    # What each of them could have alone.
+
+    def _found(self, scopes: Sequence[Scope]) -> NoPlan | None:
+        """Find the domains of every subgroup; return why one of them has none."""
+        parts = []
+        for scope in scopes:
+            part = self._part(scope)
+            if isinstance(part, NoPlan):
+                return part
+            parts.append(part)
+        for part in parts:
+            self._like.setdefault(part.likeness, []).append(part)
+        sorts = {likeness: number for number, likeness in enumerate(self._like)}
+        parts.sort(key=lambda part: (len(part.domains), -part.gang.size, sorts[part.likeness]))
+        self._parts, self._sorts = parts, [sorts[part.likeness] for part in parts]
+        self._is_symmetric = len({part.scope.labels for part in parts}) == 1
+        return None
+
+    def _part(self, scope: Scope) -> _Part | NoPlan:
+        kinds = [(at, kind) for at, kind in enumerate(self._gang.kinds) if kind.subgroup == scope.subgroup]
+        own = replace(self._gang, kinds=tuple(kind for _, kind in kinds))
+        shares = any(number is not None for _, kind in kinds for number in kind.shared)
+        # Who shares a claim has a part in others: nobody can stand for him.
+        alike = scope.subgroup if shares else domains.counted((kind.likeness, len(kind.members)) for _, kind in kinds)
+        numbers = frozenset(at for at, _ in kinds)
+        found = self._domains.get((alike, scope.labels))
+        if found is None:
+            found = domains.of(scope, (node for node in self._nodes if node.signature.kinds & numbers), self._world)
+            self._domains[alike, scope.labels] = found
+        answer = domains.lost(scope, own.size, found, self._world)
+        if answer is not None:
+            return answer
+        open_ = tuple(domains.at_home(scope, found, self._world))
+        left = tuple(domain for domain in open_ if self._takes(domain, alike, own))
+        if not left:
+            share = self._share(WHOLE, own)
+            told = domains.together(scope, own, self._world, self._known, steps=share, search=self._searches.own)
+            self._spend(told.steps)
+            if isinstance(told, NoPlan):
+                return told
+            left = open_
+        return _Part(scope=scope, gang=own, likeness=(alike, left), domains=left)
+
+    def _takes(self, domain: Domain, alike: Hashable, gang: Gang) -> bool:
+        """Return whether a domain may take a subgroup that is alone in it."""
+        key = domain.likeness, alike
+        if key not in self._fitting:
+            self._fitting[key] = self._is_possible(domains.within(gang, domain.nodes))
+        return self._fitting[key]
+
+    def _is_possible(self, gang: Gang) -> bool:
+        """Return whether pods may find a place; where that is not found out in time they may."""
+        if not all(kind.nodes for kind in gang.kinds):
+            return False
+        answer = self._searches.quick(gang, self._share(QUICK, gang))
+        self._spend(answer.steps)
+        has_ended = isinstance(answer, NoPlan) and answer.kind is Kind.STEPS_ENDED
+        self._is_unsure = self._is_unsure or has_ended
+        return isinstance(answer, Plan) or has_ended
+
+    # What many of one sort could have.
+
+    def _short(self) -> NoPlan | None:
+        """Return that the domains together have not enough places for those of one sort; None where they may have."""
+        for parts in self._like.values():
+            first, sort = parts[0], self._sorts[self._parts.index(parts[0])]
+            if len(parts) == 1:
+                continue
+            rooms = self._rooms[sort] = [self._most(domain, sort, parts) for domain in first.domains]
+            if sum(rooms) < len(parts):
+                message = (
+                    f"the domains of {first.scope.label} have places for {sum(rooms)} of {len(parts)} subgroups like"
+                    f" {first.name} ({first.gang.size} pods), each of which has to be in one"
+                )
+                return self._told(message, placed=sum(rooms) * first.gang.size)
+        return None
+
+    def _most(self, domain: Domain, sort: int, parts: Sequence[_Part]) -> int:
+        """Return how many of a sort a domain takes at most."""
+        taken = 1
+        while taken < len(parts) and self._fits(domain, (sort,) * (taken + 1)):
+            taken += 1
+        return taken
+
+    def _fits(self, domain: Domain, sorts: tuple[int, ...]) -> bool:
+        """Return whether a domain may take so many subgroups, each of some sort."""
+        key = domain.likeness, sorts
+        if key not in self._fitting:
+            left = {number: iter(self._of_sort(number)) for number in set(sorts)}
+            kinds = tuple(kind for number in sorts for kind in next(left[number]).gang.kinds)
+            self._fitting[key] = self._is_possible(domains.within(replace(self._gang, kinds=kinds), domain.nodes))
+        return self._fitting[key]
+
+    def _of_sort(self, number: int) -> Iterator[_Part]:
+        return (part for part, sort in zip(self._parts, self._sorts, strict=True) if sort == number)
+
+    # All of them.
+
+    def _searched(self) -> Plan | NoPlan:
+        """Search with all pods under every choice of domains that may do."""
+        refused: NoPlan | None = None
+        for chosen in self._choices():
+            by_name = {part.name: domain for part, domain in zip(self._parts, chosen, strict=True)}
+            gang = placed_in(self._gang, by_name)
+            answer = self._searches.own(gang, self._share(WHOLE, gang))
+            self._spend(answer.steps)
+            if isinstance(answer, Plan):
+                return answer
+            if answer.kind is Kind.STEPS_ENDED:
+                self._is_unsure = True
+            elif refused is None or answer.placed > refused.placed:
+                refused = answer
+        if self._is_unsure:
+            return self._ended()
+        if refused is None:
+            return self._told(f"{self._those} do not all find a domain beside each other")
+        if refused.kind is Kind.OVER_QUOTA:
+            return refused
+        lead = f"whichever domains {self._those} are in, not all pods of the gang find a place"
+        return replace(refused, message=f"{lead}: {refused.message}", details={**refused.details, **self._details})
+
+    def _choices(self) -> Iterator[list[Domain]]:
+        """Yield a domain for each of them, in every way that may do."""
+        chosen: list[int] = []
+        stack = [self._ways(chosen)]
+        while stack:
+            at = next(stack[-1], None)
+            if at is None:
+                stack.pop()
+                if chosen:
+                    chosen.pop()
+                continue
+            self._spend(1)
+            chosen.append(at)
+            if len(chosen) < len(self._parts):
+                stack.append(self._ways(chosen))
+                continue
+            yield [part.domains[number] for part, number in zip(self._parts, chosen, strict=True)]
+            chosen.pop()
+
+    def _ways(self, chosen: Sequence[int]) -> Iterator[int]:
+        """Yield the domains that the next of them may have. chosen: those of the ones before it."""
+        turn = len(chosen)
+        part, sort = self._parts[turn], self._sorts[turn]
+        is_next = turn > 0 and self._sorts[turn - 1] == sort
+        first = chosen[-1] if is_next else 0
+        inside: dict[str, list[int]] = {}
+        for number, own in enumerate(chosen):
+            domain = self._parts[number].domains[own]
+            if domain.labels == part.scope.labels:
+                inside.setdefault(domain.value, []).append(self._sorts[number])
+        passed: set[Hashable] = set()
+        for at in range(first, len(part.domains)):
+            domain = part.domains[at]
+            there = inside.get(domain.value, [])
+            if not there and self._is_symmetric:
+                if domain.likeness in passed:
+                    continue
+                passed.add(domain.likeness)
+            if self._is_crowded(turn, at, there.count(sort)):
+                return
+            if not there or self._fits(domain, tuple(sorted([*there, sort]))):
+                yield at
+
+    def _is_crowded(self, turn: int, at: int, there: int) -> bool:
+        """Return whether this domain and those after it have too few places for those of a sort that are left."""
+        sort = self._sorts[turn]
+        rooms = self._rooms.get(sort)
+        left = sum(other == sort for other in self._sorts[turn:])
+        return rooms is not None and sum(rooms[at:]) - there < left
+
+    # What it costs, and what is told.
+
+    def _share(self, part: int, gang: Gang) -> int:
+        return min(max(2 * gang.size, self._steps // part), max(self._steps - self._spent, 1))
+
+    def _spend(self, steps: int) -> None:
+        self._spent += max(steps, 1)
+        if self._spent > self._steps:
+            raise StepsEndedError
+
+    @property
+    def _those(self) -> str:
+        return f"its {len(self._parts)} subgroups"
+
+    @property
+    def _details(self) -> Mapping[str, int | str]:
+        labels = dict.fromkeys(part.scope.label for part in self._parts)
+        return {"topology": ", ".join(labels), "subgroups": len(self._parts), "pods": self._gang.size}
+
+    def _told(self, message: str, placed: int = 0) -> NoPlan:
+        return NoPlan(kind=Kind.INFEASIBLE, message=message, details=self._details, placed=placed)
+
+    def _ended(self) -> NoPlan:
+        message = (
+            "neither domains in which every subgroup has a place nor a proof that there are none were found in"
+            f" {self._steps} steps"
+        )
+        return NoPlan(kind=Kind.STEPS_ENDED, message=message, details={**self._details, "steps": self._steps})
+
+
+def placed_in(gang: Gang, chosen: Mapping[str, Domain]) -> Gang:
+    """Return the gang as it is where each subgroup may go to its own domain only."""
+    return replace(
+        gang,
+        kinds=tuple(
+            replace(kind, nodes=kind.nodes & chosen[kind.subgroup].nodes) if kind.subgroup in chosen else kind
+            for kind in gang.kinds
+        ),
+    )

@@ -1,0 +1,209 @@
+"""Fair shares: what a queue uses and has used of what its parent has, over its weight.
+
+The share of a queue is its dominant share, as in *Dominant Resource Fairness* (Ghodsi et al., NSDI 2011) and in Kueue's
+fair sharing (KEP 1714): the largest part that it uses of any one meter,
+
+    share(q) = max over meters m of effective(q, m) / capacity(parent of q, m) / weight(q),
+
+where the capacity is what the parent's pool could give if nobody used anything. It is never less than the quotas under
+the parent together, since what a lending limit keeps is used as well; that of the roots is the sum of all of them.
+Weight 0 makes the share infinite as soon as anything is used, as in Kueue; so does use of what there is no quota for.
+
+What was used before counts too, less and less, as in Kueue's admission fair sharing (KEP 4136):
+
+    decayed(q, m) = sum over intervals of average use x (2^-((now - end) / h) - 2^-((now - start) / h)),
+    effective(q, m) = (decayed(q, m) + present(q, m)) / 2, or present(q, m) without a half-life h:
+
+decayed is the mean of all use until now, each moment weighted by its age; effective is what decayed will be one
+half-life ahead if present use stays. Use of a queue is that of all queues under it. Present use, what is reserved and
+what is used, makes the order follow each grant at once.
+
+Shares matter between the children of a parent, and between the roots, as soon as one of them declares `fairSharing`.
+The others have weight 1 then, and the longest half-life that is declared beside them.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+
+from admission.api.muster.gangs import Charge
+from admission.api.muster.ledger_entries import UsageInterval
+from admission.api.muster.queues import FairSharing
+from admission.api.values.names import MeterName, QueueName
+from admission.quota.headroom import Standing, Usage
+from admission.quota.tree import Tree
+
+NONE = timedelta(0)
+"""The half-life of a queue of which only present use counts."""
+
+HALF_LIVES = 30
+"""What was used longer ago than so many half-lives weighs less than a billionth, and need not be read."""
+
+_EARLIEST = datetime(2, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """How the queues of a tree share. weights and half_lives: of the queues whose share matters."""
+
+    weights: Mapping[QueueName, Fraction]
+    half_lives: Mapping[QueueName, timedelta]
+    wanted: Mapping[QueueName, frozenset[timedelta]]
+    """The half-lives by which a queue's own use counts: its own, and those of the queues above it."""
+
+    @classmethod
+    def of(cls, tree: Tree) -> "Rules":
+        """Return the rules of a tree; empty where no queue declares fair sharing."""
+        weights: dict[QueueName, Fraction] = {}
+        half_lives: dict[QueueName, timedelta] = {}
+        for children in _families(tree):
+            declared = [sharing for name in children if (sharing := tree.queues[name].fair_sharing) is not None]
+            if declared:
+                silent = FairSharing(half_life=max(sharing.half_life for sharing in declared))
+                for name in children:
+                    sharing = tree.queues[name].fair_sharing or silent
+                    weights[name], half_lives[name] = sharing.weight, sharing.half_life
+        wanted: dict[QueueName, frozenset[timedelta]] = {}
+        for name in tree.order:
+            above = wanted.get(tree.parents[name], frozenset()) if name in tree.parents else frozenset()
+            wanted[name] = above | ({half_lives[name]} - {NONE} if name in half_lives else frozenset())
+        return cls(weights=weights, half_lives=half_lives, wanted=wanted)
+
+    def since(self, now: datetime) -> datetime:
+        """Return from when on use has to be read from the ledger, to begin a `Memory`."""
+        longest = max(self.half_lives.values(), default=NONE)
+        seconds = HALF_LIVES * longest.total_seconds()
+        return now - timedelta(seconds=min(seconds, (now - _EARLIEST).total_seconds()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Decayed use of every queue itself, without those under it: meter → half-life → base units, at a time."""
+
+    at: datetime
+    use: Mapping[tuple[QueueName, MeterName, timedelta], float] = field(default_factory=dict)
+    kept: Mapping[QueueName, frozenset[timedelta]] = field(default_factory=dict)
+
+    def serves(self, rules: Rules) -> bool:
+        """Return whether it was kept by all half-lives that count now; if not, begin anew from the ledger."""
+        return all(wanted <= self.kept.get(queue, frozenset()) for queue, wanted in rules.wanted.items())
+
+    def after(self, intervals: Iterable[UsageInterval], now: datetime) -> "Memory":
+        """Return the memory at a later time, with what was used meanwhile. A clock that went back changes no age.
+
+        Keep the one with what the ledger has marked; what has accrued since is added for one round only.
+        """
+        now = max(now, self.at)
+        use = {key: amount * _weight(now - self.at, key[2]) for key, amount in self.use.items()}
+        for interval in intervals:
+            for half_life in self.kept.get(interval.queue, ()):
+                key = (interval.queue, interval.meter, half_life)
+                use[key] = use.get(key, 0.0) + _remembered(interval, half_life, now)
+        return Memory(at=now, use={key: amount for key, amount in use.items() if amount > 0}, kept=self.kept)
+
+
+def begun(rules: Rules, intervals: Iterable[UsageInterval], now: datetime) -> Memory:
+    """Return what is remembered of all intervals, at a time."""
+    return Memory(at=now, kept=rules.wanted).after(intervals, now)
+
+
+class Shares:
+    """The shares of all queues in one round of decisions, kept up to date with every grant.
+
+    Making it costs a step for every level above whatever is used or remembered; a grant a step for every level; the
+    first question after a grant a step for every meter that the queue uses.
+    """
+
+    def __init__(self, standing: Standing, usage: Usage, rules: Rules, memory: Memory | None = None) -> None:
+        """usage: what `headroom` was made from."""
+        self.tree = standing.tree
+        self._standing = standing
+        self._rules = rules
+        self._present: defaultdict[QueueName, defaultdict[MeterName, int]] = defaultdict(lambda: defaultdict(int))
+        self._decayed: defaultdict[QueueName, defaultdict[MeterName, float]] = defaultdict(lambda: defaultdict(float))
+        self._totals: defaultdict[QueueName | None, defaultdict[MeterName, int]] = defaultdict(lambda: defaultdict(int))
+        self._capacities: dict[tuple[QueueName | None, MeterName], int] = {}
+        self._shares: dict[QueueName, float] = {}
+        if rules.weights:
+            self._add(usage, memory)
+
+    def matter(self, queue: QueueName) -> bool:
+        """Return whether the queue is ranked by its share beside those under the same parent."""
+        return queue in self._rules.weights
+
+    def share(self, queue: QueueName) -> float:
+        """Return the share of a queue; 0 for one that uses nothing, is inactive, or is not ranked by its share."""
+        weight = self._rules.weights.get(queue)
+        if weight is None:
+            return 0.0
+        if queue not in self._shares:
+            meters = self._present[queue].keys() | self._decayed[queue].keys()
+            self._shares[queue] = max((self._part(queue, meter, weight) for meter in meters), default=0.0)
+        return self._shares[queue]
+
+    def take(self, queue: QueueName, charge: Charge) -> None:
+        """Count a charge as used."""
+        self._move(queue, charge, 1)
+
+    def give_back(self, queue: QueueName, charge: Charge) -> None:
+        """Undo `take`."""
+        self._move(queue, charge, -1)
+
+    def _part(self, queue: QueueName, meter: MeterName, weight: Fraction) -> float:
+        effective: float = self._present[queue].get(meter, 0)
+        if self._rules.half_lives[queue]:
+            effective = (effective + self._decayed[queue].get(meter, 0.0)) / 2
+        if effective <= 0:
+            return 0.0
+        capacity = self._capacity(self.tree.parents.get(queue), meter)
+        if not capacity or not weight:
+            return math.inf
+        return effective * weight.denominator / (capacity * weight.numerator)
+
+    def _capacity(self, parent: QueueName | None, meter: MeterName) -> int:
+        key = (parent, meter)
+        if key not in self._capacities:
+            potential = 0 if parent is None else self._standing.potential(parent, meter)
+            self._capacities[key] = max(potential, self._totals[parent].get(meter, 0))
+        return self._capacities[key]
+
+    def _move(self, queue: QueueName, charge: Charge, sign: int) -> None:
+        for name in self.tree.bearing(queue) if self._rules.weights else ():
+            self._shares.pop(name, None)
+            for meter, amount in charge.items():
+                self._present[name][meter] += sign * amount
+
+    def _add(self, usage: Usage, memory: Memory | None) -> None:
+        for queue, amounts in usage.items():
+            self._move(queue, amounts, 1)
+        for (queue, meter, half_life), amount in (memory.use if memory else {}).items():
+            for name in self.tree.bearing(queue):
+                if self._rules.half_lives.get(name) == half_life:
+                    self._decayed[name][meter] += amount
+        for queue in self.tree.order:
+            above: tuple[QueueName | None, ...] = (*self.tree.path(queue), None)
+            for parent in above:
+                for meter, quota in self.tree.quotas[queue].items():
+                    self._totals[parent][meter] += quota.nominal
+
+
+def _families(tree: Tree) -> list[tuple[QueueName, ...]]:
+    """Return the roots, and the children of every parent."""
+    return [tuple(name for name in tree.order if name not in tree.parents), *tree.children.values()]
+
+
+def _remembered(interval: UsageInterval, half_life: timedelta, now: datetime) -> float:
+    """Return what an interval adds to decayed use: its average use, weighted by its age."""
+    seconds = (interval.end - interval.start).total_seconds()
+    if seconds <= 0:
+        return 0.0
+    weight = _weight(now - interval.end, half_life) - _weight(now - interval.start, half_life)
+    return interval.seconds / seconds * weight
+
+
+def _weight(age: timedelta, half_life: timedelta) -> float:
+    """Return 2^-(age / half-life); 1 for what is not past yet."""
+    return math.exp2(-max(age, NONE) / half_life)

@@ -1,0 +1,281 @@
+"""Preemption: which whole gangs to evict so that one more fits; the fewest, and of those the least to be regretted.
+
+Nothing is evicted here. The caller says by `fits` whether its plan, on quota and on devices, is feasible with certain
+gangs gone. It must be monotone: what fits with some gangs gone fits with more of them gone. Who may be evicted is in
+`preemption_candidates`.
+
+Of the sets that help: the fewest gangs; then the one whose least preferred victim is the more preferred, then the next
+(kube-scheduler picks a node alike: the lowest highest victim, `pkg/scheduler/framework/preemption`). Preferred as
+victims are gangs of queues that borrow, then those of lower priority, then the youngest, as in Kueue's
+`pkg/scheduler/preemption/common/ordering.go` (2026).
+
+Kueue removes candidates in that order until the gang fits, and puts back what it can. That is done here first, with
+bisection, as `fits` is dear, and once more with the largest gangs first; then smaller sets are tried, and better ones
+of the same size, until none is left or the questions are used up. Gangs go by their rank in the order of preference and
+sets are integers with a bit for each, so that of two sets of one size the smaller integer is the better one.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import accumulate, product
+
+from admission.api.values.names import GangUid, MeterName
+from admission.quota.headroom import Standing
+from admission.quota.preemption_candidates import Candidate, Incoming, Rules
+
+Fits = Callable[[frozenset[GangUid]], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How often `fits` is asked at most, and how many sets are judged by quota."""
+
+    fits: int = 128
+    sets: int = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Victims:
+    """Gangs to evict, the most preferred first. None of them can stay.
+
+    fewest: whether it is proved that no fewer gangs help, nor as many that are preferred; otherwise the bound ended.
+    """
+
+    gangs: tuple[GangUid, ...]
+    fewest: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NoVictims:
+    """No gangs were found. proved: whether there are none; otherwise the bound ended."""
+
+    proved: bool
+
+
+def choose(
+    standing: Standing,
+    incoming: Incoming,
+    candidates: Iterable[Candidate],
+    fits: Fits,
+    bounds: Bounds = Bounds(),
+) -> Victims | NoVictims:
+    """Return which gangs to evict for the incoming one.
+
+    The standing counts what the candidates use; it is the same afterwards. Raises ValueError when a queue uses less
+    than the candidates in it.
+    """
+    rules = Rules(standing, incoming)
+    ranked = sorted(filter(rules.is_eligible, candidates), key=lambda candidate: _rank(candidate, rules))
+    search = _Search(rules, ranked, _Oracle(fits, ranked, bounds))
+    best: int | None = None
+    try:
+        if not search.oracle.fits(search.all):
+            return NoVictims(proved=True)
+        for found in search.greedy():
+            best = found if best is None else min(best, found, key=_key)
+        best = search.fewest(best)
+    except _BoundEndedError:
+        return NoVictims(proved=False) if best is None else Victims(search.gangs(best), fewest=False)
+    return NoVictims(proved=True) if best is None else Victims(search.gangs(best), fewest=True)
+
+
+def _rank(candidate: Candidate, rules: Rules) -> tuple[bool, int, float, GangUid]:
+    """Return the sort key of preference: borrowers, lower priority, the youngest, then the UID."""
+    return (not rules.borrows(candidate), candidate.priority, -candidate.reserved_at.timestamp(), candidate.uid)
+
+
+def _key(victims: int) -> tuple[int, int]:
+    return victims.bit_count(), victims
+
+
+class _BoundEndedError(Exception):
+    """As many questions were asked as may be."""
+
+
+class _Oracle:
+    """Asks `fits`, never twice the same nor what follows from a refusal, and counts."""
+
+    def __init__(self, fits: Fits, ranked: Sequence[Candidate], bounds: Bounds) -> None:
+        self._fits = fits
+        self._uids = [candidate.uid for candidate in ranked]
+        self._most_fits = bounds.fits
+        self._most_sets = bounds.sets
+        self._fitting: set[int] = set()
+        self._failing: list[int] = []
+
+    def fits(self, victims: int) -> bool:
+        if victims in self._fitting:
+            return True
+        if self.fails(victims):
+            return False
+        self._most_fits = _less(self._most_fits)
+        found = self._fits(frozenset(self._uids[rank] for rank in _ranks(victims)))
+        if found:
+            self._fitting.add(victims)
+        else:
+            self._failing.append(victims)
+        return found
+
+    def fails(self, victims: int) -> bool:
+        """Return whether it is known that the gang does not fit: not even with more gangs gone."""
+        return any(victims & ~failing == 0 for failing in self._failing)
+
+    def judge(self) -> None:
+        """Count a set that is judged by quota."""
+        self._most_sets = _less(self._most_sets)
+
+
+def _less(left: int) -> int:
+    if left <= 0:
+        raise _BoundEndedError
+    return left - 1
+
+
+class _Search:
+    """Looks for victims among the ranked candidates."""
+
+    def __init__(self, rules: Rules, ranked: Sequence[Candidate], oracle: _Oracle) -> None:
+        self.oracle = oracle
+        self.all = (1 << len(ranked)) - 1
+        self._rules = rules
+        self._ranked = ranked
+        self._levels = [rules.level(candidate) for candidate in ranked]
+        self._mosts: dict[tuple[MeterName, int], list[int]] = {}
+
+    def gangs(self, victims: int) -> tuple[GangUid, ...]:
+        return tuple(self._ranked[rank].uid for rank in _ranks(victims))
+
+    def greedy(self) -> Iterator[int]:
+        """Yield sets that help and of which none can stay.
+
+        One for every level from which on quota may be taken back, and one of the own queue's gangs alone; each in the
+        order of preference, and by who gives back most of what is short, as many small gangs are more than a large one.
+        """
+        orders: list[Sequence[int]] = [range(len(self._ranked))]
+        if self._rules.missing:
+            orders.append(sorted(orders[0], key=self._given, reverse=True))
+        levels = sorted({level for level in self._levels if level is not None})
+        for level, order in product([*levels, None], orders):
+            ranks = [rank for rank in order if self._is_within(rank, level)]
+            found = self._least(self._loans(ranks), level)
+            if found is not None:
+                yield self._without_the_needless(found)
+
+    def fewest(self, best: int | None) -> int | None:
+        """Return the best set that helps; best is one that does, None when none is known."""
+        most = len(self._ranked) if best is None else best.bit_count()
+        for size in range(most + 1):
+            for victims in self._sets(size):
+                if best is not None and _key(victims) >= _key(best):
+                    return best
+                if self._helps(victims):
+                    return victims
+        return best
+
+    def _is_within(self, rank: int, level: int | None) -> bool:
+        own = self._levels[rank]
+        return own is None or (level is not None and own >= level)
+
+    def _given(self, rank: int) -> Fraction:
+        """Return how much of what is short the gang gives back, its parts of all meters together."""
+        charge, missing = self._ranked[rank].charge, self._rules.missing
+        return sum((Fraction(min(charge.get(meter, 0), most), most) for meter, most in missing.items()), Fraction())
+
+    def _loans(self, ranks: Sequence[int]) -> list[int]:
+        """Return those that, taken in order, let no queue fall below its own quota; nor does any part of them."""
+        known = {self._ranked[rank].uid: rank for rank in ranks}
+        return [known[candidate.uid] for candidate in self._rules.loans(self._ranked[rank] for rank in ranks)]
+
+    def _least(self, ranks: Sequence[int], level: int | None) -> int | None:
+        """Return those without whom the gang would not fit although all that are preferred to them were gone.
+
+        The last such one is found first; then it is gone, and the last but one is looked for among those before it.
+        """
+        chosen, count = 0, len(ranks)
+
+        def reaches(first: int) -> bool:
+            return self._reaches(sum((1 << rank for rank in ranks[:first]), chosen), level)
+
+        def enough(first: int) -> bool:
+            return reaches(first) and self.oracle.fits(sum((1 << rank for rank in ranks[:first]), chosen))
+
+        if not enough(count):
+            return None
+        while count := _least_enough(count, reaches, enough):
+            count -= 1
+            chosen |= 1 << ranks[count]
+        return chosen
+
+    def _without_the_needless(self, victims: int) -> int:
+        """Let stay who can, the least preferred first, until nobody can."""
+        ranks = [*_ranks(victims)]
+        while (stays := next((rank for rank in reversed(ranks) if self._helps(victims ^ 1 << rank)), None)) is not None:
+            victims ^= 1 << stays
+            ranks.remove(stays)
+        return victims
+
+    def _sets(self, size: int) -> Iterator[int]:
+        """Yield the sets of so many gangs, the better ones first, but those that cannot help."""
+        stack = [(0, len(self._ranked), size)]
+        while stack:
+            victims, below, more = stack.pop()
+            if not self._may_help(victims, below, more):
+                continue
+            if more:
+                stack.extend((victims | 1 << rank, rank, more - 1) for rank in reversed(range(more - 1, below)))
+            else:
+                yield victims
+
+    def _may_help(self, victims: int, below: int, more: int) -> bool:
+        """Return whether these could help together with so many more of those that rank below a number."""
+        self.oracle.judge()
+        candidates = self._candidates(victims)
+        for meter, missing in self._rules.missing.items():
+            given = sum(candidate.charge.get(meter, 0) for candidate in candidates)
+            if given + self._most(meter, below)[more] < missing:
+                return False
+        if self.oracle.fails(victims | ((1 << below) - 1 if more else 0)):
+            return False
+        return self._rules.takes_only_loans(candidates)
+
+    def _most(self, meter: MeterName, below: int) -> list[int]:
+        """Return what none, one, two … of the gangs that rank below a number give back at most."""
+        key = meter, below
+        if key not in self._mosts:
+            given = sorted((candidate.charge.get(meter, 0) for candidate in self._ranked[:below]), reverse=True)
+            self._mosts[key] = list(accumulate(given, initial=0))
+        return self._mosts[key]
+
+    def _helps(self, victims: int) -> bool:
+        self.oracle.judge()
+        return self._rules.allow(self._candidates(victims)) and self.oracle.fits(victims)
+
+    def _reaches(self, victims: int, level: int | None) -> bool:
+        self.oracle.judge()
+        return self._rules.takes_back(self._candidates(victims), level)
+
+    def _candidates(self, victims: int) -> list[Candidate]:
+        return [self._ranked[rank] for rank in _ranks(victims)]
+
+
+def _least_enough(count: int, reaches: Callable[[int], bool], enough: Callable[[int], bool]) -> int:
+    """Return the smallest number that is enough, at most count, which is.
+
+    Few questions: those that are needed often stand together, and often what reaches by quota is enough.
+    """
+    if not count or not enough(count - 1):
+        return count
+    least = bisect_left(range(count), True, key=reaches)  # noqa: FBT003 - the value that is looked for
+    if enough(least):
+        return least
+    return least + 1 + bisect_left(range(least + 1, count - 1), True, key=enough)  # noqa: FBT003 - as above
+
+
+def _ranks(victims: int) -> Iterator[int]:
+    """Yield the bits that are set, the lowest first."""
+    while victims:
+        lowest = victims & -victims
+        yield lowest.bit_length() - 1
+        victims ^= lowest

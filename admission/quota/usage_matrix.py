@@ -1,0 +1,129 @@
+"""One meter of all queues: quota and use, added up through the tree by the rules of `borrowing`.
+
+Queues go by their number in the tree's order, in which a parent stands before its children. `headroom` asks and moves.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from admission.api.muster.queues import Quota
+from admission.quota import borrowing
+
+ROOT = -1
+"""Stands for the number of a parent where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What the queues under one parent lend each other. borrowers: those who borrow most first, then by name."""
+
+    amount: int
+    loans: int
+    borrowers: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Column:
+    """What there is and what is used of one meter, by the number of the queue.
+
+    subtree: nominal and what the children do not keep; kept: held back from the parent; own: used by the queue itself;
+    usage: that, and what the children pass up; pools: by parent, as far as they were asked for since the last change.
+    """
+
+    parents: Sequence[int]
+    quotas: Mapping[int, Quota]
+    subtree: list[int]
+    kept: list[int]
+    own: list[int]
+    usage: list[int]
+    pools: dict[int, Pool] = field(default_factory=dict)
+
+    def copy(self) -> Self:
+        return replace(self, own=self.own.copy(), usage=self.usage.copy(), pools=self.pools.copy())
+
+    def available(self, number: int) -> int:
+        """Return what the queue may still take; negative where more is used than there is."""
+        parent = self.parents[number]
+        if parent == ROOT:
+            return self.subtree[number] - self.usage[number]
+        above = self.available(parent)
+        allowance = self.allowance(number)
+        return borrowing.available(
+            above=above if allowance is None else min(above, allowance),
+            kept=self.kept[number],
+            usage=self.usage[number],
+        )
+
+    def allowance(self, number: int) -> int | None:
+        """Return what the queue may take from its parent, None where it has no borrowing limit."""
+        quota = self.quotas.get(number)
+        if quota is None or quota.borrowing_limit is None:
+            return None
+        return borrowing.allowance(
+            subtree=self.subtree[number],
+            kept=self.kept[number],
+            usage=self.usage[number],
+            borrowing_limit=quota.borrowing_limit,
+        )
+
+    def is_limited(self, number: int) -> bool:
+        """Return whether the queue could take more if it had no borrowing limit."""
+        allowance = self.allowance(number)
+        return allowance is not None and allowance < self.available(self.parents[number])
+
+    def potential(self, number: int) -> int:
+        parent = self.parents[number]
+        if parent == ROOT:
+            return self.subtree[number]
+        quota = self.quotas.get(number)
+        return borrowing.potential(
+            above=self.potential(parent),
+            subtree=self.subtree[number],
+            kept=self.kept[number],
+            borrowing_limit=None if quota is None else quota.borrowing_limit,
+        )
+
+    def borrowed(self, number: int) -> int:
+        return borrowing.borrowed(subtree=self.subtree[number], usage=self.usage[number])
+
+    def idle(self, number: int) -> int:
+        return borrowing.idle(subtree=self.subtree[number], kept=self.kept[number], usage=self.usage[number])
+
+    def move(self, number: int, amount: int) -> None:
+        """Add to what a queue uses, and to what is used above it as far as it is passed up. amount may be negative."""
+        self.own[number] += amount
+        while number != ROOT and amount:
+            kept, before = self.kept[number], self.usage[number]
+            after = self.usage[number] = before + amount
+            amount = borrowing.passed_up(usage=after, kept=kept) - borrowing.passed_up(usage=before, kept=kept)
+            number = self.parents[number]
+            self.pools.pop(number, None)
+
+    def pool(self, parent: int, children: Sequence[int]) -> Pool:
+        quota = self.quotas.get(parent)
+        loans = {child: amount for child in children if (amount := self.borrowed(child))}
+        return Pool(
+            amount=(quota.nominal if quota else 0) + sum(map(self.idle, children)),
+            loans=sum(loans.values()),
+            borrowers=tuple(sorted(loans, key=lambda child: (-loans[child], child))),
+        )
+
+
+def of(parents: Sequence[int], quotas: Mapping[int, Quota], used: Mapping[int, int]) -> Column:
+    """Add up one meter from the leaves to the roots; in the tree's order a parent stands before its children."""
+    subtree, kept, own = [0] * len(parents), [0] * len(parents), [0] * len(parents)
+    for number, quota in quotas.items():
+        subtree[number] = quota.nominal
+    for number, amount in used.items():
+        own[number] = amount
+    usage = own.copy()
+    for number in range(len(parents) - 1, -1, -1):
+        quota_ = quotas.get(number)
+        if quota_ is not None:
+            kept[number] = borrowing.kept(subtree=subtree[number], lending_limit=quota_.lending_limit)
+        parent = parents[number]
+        if parent != ROOT:
+            subtree[parent] += subtree[number] - kept[number]
+            usage[parent] += borrowing.passed_up(usage=usage[number], kept=kept[number])
+    return Column(parents=parents, quotas=quotas, subtree=subtree, kept=kept, own=own, usage=usage)
