@@ -45,8 +45,8 @@ from admission.flow.desks import Desk, Lasting, Ports
 from admission.flow.memory import UNTRACED
 from admission.ledger import migrating
 from admission.ledger.ledger import SqlLedger
-from admission.policy.doors import Rules
-from admission.policy.remembering import Memory
+from admission.podpolicy.admission import Rules
+from admission.review.caches import Memory
 from admission.settings import Ledger, Settings
 from admission.settings.holding import Held
 from admission.telemetry import logs

@@ -12,9 +12,9 @@ from admission.cli.clusters import Cluster
 from admission.cluster import kinds
 from admission.cluster.kinds import Kind
 from admission.errors import MusterError
-from admission.policy import identities, lineages
-from admission.policy.families import podgroups
-from admission.policy.families.kinship import Family, key, kind_of
+from admission.workloads import gang_key, owner_chain
+from admission.workloads.kinds import podgroup
+from admission.workloads.kinds.registry import Family, key, kind_of
 
 _OWNERS = {key(kind.name, kind.group): kind for kind in (kinds.PODS, kinds.JOBS, *kinds.PARENTS)}
 
@@ -53,14 +53,14 @@ async def of(pod: Pod, cluster: Cluster) -> Belonging:
     """Return where a pod belongs, by what the API server shows of it."""
     sight, above = _Sight(pods={pod.meta.uid: pod}), {pod.meta.uid}
     owner = pod.meta.controller
-    while owner is not None and owner.uid not in above and len(above) <= lineages.LONGEST:
+    while owner is not None and owner.uid not in above and len(above) <= owner_chain.LONGEST:
         above.add(owner.uid)
         owner = await _take(owner, pod.meta.namespace, sight, cluster)
-    named = [(podgroups.GANGS, pod.group), *((family, name_of(pod)) for family, name_of in podgroups.NAMED)]
+    named = [(podgroup.GANGS, pod.group), *((family, name_of(pod)) for family, name_of in podgroup.NAMED)]
     for family, name in named:
         if name:
             await _take_group(family, name, pod.meta.namespace, sight, cluster)
-    return Belonging(pod=pod, gang=identities.identify(pod, sight.snapshot).name, above=frozenset(above))
+    return Belonging(pod=pod, gang=gang_key.identify(pod, sight.snapshot).name, above=frozenset(above))
 
 
 async def _take(owner: Owner, namespace: str, sight: _Sight, cluster: Cluster) -> Owner | None:

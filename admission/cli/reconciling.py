@@ -26,7 +26,7 @@ from admission.errors import ClusterAwayError, MendError
 from admission.flow import reconciling
 from admission.flow.reconciling import Outcome
 from admission.ledger.ledger import SqlLedger
-from admission.policy.reconciling import Author, Difference
+from admission.lifecycle.reconciliation import Author, Difference
 
 T = TypeVar("T")
 

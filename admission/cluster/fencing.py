@@ -24,7 +24,7 @@ from admission.cluster.kinds import Kind
 from admission.cluster.store import Store, Subscription
 from admission.cluster.upkeep import Identity, Objects
 from admission.errors import GoneError, MendError, MusterError, RetryError
-from admission.policy.protection import SETTLING, Barriers, Webhooks
+from admission.scheduling.placement.protection import SETTLING, Barriers, Webhooks
 
 log = structlog.get_logger(__name__)
 

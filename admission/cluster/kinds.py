@@ -8,8 +8,8 @@ from admission.api.kubernetes import claims, device_taint_rules, devices, jobs, 
 from admission.api.muster import claim_policies, gangs, meters, queues
 from admission.api.values import names
 from admission.api.values.decoding import Json
-from admission.policy.families import table
-from admission.policy.families.kinship import Family
+from admission.workloads.kinds import catalog
+from admission.workloads.kinds.registry import Family
 
 
 def _never(_: Any) -> bool:
@@ -112,7 +112,7 @@ TAINT_RULES = Kind(
 )
 """In v1 since Kubernetes 1.37; before, only where a beta or alpha version is switched on."""
 JOBS = Kind(name="Job", group="batch", version="v1", plural="jobs", field="jobs", decode=jobs.decode_live, by_uid=True)
-PARENTS = tuple(map(_parent, table.ALL))
+PARENTS = tuple(map(_parent, catalog.ALL))
 """What pods belong to or name, beside batch Jobs; most clusters know few of these."""
 PRIORITIES = Kind(
     name="PriorityClass",

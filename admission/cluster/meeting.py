@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterable
 
 from admission.api.values import names
-from admission.policy.arrivals import MIRROR
-from admission.policy.claims.doors import CLAIM_CONTROLLERS, POD_CLAIM, SCHEDULER
-from admission.policy.families import table
-from admission.policy.holdable import SCHEDULES
+from admission.claimpolicy.admission import CLAIM_CONTROLLERS, POD_CLAIM, SCHEDULER
+from admission.podpolicy.pod_view import MIRROR
+from admission.workloads.kinds import catalog
+from admission.workloads.suspendable import SCHEDULES
 
-FIXED = f"(k.startsWith('{names.GROUP}/') || k in {json.dumps(table.FIXED)})"
+FIXED = f"(k.startsWith('{names.GROUP}/') || k in {json.dumps(catalog.FIXED)})"
 """CEL: a key is Muster's own, or one of another system by which gangs are found."""
 
 

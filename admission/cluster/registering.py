@@ -27,7 +27,7 @@ from admission.cluster.connecting import Connection
 from admission.cluster.reaching import Client, Terms
 from admission.cluster.store import Store, Subscription
 from admission.errors import GoneError, MusterError
-from admission.policy import holdable
+from admission.workloads import suspendable
 
 log = structlog.get_logger(__name__)
 
@@ -243,7 +243,7 @@ def _of_workloads(registration: Registration, path: str) -> Iterator[dict[str, A
     ]
     rules = [
         _rule(kind.group, kind.plural, "CREATE", "UPDATE") | {"apiVersions": list(kind.versions)}
-        for kind in holdable.ALL
+        for kind in suspendable.ALL
     ]
     for selector in _distinct(registration.holding):
         where = _which(f"held-{digest(selector)}", selector, registration.namespace, "workloads")

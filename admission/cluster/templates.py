@@ -1,6 +1,6 @@
 """Keeps the ResourceClaimTemplates of ClaimPolicies true: the real `flow.ports.Templates`.
 
-What has to be done is planned by `policy.claims.templating`. A spec cannot be changed, so a template that says other
+What has to be done is planned by `claimpolicy.templates`. A spec cannot be changed, so a template that says other
 things is deleted and created. In between there is none: pods that come just then get their claims a moment later.
 """
 
@@ -13,14 +13,14 @@ import structlog
 
 from admission.api.kubernetes.claims import ClaimTemplate
 from admission.api.values.names import Uid
+from admission.claimpolicy import templates
+from admission.claimpolicy.match import Policies
+from admission.claimpolicy.templates import Plan, Wanted
 from admission.cluster import kinds, paths, pauses
 from admission.cluster.connecting import Connection, Request
 from admission.cluster.failures import ExistsError
 from admission.cluster.store import Store, Subscription
 from admission.errors import ConflictError, GoneError, MendError, RetryError
-from admission.policy.claims import templating
-from admission.policy.claims.selecting import Policies
-from admission.policy.claims.templating import Plan, Wanted
 
 log = structlog.get_logger(__name__)
 
@@ -104,7 +104,7 @@ class TemplateKeeper:
         if not self._policies.compiled:
             self._refused, self._idle, self._troubles = {}, {}, {}
             return
-        plan = templating.plan(self._policies, snapshot, spared=self._spared)
+        plan = templates.plan(self._policies, snapshot, spared=self._spared)
         self._forget(plan)
         left = {found.meta.uid for found in (*plan.surplus, *plan.idle)}
         self._kept = {uid: at for uid, at in self._kept.items() if uid in left}
@@ -112,7 +112,7 @@ class TemplateKeeper:
             await self._write(plan)
         finally:
             told = ((one, why) for one, why, _ in self._refused.values() if one.recipe is None)
-            self._troubles = templating.troubles(plan, told)
+            self._troubles = templates.troubles(plan, told)
 
     def _forget(self, plan: Plan) -> None:
         """Forget of what was refused whatever is not wanted any more, or is wanted otherwise."""

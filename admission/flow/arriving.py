@@ -15,9 +15,9 @@ from admission.api.muster.queues import Queue
 from admission.api.traces import Arrival
 from admission.api.values import names
 from admission.api.values.names import GangUid, QueueName, Uid
-from admission.policy.deciding import Known
-from admission.policy.identities import Identity
-from admission.policy.recognition import Group
+from admission.scheduling.checks.chain import Known
+from admission.workloads.gang_key import Identity
+from admission.workloads.gangs import Group
 
 NAMESPACE = "trace"
 MICROSECOND = timedelta(microseconds=1)

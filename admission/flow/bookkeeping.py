@@ -19,8 +19,9 @@ from admission.api.muster.ledger_entries import BudgetShare, Entry, Placement, P
 from admission.errors import AmountError, ConflictError, LedgerAwayError, PageError
 from admission.flow import epochs, spending, withdrawing
 from admission.flow.desks import Desk, Facts
-from admission.policy import defects, following, times, vacancies
-from admission.policy.defects import During
+from admission.lifecycle import ledger_clock, transitions
+from admission.scheduling.checks import faults, replacement_slots
+from admission.scheduling.checks.faults import During
 
 MOST_UNPOSTED = 10_000
 """Entries that wait for the database. With more, all are dropped, and derived from the cluster when it is back."""
@@ -67,7 +68,7 @@ async def catch_up(desk: Desk, facts: Facts) -> None:
     if not desk.known:
         return
     at, actor = facts.now, desk.actor
-    for time in times.marks(desk.book, times.budgets_of(facts.tree.queues.values()), at):
+    for time in ledger_clock.marks(desk.book, ledger_clock.budgets_of(facts.tree.queues.values()), at):
         await record(desk, [books.usage(desk.book, at=time, actor=actor)])
 
     followed: list[Entry] = []
@@ -90,10 +91,10 @@ def _allocated(desk: Desk, facts: Facts) -> list[Entry]:
     at, actor = facts.now, desk.actor
 
     def settled(placement: Placement) -> Entry | None:
-        return following.settlement(placement, facts.sight, at=at, actor=actor)
+        return transitions.settlement(placement, facts.sight, at=at, actor=actor)
 
     def adjusted(placement: Placement) -> Entry | None:
-        return following.adjustment(placement, facts.sight, at=at, actor=actor)
+        return transitions.adjustment(placement, facts.sight, at=at, actor=actor)
 
     return [*_of_each(desk, settled), *_of_each(desk, adjusted)]
 
@@ -107,19 +108,19 @@ async def release(desk: Desk, facts: Facts) -> None:
     entries = _gone(desk, facts)
     desk.stir.rest()
     secured = await withdrawing.secured(desk, facts, entries)
-    desk.vacant = vacancies.after(desk.vacant, desk.book.placements, secured)
+    desk.vacant = replacement_slots.after(desk.vacant, desk.book.placements, secured)
     await record(desk, secured)
 
 
 def _gone(desk: Desk, facts: Facts) -> list[Entry]:
-    wanted = following.Wanted(desk.users.of(desk.book.placements), desk.book, facts.sight)
+    wanted = transitions.Wanted(desk.users.of(desk.book.placements), desk.book, facts.sight)
     at, actor = facts.now, desk.actor
 
     def gone(placement: Placement) -> Entry | None:
         if placement.gang_uid in facts.taken_back and placement.seats:
             desk.stir.follows(placement.gang_uid)
             return None
-        return following.release(placement, facts.sight, wanted, at=at, actor=actor)
+        return transitions.release(placement, facts.sight, wanted, at=at, actor=actor)
 
     return _of_each(desk, gone)
 
@@ -129,7 +130,7 @@ def _of_each(desk: Desk, follow: Callable[[Placement], Entry | None]) -> list[En
     entries: list[Entry] = []
     for placement in desk.stir.placements(desk.book):
         failed = len(desk.defects)
-        found = defects.spared(During.FOLLOWING, placement.gang, partial(follow, placement), desk.defects)
+        found = faults.spared(During.FOLLOWING, placement.gang, partial(follow, placement), desk.defects)
         if found is not None:
             entries.append(found)
         if found is not None or len(desk.defects) > failed:

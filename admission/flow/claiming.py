@@ -15,12 +15,13 @@ from admission.api.kubernetes.admission_review import Verdict
 from admission.api.snapshot import Snapshot
 from admission.api.values.decoding import Json
 from admission.api.values.json_patch import Operation
+from admission.claimpolicy import admission, rules, templates
+from admission.claimpolicy.admission import ClaimArrival, Knowledge
+from admission.claimpolicy.cel_subject import User
+from admission.claimpolicy.pods import pending_templates
 from admission.flow import completing
 from admission.flow.completing import Store
-from admission.policy.claims import doors, promising, ruling, templating
-from admission.policy.claims.doors import ClaimArrival, Knowledge
-from admission.policy.claims.subjects import User
-from admission.policy.remembering import Memory
+from admission.review.caches import Memory
 
 KINDS = {"ResourceClaim": False, "ResourceClaimTemplate": True}
 """Kind → whether it is a template."""
@@ -62,9 +63,9 @@ def completed(objects: Sequence[Json], store: Store) -> tuple[list[Json], list[E
         arrival = ClaimArrival(
             obj=claims.upgraded(obj), namespace=namespace, user=User(), template=KINDS[str(obj["kind"])]
         )
-        done = doors.completion(arrival, known)
+        done = admission.completion(arrival, known)
         found.append(done.obj)
-        judged = doors.judge(replace(arrival, obj=done.obj), known)
+        judged = admission.judge(replace(arrival, obj=done.obj), known)
         verdict = replace(judged, warnings=(*done.warnings, *judged.warnings))
         effects += _effects(f"{obj['kind']} {namespace}/{meta.name_in(obj).rpartition('/')[2]}", done.patch, verdict)
     return found, effects
@@ -75,9 +76,9 @@ def provided(snapshot: Snapshot) -> Snapshot:
     if not snapshot.policies:
         return snapshot
     known = _known(snapshot)
-    plan = templating.plan(known.policies, snapshot)
+    plan = templates.plan(known.policies, snapshot)
     wanted = (*plan.missing, *(one for one, _ in plan.outdated))
-    made = {one.key: template for one in wanted if (template := promising.made(one, known)) is not None}
+    made = {one.key: template for one in wanted if (template := pending_templates.made(one, known)) is not None}
     return replace(snapshot, templates={**snapshot.templates, **made}) if made else snapshot
 
 
@@ -85,8 +86,8 @@ def differing(snapshot: Snapshot) -> tuple[str, ...]:
     """Return which templates are not as ClaimPolicies want them, and why."""
     if not snapshot.policies:
         return ()
-    plan = templating.plan(_known(snapshot).policies, snapshot)
-    told = templating.troubles(plan, ())
+    plan = templates.plan(_known(snapshot).policies, snapshot)
+    told = templates.troubles(plan, ())
     return tuple(f"ClaimPolicy {policy}: {said}" for policy in sorted(told) for said in told[policy])
 
 
@@ -118,7 +119,7 @@ def _effects(source: str, patch: Iterable[Operation], verdict: Verdict) -> Itera
 
 def noted(source: str, annotations: Mapping[str, str]) -> Iterator[Effect]:
     """Yield what rules only note, as the audit annotations of a verdict have it."""
-    notes: list[dict[str, Any]] = json.loads(annotations.get(ruling.AUDIT, "[]"))
+    notes: list[dict[str, Any]] = json.loads(annotations.get(rules.AUDIT, "[]"))
     for note in notes:
         names = ", ".join(note["requests"])
         yield Effect(

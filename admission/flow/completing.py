@@ -20,8 +20,8 @@ from admission.api.values.decoding import Json
 from admission.dra.compatibility import Profile
 from admission.errors import Flaw, MalformedObjectError
 from admission.flow import memory, vetting
-from admission.policy.families import table
-from admission.policy.families.kinship import Family
+from admission.workloads.kinds import catalog
+from admission.workloads.kinds.registry import Family
 
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 """What time it is where no object says when it was made."""
@@ -50,7 +50,7 @@ _KINDS: Mapping[tuple[str, str], _Kind] = {
     ("resource.k8s.io", "ResourceClaim"): _Kind(_CLAIMS, claims.decode, namespaced=True),
     ("resource.k8s.io", "ResourceClaimTemplate"): _Kind(_CLAIMS, claims.decode_template, namespaced=True),
     ("resource.k8s.io", "DeviceTaintRule"): _Kind(_TAINT_RULES, device_taint_rules.decode),
-    **{of: _Kind(frozenset(one.versions), one.decode, namespaced=True) for of, one in table.BY_GROUP.items()},
+    **{of: _Kind(frozenset(one.versions), one.decode, namespaced=True) for of, one in catalog.BY_GROUP.items()},
     (names.GROUP, "Queue"): _Kind(_OWN, queues.decode),
     (names.GROUP, "Meter"): _Kind(_OWN, meters.decode),
     (names.GROUP, "Gang"): _Kind(_OWN, gangs.decode, namespaced=True),
@@ -118,7 +118,7 @@ def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profi
             if version not in kind.versions:
                 raise _version_error(obj, kind)
             body = _completed(claims.upgraded(obj), index, kind, store)
-            family = table.BY_GROUP.get((group, name))
+            family = catalog.BY_GROUP.get((group, name))
             value = _vetted(name, body, kind, profile)
             store.keep(family.key if family else name, value, index)
         except MalformedObjectError as error:
@@ -159,7 +159,7 @@ def snapshot(store: Store) -> Snapshot:
         claims=store.of("ResourceClaim"),
         templates=store.of("ResourceClaimTemplate"),
         jobs={job.meta.uid: job for job in store.of("Job").values()},
-        parents={family.key: _parents(store, family) for family in table.ALL},
+        parents={family.key: _parents(store, family) for family in catalog.ALL},
         queues={queue.name: queue for queue in store.of("Queue").values()},
         meters={meter.name: meter for meter in store.of("Meter").values()},
         gangs=store.of("Gang"),

@@ -40,30 +40,22 @@ from admission.flow import (
     withdrawing,
 )
 from admission.flow.desks import Desk, Entitled, Facts, Result
-from admission.policy import (
-    backoffs,
-    deciding,
-    ending,
-    entitlements,
-    guarding,
-    lingering,
-    paying,
-    protection,
-    reporting,
-    rounds,
-    times,
-)
-from admission.policy.deciding import Decision, Grant
-from admission.policy.following import Sight
-from admission.policy.preempting import Sacrifice
-from admission.policy.recalling import Recall
-from admission.policy.reservations import Tenure
-from admission.policy.resting import Rest
-from admission.policy.rounds import Round
+from admission.lifecycle import deleted_queues, ledger_clock, limits, requeue_backoff
+from admission.lifecycle.transitions import Sight
 from admission.quota import fair_share
 from admission.quota.budgets import Balances
 from admission.quota.headroom import Usage
 from admission.quota.tree import Tree
+from admission.scheduling import cycle
+from admission.scheduling.backfill.reservations import Tenure
+from admission.scheduling.cache.plan_cache import Recall
+from admission.scheduling.cache.verdict_cache import Rest
+from admission.scheduling.checks import budget, chain
+from admission.scheduling.checks.chain import Decision, Grant
+from admission.scheduling.cycle import Round
+from admission.scheduling.placement import protection, protection_conditions
+from admission.scheduling.preemption.targets import Sacrifice
+from admission.status import gang, queue
 
 T = TypeVar("T")
 
@@ -133,7 +125,7 @@ async def run(desk: Desk, now: datetime) -> Result:
     # 8. Say so.
     with traces.step("report"):
         result = await _report(desk, facts, replace(round_, anew=tuple(decisions)))
-    behind = times.behind(now, facts.now)
+    behind = ledger_clock.behind(now, facts.now)
     lag = max(timedelta(0), facts.now - desk.unposted[0].at) if desk.unposted else timedelta(0)
     return replace(result, behind=behind, unposted=len(desk.unposted), lag=lag, defects=tuple(desk.defects))
 
@@ -169,7 +161,7 @@ def _rehearse_deciding(desk: Desk, facts: Facts) -> None:
     _tenures(desk, facts, world)
     if any(group.waiting for group in facts.groups):
         rules = replace(_rules(desk, facts, spending.balances(desk, facts)), defects=[])
-        rounds.rehearse(facts.groups, rules, world, _used(desk))
+        cycle.rehearse(facts.groups, rules, world, _used(desk))
 
 
 async def _gather(desk: Desk, snapshot: Snapshot, clock: datetime) -> Facts:
@@ -186,13 +178,13 @@ def _looked(desk: Desk, snapshot: Snapshot, clock: datetime) -> Facts:
     profile = _profile(desk)
     meters = _compiled(desk, snapshot)
     snapshot = protection.without_fences(snapshot)
-    tree = _grown(desk, snapshot, lingering.after(snapshot, seen=desk.queues, gone=desk.gone))
+    tree = _grown(desk, snapshot, deleted_queues.after(snapshot, seen=desk.queues, gone=desk.gone))
     return Facts(
         snapshot=snapshot,
         sight=_seen(desk, snapshot, meters),
         tree=tree,
         meters=meters,
-        now=times.onward(clock, desk.book),
+        now=ledger_clock.onward(clock, desk.book),
         clock=clock,
         profile=profile,
     )
@@ -262,8 +254,8 @@ def _used(desk: Desk) -> Usage:
     return {queue: {meter: sum(use) for meter, use in meters.items()} for queue, meters in desk.book.usage().items()}
 
 
-def _rules(desk: Desk, facts: Facts, balances: Balances | None) -> deciding.Rules:
-    return deciding.Rules(
+def _rules(desk: Desk, facts: Facts, balances: Balances | None) -> chain.Rules:
+    return chain.Rules(
         snapshot=facts.snapshot,
         tree=facts.tree,
         meters=facts.meters,
@@ -324,7 +316,7 @@ async def _report(desk: Desk, facts: Facts, decided: Round) -> Result:
         conditions=tuple(conditions),
         granted=tuple(granted),
         evicted={group.uid: what for group, what in desk.taken},
-        protected=guarding.standing(desk.protection),
+        protected=protection_conditions.standing(desk.protection),
         decisions=desk.teller.told(decided.anew, gangs, desk.taken, desk.retelling.groups, facts.now),
         next_try=facts.clock if _has_more(desk, facts, granted, decided) else _next_try(desk, facts),
     )
@@ -338,9 +330,11 @@ def _has_more(desk: Desk, facts: Facts, granted: Sequence[GangUid], decided: Rou
 
 async def _report_placing(desk: Desk, facts: Facts, granted: Collection[GangUid]) -> None:
     """Tell what became of the protection of devices, and who is placed otherwise than was asked for."""
-    changes = [*guarding.changes(desk.guarded, desk.protection)]
-    desk.guarded = guarding.holding(desk.protection)
-    queues = (queue for queue in facts.snapshot.queues.values() if guarding.matters(queue, desk.protection))
+    changes = [*protection_conditions.changes(desk.guarded, desk.protection)]
+    desk.guarded = protection_conditions.holding(desk.protection)
+    queues = (
+        queue for queue in facts.snapshot.queues.values() if protection_conditions.matters(queue, desk.protection)
+    )
     await notices.guarded(desk.ports.reports, queues, changes)
     groups = (group for group in facts.groups if group.uid in granted and group.pods)
     await notices.placed_otherwise(desk.ports.reports, groups, desk.chosen)
@@ -352,7 +346,7 @@ def _statuses(
 ) -> tuple[list[GangReport], Sequence[QueueReport], list[ConditionReport]]:
     """Return the status of every gang of which something changed, and of every queue, meter and claim policy."""
     balances = spending.reported(desk, facts)
-    basis = reporting.Facts(
+    basis = gang.Facts(
         snapshot=facts.snapshot,
         book=desk.book,
         tree=facts.tree,
@@ -361,7 +355,7 @@ def _statuses(
         backoffs=desk.backoffs,
         evicted=desk.evicted,
         appraisal=desk.appraisal,
-        budgets=paying.uses(facts.tree, balances) if balances is not None else {},
+        budgets=budget.uses(facts.tree, balances) if balances is not None else {},
         chosen=desk.chosen,
         stuck=desk.stuck,
         refused={name: refusal.message for name, refusal in desk.refused.items()},
@@ -372,10 +366,10 @@ def _statuses(
         now=facts.clock,
     )
     gangs = desk.retelling.look(facts.groups, decided, basis, desk.defects)
-    return gangs, _entitled(desk, basis), reporting.conditions(basis)
+    return gangs, _entitled(desk, basis), gang.conditions(basis)
 
 
-def _entitled(desk: Desk, basis: reporting.Facts) -> tuple[QueueReport, ...]:
+def _entitled(desk: Desk, basis: gang.Facts) -> tuple[QueueReport, ...]:
     """Return the status of every queue; those from before, where all that they are made of is the same."""
     snapshot = basis.snapshot
     grounds = (
@@ -386,7 +380,7 @@ def _entitled(desk: Desk, basis: reporting.Facts) -> tuple[QueueReport, ...]:
     if known is None or not all(
         left is right or left == right for left, right in zip(known.grounds, grounds, strict=True)
     ):
-        made = (*entitlements.queues(desk.retelling.tally, basis), *_malformed(snapshot))
+        made = (*queue.queues(desk.retelling.tally, basis), *_malformed(snapshot))
         known = desk.entitled = Entitled(grounds=grounds, reports=made)
     return known.reports
 
@@ -417,7 +411,7 @@ def _steady(desk: Desk, facts: Facts, decision: Decision) -> Decision:
     uid = decision.group.uid
     before = desk.decisions.get(uid)
     is_fresh = facts.now < desk.fresh.get(uid, facts.now)
-    if is_fresh and before is not None and paying.tells_the_same(before.outcome, decision.outcome):
+    if is_fresh and before is not None and budget.tells_the_same(before.outcome, decision.outcome):
         return replace(decision, outcome=before.outcome)
     desk.fresh[uid] = facts.now + spending.MINUTE
     return decision
@@ -460,7 +454,7 @@ async def _each(write: Callable[[T], Awaitable[None]], reports: Iterable[T]) -> 
 
 def _malformed(snapshot: Snapshot) -> list[QueueReport]:
     return [
-        entitlements.malformed(name, str(error))
+        queue.malformed(name, str(error))
         for (kind, name), error in sorted(snapshot.malformed.items())
         if kind == "Queue"
     ]
@@ -477,15 +471,15 @@ def _next_try(desk: Desk, facts: Facts) -> datetime | None:
     if desk.overtaken or desk.protection.soon:
         soon.append(facts.clock + LOOK_AGAIN)
     # The rest ends by the books, whose time goes on once the clock has caught up with it.
-    ends = [times.next_mark(times.budgets_of(facts.tree.queues.values()), facts.now)]
+    ends = [ledger_clock.next_mark(ledger_clock.budgets_of(facts.tree.queues.values()), facts.now)]
     if desk.reserve.next is not None:
         # Who should have ended by then and has not moves it.
         ends.append(desk.reserve.next)
     for placement in (group.placement for group in facts.groups if not group.in_full):
         queue = facts.snapshot.queues.get(QueueName(placement.queue)) if placement is not None else None
         if placement is not None and queue is not None and _is_starting(placement, facts.snapshot):
-            ends.append(placement.reserved_at + min(queue.start_timeout, backoffs.LONGEST))
-    ends += ending.limits(desk.book.placements.values(), facts.tree)
+            ends.append(placement.reserved_at + min(queue.start_timeout, requeue_backoff.LONGEST))
+    ends += limits.limits(desk.book.placements.values(), facts.tree)
     return min((*soon, *(end for end in ends if end > facts.now)), default=None)
 
 

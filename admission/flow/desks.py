@@ -41,29 +41,30 @@ from admission.flow.ports import (
     View,
     Workloads,
 )
-from admission.policy import promises, protection
-from admission.policy.backoffs import Backoff
-from admission.policy.breaching import Watch
-from admission.policy.census import Census
-from admission.policy.deciding import Decision
-from admission.policy.defects import Defect
-from admission.policy.following import Sight
-from admission.policy.lingering import Refusal
-from admission.policy.placements import Chosen
-from admission.policy.presence import Presence
-from admission.policy.protection import Protections
-from admission.policy.recalling import Recall
-from admission.policy.recognition import Group
-from admission.policy.remembering import Memory
-from admission.policy.reserving import Reserve
-from admission.policy.resting import Rest
-from admission.policy.retelling import Retelling
-from admission.policy.stirring import Stir
-from admission.policy.tenures import Tenures
-from admission.policy.vacancies import Vacancies
+from admission.lifecycle.deleted_queues import Refusal
+from admission.lifecycle.dirty import Stir
+from admission.lifecycle.requeue_backoff import Backoff
+from admission.lifecycle.transitions import Sight
 from admission.quota import fair_share
 from admission.quota.budgets import Purse
 from admission.quota.tree import Tree
+from admission.review.caches import Memory
+from admission.scheduling.backfill.expected_end import Tenures
+from admission.scheduling.backfill.policy import Reserve
+from admission.scheduling.backfill.running import Presence
+from admission.scheduling.cache.plan_cache import Recall
+from admission.scheduling.cache.verdict_cache import Rest
+from admission.scheduling.checks.chain import Decision
+from admission.scheduling.checks.faults import Defect
+from admission.scheduling.checks.replacement_slots import Vacancies
+from admission.scheduling.placement import protection
+from admission.scheduling.placement.breaching import Watch
+from admission.scheduling.placement.mode import Chosen
+from admission.scheduling.placement.protection import Protections
+from admission.scheduling.preemption import nominations
+from admission.status.gang_cache import Retelling
+from admission.workloads.gang_cache import Census
+from admission.workloads.gangs import Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +234,7 @@ class Desk:
     """How often that was done."""
     entitled: Entitled | None = None
     """The statuses of all queues, as they were last made."""
-    preempting: promises.Memory = field(default_factory=promises.Memory)
+    preempting: nominations.Memory = field(default_factory=nominations.Memory)
     """What gangs are promised for which others were evicted."""
     told: dict[GangUid, notices.Told] = field(default_factory=dict)
     """What was last said of each gang in Events."""

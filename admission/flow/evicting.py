@@ -24,12 +24,15 @@ from admission.api.values.reasons import EvictionReason
 from admission.errors import GoneError, MendError, RetryError
 from admission.flow import bookkeeping, epochs, notices, withdrawing, writing
 from admission.flow.desks import Desk, Facts
-from admission.policy import backoffs, defects, ending, following, holdable, reporting
-from admission.policy.backoffs import Backoff
-from admission.policy.census import Place
-from admission.policy.defects import During
-from admission.policy.following import Eviction
-from admission.policy.recognition import Group
+from admission.lifecycle import limits, requeue_backoff, transitions
+from admission.lifecycle.requeue_backoff import Backoff
+from admission.lifecycle.transitions import Eviction
+from admission.scheduling.checks import faults
+from admission.scheduling.checks.faults import During
+from admission.status import gang
+from admission.workloads import suspendable
+from admission.workloads.gang_cache import Place
+from admission.workloads.gangs import Group
 
 START_TIMEOUT = timedelta(minutes=5)
 """Of a gang whose queue is gone."""
@@ -45,7 +48,7 @@ FORGET_AFTER = timedelta(hours=1)
 async def take_back(desk: Desk, facts: Facts) -> Facts:
     """Evict what has to be, and return the facts with the gangs that were concerned, done or not."""
     concerned: set[GangUid] = set()
-    limiting = ending.limiting(facts.tree)
+    limiting = limits.limiting(facts.tree)
     desk.halfway = {uid: reason for uid, reason in desk.halfway.items() if uid in desk.book.placements}
     begun = desk.ending | desk.halfway.keys()
     _note_places(desk, facts)
@@ -53,7 +56,7 @@ async def take_back(desk: Desk, facts: Facts) -> Facts:
         if group.placement is None or not _may_be_due(group, limiting, begun):
             continue
         ask = partial(_due, desk, facts, group, limiting)
-        eviction = defects.spared(During.FOLLOWING, group.key, ask, desk.defects)
+        eviction = faults.spared(During.FOLLOWING, group.key, ask, desk.defects)
         if eviction is None:
             desk.halfway.pop(group.uid, None)
             continue
@@ -78,13 +81,13 @@ def _may_be_due(group: Group, limiting: Collection[QueueName], begun: Collection
 def _due(desk: Desk, facts: Facts, group: Group, limiting: Collection[QueueName]) -> Eviction | None:
     """Return why a gang is to be taken back: that was decided before, it cannot start, or it may run no longer."""
     if group.uid in desk.ending:
-        return ending.begun(group, desk.evicted[group.uid])
+        return limits.begun(group, desk.evicted[group.uid])
     queue, begun = facts.snapshot.queues.get(group.queue), desk.halfway.get(group.uid, "")
     timeout = queue.start_timeout if queue is not None else START_TIMEOUT
     had = desk.had.get(group.uid, sys.maxsize)
-    found = following.eviction(group, facts.sight, start_timeout=timeout, now=facts.now, begun=begun, had=had)
+    found = transitions.eviction(group, facts.sight, start_timeout=timeout, now=facts.now, begun=begun, had=had)
     if found is None and group.placement is not None and group.placement.queue in limiting:
-        return ending.due(group, facts.tree, facts.now)
+        return limits.due(group, facts.tree, facts.now)
     return found
 
 
@@ -100,7 +103,7 @@ async def _take_back(desk: Desk, facts: Facts, eviction: Eviction) -> None:
     # Nothing of what follows is refused when it comes late: a pod may have started under a successor meanwhile.
     if placement is None or not await epochs.leads(desk) or not await _delete(desk, facts, eviction):
         return
-    keep = following.wanted_claims(_others(desk, group), facts.sight)
+    keep = transitions.wanted_claims(_others(desk, group), facts.sight)
     if not await withdrawing.withdraw(desk, facts, placement, keep=keep):
         return
     await bookkeeping.record(
@@ -120,7 +123,7 @@ def _note(desk: Desk, facts: Facts, eviction: Eviction) -> bool:
     backs_off = eviction.timed_out and queue is not None and not _is_under_way(desk, eviction)
     if backs_off and queue is not None:
         before, overran = desk.backoffs.get(group.uid), eviction.cause is EvictionReason.RUNTIME_EXCEEDED
-        backoff = backoffs.following(
+        backoff = requeue_backoff.following(
             before, queue, clock=facts.clock, since=facts.now, failure=eviction.failure, overran=overran
         )
         desk.backoffs[group.uid] = backoff
@@ -155,13 +158,15 @@ async def give_back(desk: Desk, facts: Facts, group: Group, reason: str, *, wait
     desk.returned[group.uid] = desk.returned.get(group.uid, 0) + 1
     if (wait or desk.returned[group.uid] > AT_ONCE) and queue is not None:
         before = desk.backoffs.get(group.uid)
-        desk.backoffs[group.uid] = backoffs.following(before, queue, clock=facts.clock, since=facts.now, failure=reason)
+        desk.backoffs[group.uid] = requeue_backoff.following(
+            before, queue, clock=facts.clock, since=facts.now, failure=reason
+        )
         await _remember(desk, facts, group)
     if not await _shut(desk, gated):
         return
     gone = {pod.meta.uid for pod in gated}
     left = replace(placement, seats={uid: seat for uid, seat in placement.seats.items() if uid not in gone})
-    keep = following.wanted_claims([left, *_others(desk, group)], facts.sight)
+    keep = transitions.wanted_claims([left, *_others(desk, group)], facts.sight)
     if not await withdrawing.withdraw(desk, facts, placement, keep=keep):
         return
     at, actor = facts.now, desk.actor
@@ -200,7 +205,7 @@ def _is_under_way(desk: Desk, eviction: Eviction) -> bool:
 
 async def _remember(desk: Desk, facts: Facts, group: Group) -> None:
     """Write the back-off into the gang's status before anything is deleted."""
-    basis = reporting.Facts(
+    basis = gang.Facts(
         snapshot=facts.snapshot,
         book=desk.book,
         tree=facts.tree,
@@ -209,7 +214,7 @@ async def _remember(desk: Desk, facts: Facts, group: Group) -> None:
         evicted=desk.evicted,
     )
     with contextlib.suppress(RetryError, MendError, GoneError):
-        await desk.ports.reports.gang(reporting.gang(group, basis))
+        await desk.ports.reports.gang(gang.gang(group, basis))
         await desk.ports.reports.flush()
 
 
@@ -242,7 +247,7 @@ Suspend = Callable[[], Awaitable[None]]
 
 def _suspending(desk: Desk, facts: Facts, owner: Owner | None) -> Suspend | None:
     """Return what suspends an object so that it takes its pods back; None where it is not suspended, but they go."""
-    workload = holdable.named(owner, facts.snapshot)
+    workload = suspendable.named(owner, facts.snapshot)
     if workload is not None and not workload.found.finished:
         return partial(desk.ports.workloads.hold, workload.kind.suspendable(workload.meta))
     job = facts.snapshot.jobs.get(owner.uid) if owner is not None else None
@@ -258,7 +263,7 @@ def _by_maker(desk: Desk, facts: Facts, group: Group) -> tuple[set[Uid], list[tu
     for pod in group.pods:
         owner = pod.meta.controller
         job = facts.snapshot.jobs.get(owner.uid) if owner is not None else None
-        is_free = job is None or (job.meta.namespace == pod.meta.namespace and holdable.is_free(job.meta.controller))
+        is_free = job is None or (job.meta.namespace == pod.meta.namespace and suspendable.is_free(job.meta.controller))
         suspend = _suspending(desk, facts, owner) if is_free else None
         if owner is None or suspend is None:
             left.add(pod.meta.uid)
@@ -326,8 +331,8 @@ def remember_backoffs(desk: Desk, facts: Facts) -> None:
     for uid in [uid for uid in desk.backoffs if uid not in desk.census]:
         if uid not in desk.book.placements and facts.clock - desk.backoffs[uid].next_try > FORGET_AFTER:
             del desk.backoffs[uid]
-    desk.backoffs = {uid: backoffs.within(known, facts.clock) for uid, known in desk.backoffs.items()}
-    lines = ((line, backoffs.within(known, facts.clock)) for line, known in desk.lines.items())
+    desk.backoffs = {uid: requeue_backoff.within(known, facts.clock) for uid, known in desk.backoffs.items()}
+    lines = ((line, requeue_backoff.within(known, facts.clock)) for line, known in desk.lines.items())
     desk.lines = {line: known for line, known in lines if facts.clock - known.next_try <= FORGET_AFTER}
 
 
@@ -363,7 +368,7 @@ def _recalled(desk: Desk, facts: Facts, group: Group, record: Gang) -> Backoff:
     return Backoff(
         evictions=record.evictions,
         next_try=record.next_try or EPOCH,
-        wait=backoffs.wait_after(record.evictions, queue) if queue is not None else backoffs.LONGEST,
+        wait=requeue_backoff.wait_after(record.evictions, queue) if queue is not None else requeue_backoff.LONGEST,
         overran=evicted is not None and evicted.reason is EvictionReason.RUNTIME_EXCEEDED,
     )
 

@@ -24,10 +24,10 @@ from admission.errors import MalformedObjectError
 from admission.flow import choosing, claiming, completing, making, memory, reviewing
 from admission.flow.claiming import Effect
 from admission.flow.completing import Candidate
-from admission.policy import identities, prioritizing
-from admission.policy.doors import Rules
-from admission.policy.identities import Identity
-from admission.policy.remembering import Memory
+from admission.podpolicy.admission import Rules
+from admission.review.caches import Memory
+from admission.workloads import gang_key, prioritizing
+from admission.workloads.gang_key import Identity
 
 RULES = Rules(controller="muster")
 
@@ -138,7 +138,7 @@ class _Door:
     def _refusal(self, pod: Candidate, denial: Denial) -> Refusal:
         # Who it is must be told even where the rest of it cannot be read.
         refused = Pod(meta=meta.decode(Reader(pod.body)))
-        identity = identities.identify(refused, self._snapshot)
+        identity = gang_key.identify(refused, self._snapshot)
         return Refusal(
             index=pod.index,
             is_made=bool(pod.maker),

@@ -3,7 +3,8 @@
 A workload that is suspended until its gang may start has no pods, and the deciding core knows gangs by their pods. So
 the snapshot of a cycle gets the pods that would come, gated, as the webhook would have completed them, and the claims
 that would be made for them. Nothing that decides need know the difference; what writes to pods and claims leaves these
-out (`names.is_expected`). Those that were granted a place stay until real pods take it over (`policy.succeeding`).
+out (`names.is_expected`). Those that were granted a place stay until real pods take it over
+(`workloads.pod_replacement`).
 """
 
 import operator
@@ -28,15 +29,16 @@ from admission.api.values.names import GangUid, Uid
 from admission.api.values.reasons import Denial, Hold, HoldReason
 from admission.errors import MalformedObjectError, RetryError
 from admission.flow import claiming, memory, reviewing
-from admission.policy import doors, holdable, identities, lineages, prioritizing
-from admission.policy.holdable import Workload
-from admission.policy.identities import LARGEST_SIZE
-from admission.policy.remembering import Memory
+from admission.podpolicy import admission
+from admission.review.caches import Memory
+from admission.workloads import gang_key, owner_chain, prioritizing, suspendable
+from admission.workloads.gang_key import LARGEST_SIZE
+from admission.workloads.suspendable import Workload
 
 SUFFIX = " (expected)"
 """Ends the name of a claim that is expected; no object can be called so."""
 
-MAKER = min(doors.JOB_CONTROLLERS)
+MAKER = min(admission.JOB_CONTROLLERS)
 """As whom the webhook is asked about the pods of a Job: its template says who made the Job."""
 
 
@@ -111,7 +113,7 @@ class Expecting:
 
         Where nothing changed they are the same objects as before: there may be tens of thousands of them.
         """
-        workloads = list(holdable.among(snapshot))
+        workloads = list(suspendable.among(snapshot))
         self.loose = tuple(one for one in workloads if one.is_loose and not one.over)
         parts = list(self._found(workloads, snapshot, book))
         self._yields = {names.workload_of(uid): found for found, _ in parts for uid in islice(found.pods, 1)}
@@ -119,7 +121,7 @@ class Expecting:
         self.flaws = {}
         for found, kept in parts:
             if found.flaw is not None and kept is None:
-                self.flaws |= {identities.identify(pod, snapshot).uid: found.flaw for pod in found.pods.values()}
+                self.flaws |= {gang_key.identify(pod, snapshot).uid: found.flaw for pod in found.pods.values()}
         self._lay(parts, snapshot)
         if not self._pods:
             return snapshot
@@ -245,7 +247,7 @@ def _seated(book: Book) -> dict[Uid, frozenset[Uid]]:
 def _is_of_now(found: _Yield, kept: Collection[Uid], snapshot: Snapshot, book: Book) -> bool:
     """Whether the pods with places would be of the gang that has these: those of the next try are of another one."""
     there = (found.pods[uid] for uid in kept if uid in found.pods)
-    return any(book.owners[pod.meta.uid] == identities.identify(pod, snapshot).uid for pod in there)
+    return any(book.owners[pod.meta.uid] == gang_key.identify(pod, snapshot).uid for pod in there)
 
 
 def _busy(snapshot: Snapshot, book: Book) -> set[Uid]:
@@ -254,13 +256,13 @@ def _busy(snapshot: Snapshot, book: Book) -> set[Uid]:
     What stood between may be gone before the pods are, as the RayCluster of a RayJob; the books still know whose their
     claims are.
     """
-    found = {identities.maker(uid) for uid, placement in book.placements.items() if _is_used(placement, snapshot)}
+    found = {gang_key.maker(uid) for uid, placement in book.placements.items() if _is_used(placement, snapshot)}
     for pod in snapshot.pods.values():
         owner = pod.meta.controller
         if owner is None or pod.finished or owner.uid in found:
             continue
         found.add(owner.uid)
-        maker = lineages.found(owner, snapshot)
+        maker = owner_chain.found(owner, snapshot)
         above = maker.meta.controller if maker is not None else None
         if above is not None:
             found.add(above.uid)
@@ -311,8 +313,8 @@ def _made(workload: Workload, snapshot: Snapshot, known: Memory) -> dict[Uid, Po
 
 def _first(workload: Workload, template: PodTemplate, snapshot: Snapshot, known: Memory) -> Pod | Denial:
     """Return a pod of a template as the webhook would complete it, or why it would not be let in."""
-    of_job = workload.kind is holdable.JOB
-    obj = holdable.body(
+    of_job = workload.kind is suspendable.JOB
+    obj = suspendable.body(
         template,
         0,
         owner=workload.kind.owner(workload.meta),

@@ -13,10 +13,11 @@ from admission.errors import BudgetTakenError, LedgerAwayError, Share
 from admission.flow import bookkeeping, notices, placing
 from admission.flow.desks import Desk, Facts
 from admission.flow.placing import Start
-from admission.policy import paying, placements, vacancies
-from admission.policy.deciding import Decision, Grant
-from admission.policy.recognition import Group
 from admission.quota.budgets import Balances
+from admission.scheduling.checks import budget, replacement_slots
+from admission.scheduling.checks.chain import Decision, Grant
+from admission.scheduling.placement import mode
+from admission.workloads.gangs import Group
 
 Granted = Mapping[GangUid, tuple[Group, Grant]]
 
@@ -60,7 +61,7 @@ def _fill(desk: Desk, group: Group, given: Grant) -> None:
     if places:
         planned = {pod.uid for pod in given.plan.pods}
         pods = [pod for pod in group.waiting if pod.meta.uid in planned]
-        desk.vacant = {**desk.vacant, group.uid: vacancies.taken(places, pods)}
+        desk.vacant = {**desk.vacant, group.uid: replacement_slots.taken(places, pods)}
 
 
 def _exposed(desk: Desk, facts: Facts, granted: Granted, balances: Balances | None) -> dict[GangUid, Hold]:
@@ -69,14 +70,14 @@ def _exposed(desk: Desk, facts: Facts, granted: Granted, balances: Balances | No
     for uid, (group, given) in granted.items():
         if given.chosen.mode is not PlacementMode.ALLOCATE:
             continue
-        wanted = placements.asked(group.record, facts.snapshot.queues[group.queue])
-        chosen = placements.mode(wanted, given.plan.holdings, desk.protection)
+        wanted = mode.asked(group.record, facts.snapshot.queues[group.queue])
+        chosen = mode.mode(wanted, given.plan.holdings, desk.protection)
         if isinstance(chosen, Hold):
             holds[uid] = chosen
         elif chosen.mode is not PlacementMode.ALLOCATE:
             holds[uid] = Hold(HoldReason.WAITING_FOR_CLAIMS, f"it is planned anew: {chosen.reason}")
         if uid in holds and balances is not None:
-            balances.give_back(group.queue, given.plan.charge, paying.runtime_of(group))
+            balances.give_back(group.queue, given.plan.charge, budget.runtime_of(group))
     return holds
 
 
@@ -103,7 +104,7 @@ async def _committed(desk: Desk, facts: Facts, granted: Granted, balances: Balan
             desk.overtaken = True
             for uid in _drawing_on(facts, left, error.share):
                 group, given = left.pop(uid)
-                balances.give_back(group.queue, given.plan.charge, paying.runtime_of(group))
+                balances.give_back(group.queue, given.plan.charge, budget.runtime_of(group))
                 holds[uid] = _taken(error.share)
         else:
             booked = left.keys() - {entry.gang_uid for entry in refused}
@@ -128,7 +129,7 @@ def _drawing_on(facts: Facts, granted: Granted, share: Share) -> list[GangUid]:
     return [
         uid
         for uid, (group, given) in granted.items()
-        if paying.draws_on(facts.tree, share, group.queue, given.plan.charge)
+        if budget.draws_on(facts.tree, share, group.queue, given.plan.charge)
     ]
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from admission.api.snapshot import Snapshot
 from admission.flow.desks import Desk
 from admission.flow.doubting import LOOKING
-from admission.policy import breaching, protection
+from admission.scheduling.placement import breaching, protection
 
 
 def judge(desk: Desk, snapshot: Snapshot, now: datetime) -> None:

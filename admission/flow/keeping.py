@@ -1,7 +1,7 @@
 """Keeping Queues while they are in use: the finalizer that a leader puts on each, and takes away when nothing is open.
 
 It comes before anything is granted, so that a queue that is deleted afterwards stays until its gangs have ended, also
-under the next leader. One that cannot be kept is used nevertheless: `policy.lingering` says what that means.
+under the next leader. One that cannot be kept is used nevertheless: `lifecycle.deleted_queues` says what that means.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -14,8 +14,8 @@ from admission.errors import GoneError, MendError, RetryError
 from admission.flow import notices
 from admission.flow.desks import Desk, Facts
 from admission.flow.writing import several
-from admission.policy import lingering
-from admission.policy.lingering import Refusal
+from admission.lifecycle import deleted_queues
+from admission.lifecycle.deleted_queues import Refusal
 
 Write = Callable[[Meta], Awaitable[None]]
 
@@ -34,7 +34,7 @@ class _Failures:
 async def keep(desk: Desk, facts: Facts) -> None:
     """Put the finalizer on queues that lack it. One that takes none is tried again when it has changed."""
     desk.kept = {name: version for name, version in desk.kept.items() if name in facts.snapshot.queues}
-    unkept = {QueueName(meta.name): meta for meta in lingering.unkept(facts.snapshot)}
+    unkept = {QueueName(meta.name): meta for meta in deleted_queues.unkept(facts.snapshot)}
     wanted = {name: meta for name, meta in unkept.items() if desk.kept.get(name) != meta.resource_version}
     failures = await _each(desk, desk.ports.queues.keep, wanted.values())
     desk.kept |= {name: meta.resource_version for name, meta in wanted.items() if name not in failures.later}
@@ -47,7 +47,7 @@ async def let_go(desk: Desk, facts: Facts) -> None:
     """
     if not desk.loaded or desk.away or desk.unposted:
         return
-    unused = lingering.unused(facts.snapshot, facts.tree.queues, desk.book.placements.values())
+    unused = deleted_queues.unused(facts.snapshot, facts.tree.queues, desk.book.placements.values())
     names = {queue.name for queue in unused}
     desk.refused = {name: refusal for name, refusal in desk.refused.items() if name in names}
     due = [queue for queue in unused if _is_due(desk, queue, facts)]

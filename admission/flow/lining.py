@@ -21,14 +21,14 @@ from admission.api.values.reasons import Denial, Hold
 from admission.flow import arriving
 from admission.flow.arriving import Waiting
 from admission.flow.staging import Running, Stage
-from admission.policy import reserving
-from admission.policy.deciding import Grant
-from admission.policy.recalling import Proof
-from admission.policy.resting import PROOF, QUOTA, RESERVED, STEADY, Finding
 from admission.quota import queue_order
 from admission.quota.headroom import Standing
 from admission.quota.queue_order import Rank, Tournament
 from admission.quota.shortage import Shortage
+from admission.scheduling.backfill import policy
+from admission.scheduling.cache.plan_cache import Proof
+from admission.scheduling.cache.verdict_cache import PROOF, QUOTA, RESERVED, STEADY, Finding
+from admission.scheduling.checks.chain import Grant
 
 Refused = tuple[Waiting, Denial]
 
@@ -213,7 +213,7 @@ class Muster:
         if self._stage.reserve.has_head(queue):
             return
         lines = [self._lines[key] for key in self._of_queue.get(queue, ())]
-        held = [line for line in lines if line.held is not None and reserving.waits(line.held)]
+        held = [line for line in lines if line.held is not None and policy.waits(line.held)]
         left = [line for line in held if line.held and not self._stage.reserve.is_hopeless(line.held.group)]
         if left:
             line = min(left, key=lambda one: queue_order.rank(one.head))

@@ -19,27 +19,23 @@ from admission.api.values.names import MeterName, QueueName
 from admission.api.values.reasons import DenyReason
 from admission.cel import lint as cel_lint
 from admission.cel.lint import Name, Trap, TrapKind, Types
+from admission.claimpolicy import admission, cel_subject, defaults, match, rules
+from admission.claimpolicy.admission import ClaimArrival, Knowledge
+from admission.claimpolicy.cel_subject import Subject, User
+from admission.claimpolicy.defaults import Asker
+from admission.claimpolicy.rules import Finding
 from admission.dra.compatibility import Profile
 from admission.dra.diagnosis import supply
 from admission.dra.inventory.selectors import Selectors
 from admission.errors import MalformedObjectError, RetryError
 from admission.flow import choosing, expanding, simulating, vetting
 from admission.flow.expanding import Expanded
-from admission.policy import holdable
-from admission.policy.claims import defaulting, doors, ruling, selecting, subjects
-from admission.policy.claims.defaulting import Asker
-from admission.policy.claims.doors import ClaimArrival, Knowledge
-from admission.policy.claims.ruling import Finding
-from admission.policy.claims.subjects import Subject, User
-from admission.policy.configuring import gangs as own_gangs
-from admission.policy.configuring import meters as own_meters
-from admission.policy.configuring import policies as own_policies
-from admission.policy.configuring import queues as own_queues
-from admission.policy.configuring import workloads as own_workloads
-from admission.policy.configuring.concerns import Concern
-from admission.policy.families import kinship
-from admission.policy.remembering import Memory
+from admission.objectpolicy import claim_policies, gangs, meters, queues, workloads
+from admission.objectpolicy.findings import Concern
 from admission.quota.tree import Inactive
+from admission.review.caches import Memory
+from admission.workloads import suspendable
+from admission.workloads.kinds import registry
 
 
 class Severity(StrEnum):
@@ -155,12 +151,12 @@ class _Linter:
                     yield from self._policy(index, reader)
                 case "Meter":
                     meter = self._snapshot.meters[MeterName(meta.name_in(obj))]
-                    yield from _concerned(index, own_meters.unusable(meter))
+                    yield from _concerned(index, meters.unusable(meter))
                     for source in reader.child("spec").children("sources"):
                         yield from self._text(index, source, "selector", (), unguarded=False)
                 case "Queue":
                     queue = self._snapshot.queues[QueueName(meta.name_in(obj))]
-                    yield from _concerned(index, own_queues.written(queue, self._snapshot))
+                    yield from _concerned(index, queues.written(queue, self._snapshot))
                 case "Gang":
                     yield from self._gang(index, obj)
                 case _:
@@ -169,19 +165,19 @@ class _Linter:
 
     def _workload(self, index: int, obj: Json) -> Iterator[Remark]:
         group = str(obj["apiVersion"]).rpartition("/")[0]
-        kind = holdable.BY_KEY.get(kinship.key(str(obj["kind"]), group))
+        kind = suspendable.BY_KEY.get(registry.key(str(obj["kind"]), group))
         if kind is None:
             return
         namespace = self._key(obj).rpartition("/")[0] or self._namespace
         # What cannot be read, or enters no queue that is known, is told elsewhere.
         with contextlib.suppress(MalformedObjectError, RetryError):
-            own = own_workloads.written(kind, obj, namespace=namespace, snapshot=self._snapshot, defaults=self._queues)
+            own = workloads.written(kind, obj, namespace=namespace, snapshot=self._snapshot, defaults=self._queues)
             yield from _concerned(index, [*own], Code.DEADLINE_WHILE_HELD)
 
     def _gang(self, index: int, obj: Json) -> Iterator[Remark]:
         gang = self._snapshot.gangs[self._key(obj)]
         if gang.written_by_user and gang.meta.namespace in self._snapshot.namespaces:
-            yield from _concerned(index, own_gangs.written(gang, self._snapshot, gang.meta.namespace))
+            yield from _concerned(index, gangs.written(gang, self._snapshot, gang.meta.namespace))
 
     # CEL.
 
@@ -251,7 +247,7 @@ class _Linter:
         place = str((obj.get("metadata") or {}).get("namespace") or self._namespace)
         template = obj["kind"] == "ResourceClaimTemplate"
         arrival = ClaimArrival(obj=obj, namespace=place, user=User(), template=template)
-        denial = doors.judge(arrival, self._known).denial
+        denial = admission.judge(arrival, self._known).denial
         if denial is not None and denial.reason is not DenyReason.POLICY_VIOLATION:
             yield _error(index, Code.DENIED, "spec", f"{denial.reason}: {denial.message}")
         queues = self._queues.of(place)
@@ -263,16 +259,16 @@ class _Linter:
             "namespace": {"metadata": {"name": place, "labels": dict(known.labels)}},
             "queue": queues[0].name if queues else "",
         }
-        whole = defaulting.complete(chosen.defaults, obj, Asker(**surroundings), template=template).obj
-        claim = subjects.of_template(whole.get("metadata") or {}, whole.get("spec") or {}) if template else whole
-        for finding in ruling.judge(chosen.rules, [Subject(claim, **surroundings)]).findings:
+        whole = defaults.complete(chosen.defaults, obj, Asker(**surroundings), template=template).obj
+        claim = cel_subject.of_template(whole.get("metadata") or {}, whole.get("spec") or {}) if template else whole
+        for finding in rules.judge(chosen.rules, [Subject(claim, **surroundings)]).findings:
             yield from _found(index, finding, "spec.spec.devices.requests" if template else "spec.devices.requests")
 
     def _policy(self, index: int, reader: Reader) -> Iterator[Remark]:
         policy = self._snapshot.policies[str(reader.child("metadata").raw("name"))]
-        compiled = selecting.compile_policy(policy)
-        yield from _concerned(index, own_policies.understood(compiled), Code.DOUBTFUL)
-        yield from _concerned(index, own_policies.strangers(policy, self._snapshot))
+        compiled = match.compile_policy(policy)
+        yield from _concerned(index, claim_policies.understood(compiled), Code.DOUBTFUL)
+        yield from _concerned(index, claim_policies.strangers(policy, self._snapshot))
         spec = reader.child("spec")
         for template in spec.children("templates"):
             yield from self._template(index, template)

@@ -18,10 +18,10 @@ from admission.api.values.names import Held
 from admission.errors import Flaw, MalformedObjectError
 from admission.flow import memory
 from admission.flow.completing import Candidate, Store
-from admission.policy import holdable
-from admission.policy.families import kinship, table
-from admission.policy.holdable import Holdable
-from admission.policy.identities import LARGEST_SIZE
+from admission.workloads import suspendable
+from admission.workloads.gang_key import LARGEST_SIZE
+from admission.workloads.kinds import catalog, registry
+from admission.workloads.suspendable import Holdable
 
 
 def made(store: Store, snapshot: Snapshot) -> Iterator[Candidate]:
@@ -30,7 +30,7 @@ def made(store: Store, snapshot: Snapshot) -> Iterator[Candidate]:
     for job in snapshot.jobs.values():
         if not job.finished and job.meta.deleted is None and job.meta.uid not in of_pods:
             yield from _of_job(job, store)
-    parents = [(kind, parent) for kind in holdable.ALL for parent in snapshot.parents.get(kind.key, {}).values()]
+    parents = [(kind, parent) for kind in suspendable.ALL for parent in snapshot.parents.get(kind.key, {}).values()]
     below = [job.meta for job in snapshot.jobs.values()]
     below += [one.meta for found in snapshot.parents.values() for one in found.values()]
     shown = of_pods.union(owner.uid for one in below for owner in one.owners)
@@ -43,19 +43,19 @@ def _of_job(job: Job, store: Store) -> Iterator[Candidate]:
     if _is_stopped("Job", job.meta, store, suspended=job.suspended):
         return
     maker = _Maker(
-        kind=holdable.JOB,
+        kind=suspendable.JOB,
         meta=job.meta,
         index=store.places["Job", job.meta.key],
         sizes="spec.parallelism",
         store=store,
         indexed=job.indexed,
     )
-    yield from maker.pods(holdable.of_job(job))
+    yield from maker.pods(suspendable.of_job(job))
 
 
 def _of_parent(kind: Holdable, parent: Parent, store: Store) -> Iterator[Candidate]:
     body = store.bodies[kind.key, parent.meta.key]
-    suspended = kinship.is_suspended(Reader(body), kind.suspend)
+    suspended = registry.is_suspended(Reader(body), kind.suspend)
     if parent.finished or _is_stopped(kind.kind, parent.meta, store, suspended=suspended):
         return
     if len(parent.waves) > 1:
@@ -66,7 +66,7 @@ def _of_parent(kind: Holdable, parent: Parent, store: Store) -> Iterator[Candida
         kind=kind,
         meta=parent.meta,
         index=store.places[kind.key, parent.meta.key],
-        sizes=table.BY_GROUP[kind.group, kind.kind].fields,
+        sizes=catalog.BY_GROUP[kind.group, kind.kind].fields,
         store=store,
     )
     yield from maker.pods([one for one in kind.templates(body) if one.pods > 0])
@@ -74,7 +74,7 @@ def _of_parent(kind: Holdable, parent: Parent, store: Store) -> Iterator[Candida
 
 def _is_stopped(kind: str, meta: Meta, store: Store, *, suspended: bool) -> bool:
     """Return whether something makes no pods since somebody else than Muster has suspended it, and note that."""
-    if not suspended or holdable.held(meta) is Held.WAITING:
+    if not suspended or suspendable.held(meta) is Held.WAITING:
         return False
     store.notes.append(f"{kind} {meta.key} is suspended and makes no pods")
     return True
@@ -120,7 +120,7 @@ class _Maker:
 
     def _pod(self, template: PodTemplate, number: int, place: int) -> Json:
         """Return a pod of a template, and its place among all pods of the object."""
-        return holdable.body(
+        return suspendable.body(
             template,
             number,
             owner=self.kind.owner(self.meta),

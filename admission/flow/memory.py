@@ -33,9 +33,9 @@ from admission.dra.compatibility import Profile
 from admission.dra.requests import extended_resources
 from admission.errors import BudgetTakenError, ConflictError, DeposedError, GoneError
 from admission.flow import choosing, giving
-from admission.policy import following
-from admission.policy.protection import Barriers
-from admission.policy.recognition import Group
+from admission.lifecycle import transitions
+from admission.scheduling.placement.protection import Barriers
+from admission.workloads.gangs import Group
 
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, names.GROUP)
 
@@ -312,7 +312,7 @@ class Cluster:
         """Bind and start every pod whose gate was opened, on the node and with the devices that the book granted."""
         ready = [(pod, book.placements[book.owners[uid]]) for uid, pod in self._pods.items() if uid in book.owners]
         ready = [(pod, placement) for pod, placement in ready if not (pod.gates or pod.node or pod.finished)]
-        devices = following.index_devices(self._rest) if ready else {}
+        devices = transitions.index_devices(self._rest) if ready else {}
         for pod, placement in ready:
             node = placement.seats[pod.meta.uid].node or SOMEWHERE
             self._allocate(pod, node, placement.holdings, devices)

@@ -12,11 +12,11 @@ from admission.api.values.names import GangUid
 from admission.api.values.reasons import EventReason, HoldReason
 from admission.errors import MusterError
 from admission.flow.ports import Reports
-from admission.policy.deciding import Grant
-from admission.policy.following import Eviction
-from admission.policy.guarding import Change
-from admission.policy.placements import Chosen
-from admission.policy.recognition import Group
+from admission.lifecycle.transitions import Eviction
+from admission.scheduling.checks.chain import Grant
+from admission.scheduling.placement.mode import Chosen
+from admission.scheduling.placement.protection_conditions import Change
+from admission.workloads.gangs import Group
 
 Told = tuple[str, str]
 """Reason and sentence that were last said of a gang."""

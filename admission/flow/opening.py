@@ -21,8 +21,8 @@ from admission.dra.metering import device_meters, holdings
 from admission.dra.metering.device_meters import ChargeError, Given, Meters
 from admission.dra.requests import extended_resources
 from admission.errors import MendError
-from admission.policy import following
-from admission.policy.recognition import Group
+from admission.lifecycle import transitions
+from admission.workloads.gangs import Group
 
 Seated = list[tuple[Pod, list[Claim]]]
 """Pods that are bound, each with its allocated claims."""
@@ -34,7 +34,7 @@ def entries(groups: Iterable[Group], snapshot: Snapshot, *, at: datetime, actor:
     Raises MendError when the price of an allocated device cannot be found.
     """
     meters = device_meters.compile_meters(snapshot.meters.values())
-    devices = following.index_devices(snapshot)
+    devices = transitions.index_devices(snapshot)
     claims = extended_resources.index_claims(snapshot)
     charged: set[Uid] = set()
     for group in groups:

@@ -14,16 +14,17 @@ from admission.flow import arriving
 from admission.flow.arriving import Waiting
 from admission.flow.lining import Line, Muster
 from admission.flow.staging import Running, Town
-from admission.policy import preempting, runtimes
-from admission.policy.preempting import Sacrifice, Scene, Tenant
-from admission.policy.resting import PROOF, QUOTA
 from admission.quota import queue_order
 from admission.quota.preemption_candidates import Candidate
+from admission.scheduling.cache.verdict_cache import PROOF, QUOTA
+from admission.scheduling.checks import runtime
+from admission.scheduling.preemption import targets
+from admission.scheduling.preemption.targets import Sacrifice, Scene, Tenant
 
 
 def happens(town: Town) -> bool:
     """Return whether any queue has others evicted."""
-    return any(map(preempting.may_preempt, town.snapshot.queues.values()))
+    return any(map(targets.may_preempt, town.snapshot.queues.values()))
 
 
 class Preempting(Muster):
@@ -52,7 +53,7 @@ class Preempting(Muster):
 
     def _asking(self, line: Line) -> Iterator[Waiting]:
         """Yield the first job of a line, and those behind it that end before a head ahead of it is to start."""
-        if line.held is None or line.held.by not in {PROOF, QUOTA} or not preempting.may_preempt(line.queue):
+        if line.held is None or line.held.by not in {PROOF, QUOTA} or not targets.may_preempt(line.queue):
             return
         head, stage = line.head, self._stage
         yield head
@@ -60,14 +61,14 @@ class Preempting(Muster):
             return
         ahead = {one.head.key for one in self._lines.values() if queue_order.rank(one.head) < queue_order.rank(head)}
         times = {one.at for key, one in stage.reserve.estimates.items() if one.at is not None and key in ahead}
-        ends = (runtimes.whole(at) + runtimes.SECOND - stage.time for at in sorted(times, reverse=True))
+        ends = (runtime.whole(at) + runtime.SECOND - stage.time for at in sorted(times, reverse=True))
         yield from dict.fromkeys(job for end in ends if (job := line.after(head, end)) is not None)
 
     def _found(self, line: Line, waiting: Waiting, tenants: list[Tenant]) -> Sacrifice | None:
         stage, needed = self._stage, line.held.needed if line.held is not None else {}
         stage.inputs(waiting, stage.standing)  # its claims are there
         scene = Scene(rules=stage.rules, reserve=stage.reserve, world=stage.ward.world, standing=stage.standing)
-        return preempting.choose(arriving.made(waiting), line.queue, needed, tenants, scene)
+        return targets.choose(arriving.made(waiting), line.queue, needed, tenants, scene)
 
     def _evict(self, running: Running) -> None:
         self._stage.evict(running)

@@ -12,8 +12,8 @@ from enum import StrEnum
 from admission.api.muster.gangs import Charge, Evicted, GangReport
 from admission.api.values.names import GangUid, QueueName
 from admission.api.values.reasons import Denial, Detail
-from admission.policy.deciding import Decision, Grant
-from admission.policy.recognition import Group
+from admission.scheduling.checks.chain import Decision, Grant
+from admission.workloads.gangs import Group
 
 Said = tuple["Kind", str]
 """What was last told of a gang that waits: kind and reason."""

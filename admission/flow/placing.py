@@ -25,11 +25,13 @@ from admission.dra.state.cluster_state import World
 from admission.errors import ConflictError, GoneError, MendError, RetryError
 from admission.flow import evicting, judging, resuming, withdrawing, writing
 from admission.flow.desks import Desk, Facts
-from admission.policy import defects, finishing, fitting, following, placements
-from admission.policy.defects import During
-from admission.policy.finishing import Missing
-from admission.policy.placements import Chosen
-from admission.policy.recognition import Group
+from admission.lifecycle import placement_check, placement_progress, transitions
+from admission.lifecycle.placement_progress import Missing
+from admission.scheduling.checks import faults
+from admission.scheduling.checks.faults import During
+from admission.scheduling.placement import mode
+from admission.scheduling.placement.mode import Chosen
+from admission.workloads.gangs import Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +72,7 @@ class _Write:
 async def finish(desk: Desk, facts: Facts) -> Facts:
     """Place what was granted before and is not placed yet. Return the facts with those that were taken back."""
     begun = [
-        Start(group=group, gates=tuple(following.unfinished(group)), begun=True)
+        Start(group=group, gates=tuple(transitions.unfinished(group)), begun=True)
         for group in facts.groups
         if not group.in_full
         and group.uid not in facts.taken_back
@@ -85,7 +87,7 @@ async def finish(desk: Desk, facts: Facts) -> Facts:
 
 
 def _is_unfinished(desk: Desk, facts: Facts, start: Start) -> bool:
-    return bool(start.gates) or bool(finishing.missing(start.group, desk.book, facts.sight))
+    return bool(start.gates) or bool(placement_progress.missing(start.group, desk.book, facts.sight))
 
 
 async def place(desk: Desk, facts: Facts, starts: Iterable[Start]) -> dict[GangUid, Hold]:
@@ -111,15 +113,15 @@ async def place(desk: Desk, facts: Facts, starts: Iterable[Start]) -> dict[GangU
 
 def _spared(desk: Desk, facts: Facts, start: Start) -> _Work:
     """Return the same as `_work`; a gang that Muster fails of keeps its places and its gates shut."""
-    found = defects.spared(During.PLACING, start.group.key, partial(_work, desk, facts, start), desk.defects)
-    return _Work(start=start, hold=defects.hold(desk.defects[-1])) if found is None else found
+    found = faults.spared(During.PLACING, start.group.key, partial(_work, desk, facts, start), desk.defects)
+    return _Work(start=start, hold=faults.hold(desk.defects[-1])) if found is None else found
 
 
 def _work(desk: Desk, facts: Facts, start: Start) -> _Work:
     """Return what is to be done for a gang; what it lacks is kube-scheduler's to give where it is pinned or counted."""
     group, work = start.group, _Work(start=start)
-    missing = finishing.missing(group, desk.book, facts.sight)
-    unread = finishing.unread(group, desk.book, facts.sight)
+    missing = placement_progress.missing(group, desk.book, facts.sight)
+    unread = placement_progress.unread(group, desk.book, facts.sight)
     if unread is not None:
         work.hold = _waits(f"claim {unread} cannot be read", unread)
         return work
@@ -135,14 +137,14 @@ def _work(desk: Desk, facts: Facts, start: Start) -> _Work:
 def _chosen(desk: Desk, facts: Facts, group: Group) -> Chosen | Hold:
     """Return who is to give a gang's claims their devices, by what protects these now."""
     queue = facts.snapshot.queues.get(group.queue)
-    wanted = placements.asked(group.record, queue) if queue is not None else PlacementMode.AUTO
-    return placements.mode(wanted, finishing.holdings(group, desk.book), desk.protection)
+    wanted = mode.asked(group.record, queue) if queue is not None else PlacementMode.AUTO
+    return mode.mode(wanted, placement_progress.holdings(group, desk.book), desk.protection)
 
 
 def _choose(desk: Desk, facts: Facts, work: _Work, missing: Sequence[Missing], mode: PlacementMode) -> None:
     if mode is PlacementMode.ALLOCATE:
         work.missing = missing
-        trouble = finishing.trouble(work.group, desk.book, facts.sight)
+        trouble = placement_progress.trouble(work.group, desk.book, facts.sight)
         if trouble is not None:
             work.errors.append(ConflictError(trouble))
     elif missing and _is_begun(desk, facts, work.group):
@@ -151,7 +153,7 @@ def _choose(desk: Desk, facts: Facts, work: _Work, missing: Sequence[Missing], m
 
 def _is_begun(desk: Desk, facts: Facts, group: Group) -> bool:
     """Whether Muster has given some of a gang's claims their devices, and no pod of it was let in yet."""
-    claims = (facts.sight.claims.get(holding.claim_uid) for holding in finishing.holdings(group, desk.book))
+    claims = (facts.sight.claims.get(holding.claim_uid) for holding in placement_progress.holdings(group, desk.book))
     return not _let_in(desk, group) and any(withdrawing.is_given(claim) for claim in claims if claim is not None)
 
 
@@ -167,14 +169,14 @@ async def _doubt(desk: Desk, facts: Facts, works: Sequence[_Work]) -> None:
         and work.start.gates
         and _is_pinned(desk, work.group)
         and not _let_in(desk, work.group)
-        and (missing := finishing.missing(work.group, desk.book, facts.sight))
+        and (missing := placement_progress.missing(work.group, desk.book, facts.sight))
     ]
     if not doubtful:
         return
     world = await desk.aside.run(_world, desk, facts)
-    tries = fitting.Fitting(world=world, selectors=desk.selectors, steps=desk.steps)
+    tries = placement_check.Fitting(world=world, selectors=desk.selectors, steps=desk.steps)
     for work, missing in doubtful:
-        if not await desk.aside.run(fitting.holds, work.group, work.start.gates, missing, tries):
+        if not await desk.aside.run(placement_check.holds, work.group, work.start.gates, missing, tries):
             work.errors.append(ConflictError("kube-scheduler would not take the devices that it was planned on"))
 
 
@@ -249,8 +251,8 @@ def _writes(works: Sequence[_Work], world: World, desk: Desk) -> list[_Write]:
 
 def _allotted(desk: Desk, work: _Work, one: Missing, world: World) -> Result | Misfit | Hold:
     ask = partial(prescribed.allotment, one.claim, one.devices, one.node, world, selectors=desk.selectors)
-    found = defects.spared(During.PLACING, work.group.key, ask, desk.defects)
-    return defects.hold(desk.defects[-1]) if found is None else found
+    found = faults.spared(During.PLACING, work.group.key, ask, desk.defects)
+    return faults.hold(desk.defects[-1]) if found is None else found
 
 
 def _written(result: Result, now: datetime) -> Json:

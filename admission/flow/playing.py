@@ -1,7 +1,7 @@
 """A trace played against a cluster in virtual time: jobs arrive, start as Muster decides, run and end.
 
 Called by `muster simulate --arrivals`. Nothing sleeps: time goes on to the next arrival or the next end. What decides
-about a job is what decides about a gang of the controller: the checks of `policy.deciding`, its planner, the quotas and
+about a job is what decides about a gang of the controller: the checks of `checks.chain`, its planner, the quotas and
 the order of `quota`. Only what is around it is another one, since here every change is known: `lining` says whom to ask
 about, and no pod, claim or entry is written anywhere. The same trace on the same cluster has the same outcome, always.
 """
@@ -19,7 +19,7 @@ from admission.flow.arriving import Waiting
 from admission.flow.lining import Counting, Decider, Muster
 from admission.flow.ousting import Preempting
 from admission.flow.staging import Running, Stage, Town
-from admission.policy import following
+from admission.lifecycle import transitions
 
 
 class Policy(StrEnum):
@@ -134,7 +134,7 @@ class _Run:
             policy=self._policy,
             jobs=tuple(self._found[arrival.name] for arrival in self._arrivals),
             moments=tuple(self._moments),
-            devices=Counter(device.driver for device in following.index_devices(self._town.snapshot)),
+            devices=Counter(device.driver for device in transitions.index_devices(self._town.snapshot)),
         )
 
     def _next(self) -> timedelta | None:

@@ -22,8 +22,8 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.decoding import Json
 from admission.api.values.names import NodeName
 from admission.dra.compatibility import Profile
-from admission.policy.protection import Barriers
-from admission.policy.recognition import Group
+from admission.scheduling.placement.protection import Barriers
+from admission.workloads.gangs import Group
 
 
 class View(Protocol):

@@ -15,14 +15,16 @@ from admission.api.values.reasons import Hold
 from admission.dra.state.cluster_state import World
 from admission.flow import evicting
 from admission.flow.desks import Desk, Facts
-from admission.policy import ending, preempting, promises, rounds, tenants
-from admission.policy.deciding import Decision, Grant, Rules
-from admission.policy.preempting import Sacrifice, Scene, Tenant
-from admission.policy.promises import Promise
-from admission.policy.recognition import Group
-from admission.policy.rounds import Round
+from admission.lifecycle import limits
 from admission.quota import queue_order
 from admission.quota.headroom import Standing, Usage
+from admission.scheduling import cycle
+from admission.scheduling.checks.chain import Decision, Grant, Rules
+from admission.scheduling.cycle import Round
+from admission.scheduling.preemption import candidates, nominations, targets
+from admission.scheduling.preemption.nominations import Promise
+from admission.scheduling.preemption.targets import Sacrifice, Scene, Tenant
+from admission.workloads.gangs import Group
 
 MOST_TRIES = 4
 """Different asks for which victims are looked for in one cycle; the others follow in the next one."""
@@ -31,14 +33,14 @@ MOST_TRIES = 4
 def decide(desk: Desk, facts: Facts, rules: Rules, world: World, usage: Usage) -> tuple[Round, tuple[Sacrifice, ...]]:
     """Decide about the gangs that wait, and who is evicted for those that are held."""
     memory = desk.preempting
-    if not memory.promises and not any(map(preempting.may_preempt, facts.snapshot.queues.values())):
+    if not memory.promises and not any(map(targets.may_preempt, facts.snapshot.queues.values())):
         memory.begun = True
-        return rounds.decide_all(facts.groups, rules, world, usage, desk.reserve), ()
+        return cycle.decide_all(facts.groups, rules, world, usage, desk.reserve), ()
     if not memory.begun:
         _recall(desk, facts, rules, world, usage)
     memory.begun = True
     _forget_others(desk, facts)
-    decided = promises.decide_all(facts.groups, rules, world, usage, memory, reserve=desk.reserve)
+    decided = nominations.decide_all(facts.groups, rules, world, usage, memory, reserve=desk.reserve)
     found = {decision.group.uid: decision for decision in decided.anew}
     dropped = _dropped(desk, facts, found)
     sacrifices: tuple[Sacrifice, ...] = ()
@@ -60,9 +62,9 @@ async def evict(desk: Desk, facts: Facts, sacrifices: Sequence[Sacrifice]) -> No
             desk.rest.lines.drop(one.group.queue)
             continue
         for victim in one.victims:
-            cause, reason = preempting.cause(one.group, victim), preempting.reason(one.group, victim)
+            cause, reason = targets.cause(one.group, victim), targets.reason(one.group, victim)
             group = groups.get(victim.uid)
-            eviction = ending.evicted(group, cause, reason, made_room_for=one.group.key) if group is not None else None
+            eviction = limits.evicted(group, cause, reason, made_room_for=one.group.key) if group is not None else None
             if eviction is not None:
                 await evicting.end(desk, facts, eviction)
 
@@ -84,7 +86,7 @@ def _dropped(desk: Desk, facts: Facts, found: dict[GangUid, Decision]) -> list[G
         decision = found.get(uid) or desk.decisions.get(uid)
         outcome = decision.outcome if decision is not None else None
         is_awaited = promise.is_awaited(desk.book.placements, facts.snapshot, facts.now)
-        if not isinstance(outcome, Grant) and not (is_awaited and preempting.may_help(outcome)):
+        if not isinstance(outcome, Grant) and not (is_awaited and targets.may_help(outcome)):
             del memory.promises[uid]
             dropped.append(uid)
     return dropped
@@ -119,8 +121,8 @@ def _scene(desk: Desk, facts: Facts, rules: Rules, world: World, usage: Usage, d
     charges += [(group.queue, grant.plan.charge) for group, grant in grants]
     world = memory.laid.over(world, left)
     for group, grant in grants:
-        world = promises.granted(world, group, grant)
-    standing = Standing(rules.tree, promises.charged(usage, charges))
+        world = nominations.granted(world, group, grant)
+    standing = Standing(rules.tree, nominations.charged(usage, charges))
     staying, going = _tenants(desk, facts)
     staying += (promise.tenant() for promise in left if _may_be_taken_over(desk, promise, going))
     return _Stage(Scene(rules=rules, world=world, standing=standing, reserve=desk.reserve, going=going), staying)
@@ -140,7 +142,7 @@ class _Stage:
         standing.take(found.group.queue, plan.charge)
         self.scene = replace(
             scene,
-            world=promises.promised(scene.world, found.group, found.grant),
+            world=nominations.promised(scene.world, found.group, found.grant),
             standing=standing,
             going=[*scene.going, *found.victims],
         )
@@ -150,9 +152,9 @@ class _Stage:
 
 def _tenants(desk: Desk, facts: Facts) -> tuple[list[Tenant], list[Tenant]]:
     """Return who could be evicted, and who goes anyway; an eviction that does not get on is not waited for."""
-    seen = tenants.Seen(placements=desk.book.placements, sight=facts.sight, leaving=desk.leaving, now=facts.now)
-    staying, going = tenants.of(facts.groups, seen)
-    soon = {uid for uid in desk.ending if facts.now <= desk.evicted[uid].at + promises.LONGEST}
+    seen = candidates.Seen(placements=desk.book.placements, sight=facts.sight, leaving=desk.leaving, now=facts.now)
+    staying, going = candidates.of(facts.groups, seen)
+    soon = {uid for uid in desk.ending if facts.now <= desk.evicted[uid].at + nominations.LONGEST}
     going += [tenant for tenant in staying if tenant.uid in soon]
     busy = desk.ending | facts.taken_back
     return [tenant for tenant in staying if tenant.uid not in busy], going
@@ -185,7 +187,7 @@ def _sacrifices(
         if ask not in chosen:
             continue
         stage = stage or scene()
-        answer = preempting.choose(decision.group, queue, decision.needed, stage.staying, stage.scene)
+        answer = targets.choose(decision.group, queue, decision.needed, stage.staying, stage.scene)
         if answer is None or not answer.victims:
             memory.failed.add(ask)
         if answer is None:
@@ -197,7 +199,7 @@ def _sacrifices(
 
 def _asking(desk: Desk, facts: Facts, found: dict[GangUid, Decision]) -> dict[Hashable, tuple[Decision, Queue]]:
     """Return the gangs that others may be evicted for, in order, of those that ask for the same the first."""
-    queues = {name: queue for name, queue in facts.snapshot.queues.items() if preempting.may_preempt(queue)}
+    queues = {name: queue for name, queue in facts.snapshot.queues.items() if targets.may_preempt(queue)}
     waiting = {group.uid for group in facts.groups if group.queue in queues and group.waiting}
     held = [
         decision
@@ -206,7 +208,7 @@ def _asking(desk: Desk, facts: Facts, found: dict[GangUid, Decision]) -> dict[Ha
         and decision.group.queue in queues
         and uid not in desk.preempting.promises
         and uid not in facts.unready
-        and preempting.may_help(decision.outcome)
+        and targets.may_help(decision.outcome)
         and not decision.group.started
     ]
     held.sort(key=lambda decision: queue_order.rank(decision.group))
@@ -269,7 +271,7 @@ def _recall(desk: Desk, facts: Facts, rules: Rules, world: World, usage: Usage) 
         if not any(_is_gone_for(desk, facts, tenant, group) for tenant in going):
             continue
         queue = facts.snapshot.queues.get(group.queue)
-        grant = preempting.plan(group, queue, (), stage.scene) if queue is not None else None
+        grant = targets.plan(group, queue, (), stage.scene) if queue is not None else None
         if grant is not None:
             answer = Sacrifice(group=group, grant=grant, victims=())
             stage.take(answer)

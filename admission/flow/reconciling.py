@@ -16,9 +16,9 @@ from admission.api.snapshot import Snapshot
 from admission.dra.metering import device_meters
 from admission.errors import ConflictError
 from admission.flow.expecting import Expecting
-from admission.policy import reconciling
-from admission.policy.following import Sight
-from admission.policy.reconciling import Author, Difference, What
+from admission.lifecycle import reconciliation
+from admission.lifecycle.reconciliation import Author, Difference, What
+from admission.lifecycle.transitions import Sight
 
 ATTEMPTS = 10
 """How often corrections are made anew because somebody else has written."""
@@ -92,10 +92,10 @@ async def mend(
         due = _among(wanted, look.differences)
         try:
             if any(one.what is What.BALANCE for one in due) and not posted:
-                note = reconciling.note(look.book, author(look.book))
+                note = reconciliation.note(look.book, author(look.book))
                 posted.append((note, await ledger.rebuild(note)))
                 continue
-            entries = reconciling.corrections(look.book, look.sight, due, author(look.book))
+            entries = reconciliation.corrections(look.book, look.sight, due, author(look.book))
             if entries:
                 posted += zip(entries, await ledger.amend(entries, known=look.book), strict=True)
         except ConflictError:
@@ -109,7 +109,7 @@ async def _look(ledger: Books, cluster: Cluster) -> _Look:
     book = await ledger.load()
     snapshot = Expecting().over(await cluster.now(), book)
     sight = Sight.of(snapshot, device_meters.compile_meters(snapshot.meters.values()))
-    return _Look(book, sight, reconciling.differences(book, sight))
+    return _Look(book, sight, reconciliation.differences(book, sight))
 
 
 def _among(known: Collection[Difference], found: Collection[Difference]) -> list[Difference]:

@@ -18,23 +18,24 @@ from admission.errors import GoneError, MendError, MusterError, RetryError
 from admission.flow import bookkeeping, notices
 from admission.flow.desks import Desk, Facts
 from admission.flow.writing import several
-from admission.policy import defects, holdable, succeeding
-from admission.policy.defects import During
-from admission.policy.holdable import Workload
-from admission.policy.recognition import Group
-from admission.policy.succeeding import Mismatch
+from admission.scheduling.checks import faults
+from admission.scheduling.checks.faults import During
+from admission.workloads import pod_replacement, suspendable
+from admission.workloads.gangs import Group
+from admission.workloads.pod_replacement import Mismatch
+from admission.workloads.suspendable import Workload
 
 
 def is_expected(group: Group) -> bool:
     """Whether places are kept for pods that a workload has still to make."""
-    return bool(succeeding.expected(group))
+    return bool(pod_replacement.expected(group))
 
 
 async def resume(desk: Desk, facts: Facts, groups: Sequence[Group]) -> dict[GangUid, Hold]:
     """Resume the workloads of gangs that have their places; return what holds those that could not be."""
     holds: dict[GangUid, Hold] = {}
     wanted = [(group, one) for group in groups for one in _workloads(group, facts.snapshot)]
-    desk.started = {uid: seen for uid, seen in desk.started.items() if holdable.is_there(seen, facts.snapshot)}
+    desk.started = {uid: seen for uid, seen in desk.started.items() if suspendable.is_there(seen, facts.snapshot)}
 
     async def start(found: tuple[Group, Workload]) -> None:
         group, workload = found
@@ -54,8 +55,10 @@ async def resume(desk: Desk, facts: Facts, groups: Sequence[Group]) -> dict[Gang
 
 def _workloads(group: Group, snapshot: Snapshot) -> list[Workload]:
     """Return what is to make the pods of a gang that are still to come: several, where pods name their gang."""
-    makers = {pod.meta.controller.uid: pod.meta.controller for pod in succeeding.expected(group) if pod.meta.controller}
-    found = (holdable.named(owner, snapshot) for owner in makers.values())
+    makers = {
+        pod.meta.controller.uid: pod.meta.controller for pod in pod_replacement.expected(group) if pod.meta.controller
+    }
+    found = (suspendable.named(owner, snapshot) for owner in makers.values())
     return [workload for workload in found if workload is not None]
 
 
@@ -68,7 +71,7 @@ async def hold_again(desk: Desk, facts: Facts) -> None:
     """Suspend workloads again that somebody has resumed while nobody watched the door."""
     groups = [group for group in facts.groups if group.placement]
     placed = {group.identity.workload.uid for group in groups if group.identity.workload}
-    placed |= {names.workload_of(pod.meta.uid) for group in groups for pod in succeeding.expected(group)}
+    placed |= {names.workload_of(pod.meta.uid) for group in groups for pod in pod_replacement.expected(group)}
 
     async def hold(workload: Workload) -> None:
         try:
@@ -86,14 +89,14 @@ async def hand_over(desk: Desk, facts: Facts) -> None:
     """
     entries: list[Entry | None] = []
     promised = [one for one in facts.groups if not one.in_full and one.uid not in facts.taken_back and is_expected(one)]
-    strays = succeeding.strays(promised, facts.groups)
+    strays = pod_replacement.strays(promised, facts.groups)
     for group in promised:
         placement = group.placement
         if placement is None:
             continue
 
-        look = partial(succeeding.succession, group, facts.snapshot, at=facts.now, actor=desk.actor)
-        found = defects.spared(During.FOLLOWING, group.key, look, desk.defects)
+        look = partial(pod_replacement.succession, group, facts.snapshot, at=facts.now, actor=desk.actor)
+        found = faults.spared(During.FOLLOWING, group.key, look, desk.defects)
         came = strays.get(group.uid) or group.waiting
         if group.uid in strays:
             found = Mismatch(pod=came[0].meta.name, differs="the gang that it names")

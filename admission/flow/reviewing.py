@@ -15,22 +15,24 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import json_patch, names
 from admission.api.values.reasons import Denial, DenyReason
 from admission.cel.syntax import parser
+from admission.claimpolicy import admission
+from admission.claimpolicy.admission import ClaimArrival, Knowledge
+from admission.claimpolicy.cel_subject import User
+from admission.claimpolicy.draft import Draft
+from admission.claimpolicy.match import Owned
+from admission.claimpolicy.pods import claims_annotation, extended_resources, pending_templates, remaining
 from admission.errors import MalformedObjectError, RetryError
 from admission.flow.ports import View
-from admission.policy import arrivals, changing, doors, entering, holdable, holding
-from admission.policy.arrivals import Arrival, PodHead
-from admission.policy.claims import attaching, converting, promising, remaining
-from admission.policy.claims import doors as claim_doors
-from admission.policy.claims.doors import ClaimArrival, Knowledge
-from admission.policy.claims.drafts import Draft
-from admission.policy.claims.selecting import Owned
-from admission.policy.claims.subjects import User
-from admission.policy.configuring import doors as own_doors
-from admission.policy.configuring.doors import ObjectArrival
-from admission.policy.doors import Rules
-from admission.policy.holdable import Holdable
-from admission.policy.holding import WorkloadArrival
-from admission.policy.remembering import Memory
+from admission.objectpolicy import admission as objectpolicy_admission
+from admission.objectpolicy.admission import ObjectArrival
+from admission.podpolicy import admission as podpolicy_admission
+from admission.podpolicy import pod_view, queue_selection, update, workload_admission
+from admission.podpolicy.admission import Rules
+from admission.podpolicy.pod_view import Arrival, PodHead
+from admission.podpolicy.workload_admission import WorkloadArrival
+from admission.review.caches import Memory
+from admission.workloads import suspendable
+from admission.workloads.suspendable import Holdable
 
 
 def prepared(snapshot: Snapshot) -> Memory:
@@ -56,7 +58,7 @@ def mutate(review: Review, view: View, *, memory: Memory) -> Verdict:
     if _is_subresource_of_pod(review):
         return ALLOWED
     if _is_claim(review):
-        return _of_claim(claim_doors.complete, review, view, memory)
+        return _of_claim(admission.complete, review, view, memory)
     if not _is_pod(review) or review.operation != "CREATE":
         return _misdirected(review, "CREATE")
     try:
@@ -69,19 +71,21 @@ def mutate(review: Review, view: View, *, memory: Memory) -> Verdict:
 def _arrival(review: Review) -> Arrival:
     """Read a new pod. One that was parsed as no more than what is read has the right types already."""
     if review.sent:
-        return arrivals.read(cast("PodHead", review.obj), review.namespace)
-    return arrivals.decode(review.obj, review.namespace)
+        return pod_view.read(cast("PodHead", review.obj), review.namespace)
+    return pod_view.decode(review.obj, review.namespace)
 
 
 def _completed(arrival: Arrival, review: Review, snapshot: Snapshot, memory: Memory) -> Verdict:
     """Return what a new pod lacks, and the claims of its annotation and instead of its extended resources."""
-    patch = doors.additions(arrival, snapshot, memory.defaults(snapshot), username=review.username, trace=review.trace)
+    patch = podpolicy_admission.additions(
+        arrival, snapshot, memory.defaults(snapshot), username=review.username, trace=review.trace
+    )
     text, conversions = arrival.annotations.get(names.CLAIMS), _conversions(arrival, snapshot, memory)
     if arrival.node or not (text or conversions):
         return Verdict(patch=patch) if patch else ALLOWED
     draft = Draft(json_patch.apply(review.whole(), patch))
-    denial = attaching.attach(draft, text) if text else None
-    denial = denial or converting.convert(draft, conversions)
+    denial = claims_annotation.attach(draft, text) if text else None
+    denial = denial or extended_resources.convert(draft, conversions)
     return Verdict(denial=denial) if denial is not None else Verdict(patch=(*patch, *draft.patch))
 
 
@@ -92,7 +96,7 @@ def _conversions(arrival: Arrival, snapshot: Snapshot, memory: Memory) -> Mappin
     policies = memory.policies(snapshot)
     if not policies.convert:
         return {}
-    queue = entering.entrance(arrival, snapshot, memory.defaults(snapshot)).queue
+    queue = queue_selection.entrance(arrival, snapshot, memory.defaults(snapshot)).queue
     known = policies.choose(arrival.namespace, queue.name if queue is not None else "").conversions
     asked = {resource for container in arrival.containers for resource, _ in container.requests}
     return {resource: known[resource] for resource in asked if resource in known}
@@ -101,10 +105,10 @@ def _conversions(arrival: Arrival, snapshot: Snapshot, memory: Memory) -> Mappin
 def _stamped(review: Review) -> Verdict:
     """Answer for a Job that is created or changed: its template names who made it, and never anybody else."""
     try:
-        job = arrivals.decode_job(review.obj)
+        job = pod_view.decode_job(review.obj)
         if review.operation == "CREATE":
-            return Verdict(patch=doors.job_additions(job, review.username))
-        return Verdict(patch=doors.job_restorations(arrivals.decode_job(review.old), job))
+            return Verdict(patch=podpolicy_admission.job_additions(job, review.username))
+        return Verdict(patch=podpolicy_admission.job_restorations(pod_view.decode_job(review.old), job))
     except MalformedObjectError as error:
         return admission_review.refuse_malformed(error)
 
@@ -118,7 +122,9 @@ def hold(review: Review, view: View, *, memory: Memory) -> Verdict:
     snapshot = view.snapshot()
     try:
         old, new = _workloads(review, kind)
-        patch = holding.additions(new, snapshot, memory.defaults(snapshot), username=review.username, before=old)
+        patch = workload_admission.additions(
+            new, snapshot, memory.defaults(snapshot), username=review.username, before=old
+        )
     except MalformedObjectError as error:
         return admission_review.refuse_malformed(error)
     return Verdict(patch=patch) if patch else ALLOWED
@@ -127,7 +133,7 @@ def hold(review: Review, view: View, *, memory: Memory) -> Verdict:
 def _of_workload(review: Review, kind: Holdable, snapshot: Snapshot, rules: Rules, memory: Memory) -> Verdict:
     try:
         old, new = _workloads(review, kind)
-        denial = holding.judge(
+        denial = workload_admission.judge(
             new, snapshot, memory.defaults(snapshot), rules=rules, username=review.username, before=old
         )
     except MalformedObjectError as error:
@@ -137,15 +143,17 @@ def _of_workload(review: Review, kind: Holdable, snapshot: Snapshot, rules: Rule
 
 def _workloads(review: Review, kind: Holdable) -> tuple[WorkloadArrival | None, WorkloadArrival]:
     """Read a workload as it was, where it is changed, and as it will be."""
-    new = holding.decode(kind, review.obj, review.namespace)
-    return (holding.decode(kind, review.old, review.namespace) if review.operation == "UPDATE" else None), new
+    new = workload_admission.decode(kind, review.obj, review.namespace)
+    return (
+        workload_admission.decode(kind, review.old, review.namespace) if review.operation == "UPDATE" else None
+    ), new
 
 
 def _holdable(review: Review) -> Holdable | None:
     """Return the kind of a workload that is written and can be held as a whole."""
     if review.subresource or review.operation not in ("CREATE", "UPDATE"):
         return None
-    return holdable.BY_RESOURCE.get((review.group, review.resource))
+    return suspendable.BY_RESOURCE.get((review.group, review.resource))
 
 
 def validate(review: Review, view: View, *, rules: Rules, memory: Memory) -> Verdict:
@@ -155,7 +163,7 @@ def validate(review: Review, view: View, *, rules: Rules, memory: Memory) -> Ver
         return ALLOWED
     if _is_claim(review):
         # No change of a claim's spec gets past the API server.
-        return _of_claim(claim_doors.judge, review, view, memory) if review.operation == "CREATE" else ALLOWED
+        return _of_claim(admission.judge, review, view, memory) if review.operation == "CREATE" else ALLOWED
     if _is_own(review):
         return _of_own(review, view, memory)
     kind = _holdable(review)
@@ -171,7 +179,7 @@ def _of_pod(review: Review, view: View, rules: Rules, memory: Memory) -> Verdict
         if review.operation == "CREATE":
             arrival = _arrival(review)
             snapshot = _fulfilled(arrival, view, memory)
-            verdict = doors.judge_creation(
+            verdict = podpolicy_admission.judge_creation(
                 arrival,
                 snapshot,
                 rules=rules,
@@ -183,10 +191,10 @@ def _of_pod(review: Review, view: View, rules: Rules, memory: Memory) -> Verdict
             if verdict.denial is None and remaining.may_matter(arrival):
                 verdict = replace(verdict, denial=remaining.denial(arrival, review.whole()))
             return _ruled(verdict, arrival, review, snapshot, memory)
-        old, new = (arrivals.decode(obj, review.namespace) for obj in (review.old, review.obj))
+        old, new = (pod_view.decode(obj, review.namespace) for obj in (review.old, review.obj))
     except MalformedObjectError as error:
         return admission_review.refuse_malformed(error)
-    denial = changing.judge(old, new, username=review.username, rules=rules)
+    denial = update.judge(old, new, username=review.username, rules=rules)
     return ALLOWED if denial is None else Verdict(denial=denial)
 
 
@@ -210,7 +218,7 @@ def _fulfilled(arrival: Arrival, view: View, memory: Memory) -> Snapshot:
     snapshot = view.snapshot()
     if not arrival.claims or not snapshot.policies or not memory.policies(snapshot).provide:
         return snapshot
-    return promising.fulfilled(arrival, _known(view, memory))
+    return pending_templates.fulfilled(arrival, _known(view, memory))
 
 
 def _ensure_synced(view: View) -> None:
@@ -266,7 +274,7 @@ def _known(view: View, memory: Memory) -> Knowledge:
 def _is_own(review: Review) -> bool:
     """Whether this writes or deletes one of Muster's own objects."""
     kind = (review.group, review.version, review.subresource)
-    known = review.resource in own_doors.WRITTEN and review.operation in ("CREATE", "UPDATE", "DELETE")
+    known = review.resource in objectpolicy_admission.WRITTEN and review.operation in ("CREATE", "UPDATE", "DELETE")
     return known and kind == (names.GROUP, names.VERSION, "")
 
 
@@ -280,7 +288,9 @@ def _of_own(review: Review, view: View, memory: Memory) -> Verdict:
         old=None if review.operation == "CREATE" else review.old or {},
     )
     try:
-        return own_doors.judge(arrival, own_doors.Knowledge(snapshot=snapshot, policies=memory.policies(snapshot)))
+        return objectpolicy_admission.judge(
+            arrival, objectpolicy_admission.Knowledge(snapshot=snapshot, policies=memory.policies(snapshot))
+        )
     except MalformedObjectError as error:
         return admission_review.refuse_malformed(error)
 

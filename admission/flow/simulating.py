@@ -19,8 +19,9 @@ from admission.api.values.reasons import Denial, Detail, Hold
 from admission.flow import cycle, memory, opening
 from admission.flow.desks import Desk, Ports, Result
 from admission.flow.expanding import Expanded, Refusal
-from admission.policy import protection, recognition
-from admission.policy.protection import Barriers
+from admission.scheduling.placement import protection
+from admission.scheduling.placement.protection import Barriers
+from admission.workloads import gangs
 
 ACTOR = "muster simulate"
 EPOCH = 1
@@ -108,7 +109,7 @@ class _Run:
     async def begin(self) -> None:
         """Enter what runs already into the books."""
         await self._ledger.fence(EPOCH)
-        groups = recognition.groups(self._world.snapshot, {})
+        groups = gangs.groups(self._world.snapshot, {})
         self._keys = {group.uid: group.key for group in groups}
         running = sorted(
             (group for group in groups if opening.placed(group)), key=lambda group: (group.first_queued, group.key)
@@ -145,7 +146,7 @@ class _Run:
     def finish_one(self) -> bool:
         """End the gang that runs longest, provided that something waits. Return whether there was one."""
         snapshot = self._cluster.snapshot()
-        groups = {group.uid: group for group in recognition.groups(snapshot, self._ledger.book.placements)}
+        groups = {group.uid: group for group in gangs.groups(snapshot, self._ledger.book.placements)}
         if not any(group.waiting for group in groups.values()):
             return False
         while self._running:

@@ -6,9 +6,10 @@ from datetime import datetime, timedelta
 from admission.api.muster.ledger_entries import Bucket, Entry, Kind, UsageInterval
 from admission.errors import LedgerAwayError
 from admission.flow.desks import Desk, Facts
-from admission.policy import paying, times
+from admission.lifecycle import ledger_clock
 from admission.quota import budget_periods, budgets, fair_share
 from admission.quota.budgets import Balances, Purse, Sources
+from admission.scheduling.checks import budget
 
 MINUTE = timedelta(minutes=1)
 
@@ -101,7 +102,9 @@ def balances(desk: Desk, facts: Facts) -> Balances | None:
 def reported(desk: Desk, facts: Facts) -> Balances | None:
     """Return how the budgets stood at the last full minute: a status is not worth a write every second."""
     minute = facts.now - (facts.now - datetime.min.replace(tzinfo=facts.now.tzinfo)) % MINUTE
-    edges = budget_periods.boundaries(times.budgets_of(facts.tree.queues.values()), after=minute, until=facts.now)
+    edges = budget_periods.boundaries(
+        ledger_clock.budgets_of(facts.tree.queues.values()), after=minute, until=facts.now
+    )
     return _balances(desk, facts, max(minute, *edges, minute))
 
 
@@ -112,7 +115,7 @@ def _balances(desk: Desk, facts: Facts, now: datetime) -> Balances | None:
         booked=desk.booked,
         accrued=desk.book.accrued(now),
         placements=desk.book.placements.values(),
-        runtimes=paying.runtimes(group for group in facts.groups if group.placement is not None),
+        runtimes=budget.runtimes(group for group in facts.groups if group.placement is not None),
         elsewhere=desk.elsewhere,
     )
     try:

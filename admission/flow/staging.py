@@ -27,19 +27,21 @@ from admission.errors import Flaw
 from admission.flow import arriving, opening, simulating
 from admission.flow.arriving import Waiting
 from admission.flow.expanding import Expanded
-from admission.policy import deciding, protection, recognition, runtimes, wanting
-from admission.policy.deciding import Inputs, Known, Rules
-from admission.policy.presence import Presence
-from admission.policy.protection import Scene
-from admission.policy.recalling import Recall
-from admission.policy.recognition import Group
-from admission.policy.reservations import Reservation
-from admission.policy.reserving import WAITING, Reserve
-from admission.policy.resting import Finding, Rest
 from admission.quota import fair_share, queue_order
 from admission.quota.fair_share import Shares
 from admission.quota.headroom import Standing, Usage
 from admission.quota.tree import Tree
+from admission.scheduling.backfill.policy import WAITING, Reserve
+from admission.scheduling.backfill.reservations import Reservation
+from admission.scheduling.backfill.running import Presence
+from admission.scheduling.cache.plan_cache import Recall
+from admission.scheduling.cache.verdict_cache import Finding, Rest
+from admission.scheduling.checks import chain, demand, runtime
+from admission.scheduling.checks.chain import Inputs, Known, Rules
+from admission.scheduling.placement import protection
+from admission.scheduling.placement.protection import Scene
+from admission.workloads import gangs
+from admission.workloads.gangs import Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +65,7 @@ class Town:
 def town(world: Expanded, *, steps: int) -> Town:
     """Return the cluster that the input describes. Raises MendError where what runs cannot be charged."""
     snapshot = protection.without_fences(world.snapshot)
-    groups = recognition.groups(snapshot, {})
+    groups = gangs.groups(snapshot, {})
     running = [group for group in groups if opening.placed(group)]
     book = Book()
     for entry in opening.entries(running, snapshot, at=world.now, actor=simulating.ACTOR):
@@ -198,7 +200,7 @@ class Stage:
 
     def decide(self, waiting: Waiting, standing: Standing | None = None) -> Finding:
         """Return what the controller would decide about a job now."""
-        return deciding.decide(self.inputs(waiting, standing or self.standing))
+        return chain.decide(self.inputs(waiting, standing or self.standing))
 
     def backfill(self, waiting: Waiting) -> Finding:
         """Return the same, and heed what is reserved for those ahead of it."""
@@ -206,7 +208,7 @@ class Stage:
         found = self.reserve.decide(inputs)
         self.reserve.note(found, inputs)
         if waiting.known is None and found.by in WAITING:
-            asked = deciding.asked(inputs)
+            asked = chain.asked(inputs)
             waiting.known = Known(group=asked.group, demands=asked.demands, needed=asked.needed, alike=found.alike)
         return found
 
@@ -221,7 +223,7 @@ class Stage:
         bounds: what others before it were in the way of.
         """
         until = self.reserve.until(queue_order.rank(waiting), bounds)
-        return None if until is None else runtimes.whole(until) + runtimes.SECOND - self.time
+        return None if until is None else runtime.whole(until) + runtime.SECOND - self.time
 
     def is_in_the_way(self, held: Finding) -> bool:
         """Return whether a job is still in the way of what is reserved."""
@@ -230,14 +232,14 @@ class Stage:
     def explain(self, waiting: Waiting, standing: Standing | None = None) -> Finding:
         """Decide about a job as `decide` does, and say why the planner holds it."""
         inputs = self.inputs(waiting, standing or self.standing)
-        return deciding.decide(replace(inputs, rules=replace(self.rules, recall=Recall(), mute=False)))
+        return chain.decide(replace(inputs, rules=replace(self.rules, recall=Recall(), mute=False)))
 
     def count(self, waiting: Waiting) -> tuple[Charge, Finding | None]:
         """Return the least that a job costs, and what objects to it before anything is planned."""
         inputs = self.inputs(waiting, self.standing)
-        demands = wanting.demands(inputs.group, self.rules.snapshot)
-        needed = wanting.at_least(demands, self.rules.meters, self.rules.snapshot.nodes.values())
-        found = deciding.objected(replace(inputs, demands=demands, needed=needed))
+        demands = demand.demands(inputs.group, self.rules.snapshot)
+        needed = demand.at_least(demands, self.rules.meters, self.rules.snapshot.nodes.values())
+        found = chain.objected(replace(inputs, demands=demands, needed=needed))
         if found is not None:
             found.needed = needed
         return needed, found

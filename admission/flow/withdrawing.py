@@ -16,9 +16,9 @@ from admission.errors import GoneError, MendError, RetryError
 from admission.flow import epochs
 from admission.flow.desks import Desk, Facts
 from admission.flow.writing import several
-from admission.policy import following
-from admission.policy.following import Sight
-from admission.policy.recognition import Group
+from admission.lifecycle import transitions
+from admission.lifecycle.transitions import Sight
+from admission.workloads.gangs import Group
 
 
 async def withdraw(desk: Desk, facts: Facts, placement: Placement, *, keep: Collection[Uid]) -> bool:
@@ -109,7 +109,7 @@ def _orphans(desk: Desk, sight: Sight) -> list[Claim]:
     given = [claim for claim in sight.snapshot.claims.values() if not claim.reserved_for and is_given(claim)]
     if not given:
         return []
-    wanted = following.wanted_claims(desk.book.placements.values(), sight)
+    wanted = transitions.wanted_claims(desk.book.placements.values(), sight)
     return [claim for claim in given if claim.meta.uid not in wanted]
 
 

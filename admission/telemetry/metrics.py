@@ -13,7 +13,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from admission.api.muster.gangs import GangReport
 from admission.flow.desks import Result
-from admission.policy.defects import During
+from admission.scheduling.checks.faults import During
 from admission.telemetry import catalogue
 from admission.telemetry.collectors import Leader, Process, Reviews, Standing, Tally, Watched, Watches
 

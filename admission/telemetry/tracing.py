@@ -22,7 +22,7 @@ import admission
 from admission.api.kubernetes.admission_review import Review, Verdict
 from admission.api.values import names
 from admission.errors import MendError
-from admission.policy.recognition import Group
+from admission.workloads.gangs import Group
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

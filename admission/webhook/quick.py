@@ -9,7 +9,7 @@ import base64
 import msgspec
 
 from admission.api.kubernetes.admission_review import API_VERSION, Review, Verdict
-from admission.policy.arrivals import PodHead
+from admission.podpolicy.pod_view import PodHead
 
 
 class _Kind(msgspec.Struct):

@@ -17,7 +17,7 @@ from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.cluster import registering
 from admission.flow.desks import Result
 from admission.flow.outcomes import Kind, Outcome
-from admission.policy.defects import Defect, During
+from admission.scheduling.checks.faults import Defect, During
 from admission.telemetry import catalogue
 from admission.telemetry.catalogue import By, Metric, Sort
 from admission.telemetry.collectors import Watched

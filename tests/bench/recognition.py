@@ -13,9 +13,10 @@ from rich.table import Table
 from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
-from admission.policy import arrivals, doors, identities
-from admission.policy.census import Census
-from admission.policy.remembering import Memory
+from admission.podpolicy import admission, pod_view
+from admission.review.caches import Memory
+from admission.workloads import gang_key
+from admission.workloads.gang_cache import Census
 from tests import standins
 from tests.standins import Manifest
 from tests.unit.policy.families.herds import TEMPLATE, Herd, a_pod, an_object
@@ -68,7 +69,7 @@ def _least(rounds: int, work: Callable[[], object]) -> float:
 
 
 def _identify(pod: Pod, snapshot: Snapshot) -> Callable[[], object]:
-    return lambda: identities.identify(pod, snapshot)
+    return lambda: gang_key.identify(pod, snapshot)
 
 
 def _cases() -> dict[str, tuple[Pod, Snapshot]]:
@@ -135,9 +136,9 @@ def _judge(pod: Manifest) -> Callable[[], object]:
     defaults = Memory().defaults(snapshot)
 
     def work() -> None:
-        arrival = arrivals.decode(pod, "ml")
-        doors.additions(arrival, snapshot, defaults, username="alice")
-        doors.judge_creation(arrival, snapshot, rules=RULES, defaults=defaults)
+        arrival = pod_view.decode(pod, "ml")
+        admission.additions(arrival, snapshot, defaults, username="alice")
+        admission.judge_creation(arrival, snapshot, rules=RULES, defaults=defaults)
 
     return work
 

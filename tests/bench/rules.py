@@ -15,11 +15,11 @@ from admission.api.kubernetes.nodes import Namespace
 from admission.api.kubernetes.pods import PodClaim
 from admission.api.muster import claim_policies
 from admission.api.snapshot import Snapshot
-from admission.policy.arrivals import Arrival
-from admission.policy.claims import ruling, selecting
-from admission.policy.claims.selecting import Policies
-from admission.policy.claims.subjects import Subject, User
-from admission.policy.claims.using import Rulings
+from admission.claimpolicy import match, rules
+from admission.claimpolicy.cel_subject import Subject, User
+from admission.claimpolicy.match import Policies
+from admission.claimpolicy.pods.pod_rules import Rulings
+from admission.podpolicy.pod_view import Arrival
 
 GOALS_MS = {"claim": 1.0, "pod": 0.1}
 RUNS = 50
@@ -58,10 +58,10 @@ USER = User(username="alice", groups=("vision", "dev"))
 def measure(rounds: int) -> dict[str, Any]:
     """Return the milliseconds of compiling the policy, of a claim's review and of a pod's."""
     decoded = claim_policies.decode(policy())
-    compiled = selecting.compile_policy(decoded)
+    compiled = match.compile_policy(decoded)
     assert not compiled.flaws
     times = {
-        "compile": _least(lambda: selecting.compile_policy(decoded), rounds, runs=3),
+        "compile": _least(lambda: match.compile_policy(decoded), rounds, runs=3),
         "claim": _least(lambda: _claim_review(compiled), rounds),
         "pod": _least(_pod_review(decoded), rounds),
     }
@@ -82,9 +82,9 @@ def table(result: dict[str, Any]) -> Table:
     return made
 
 
-def _claim_review(compiled: selecting.Compiled) -> None:
+def _claim_review(compiled: match.Compiled) -> None:
     subject = Subject(claim(), namespace={"metadata": _NAMESPACE}, user=USER, queue="research")
-    assert not ruling.judge([compiled.rules], [subject]).findings
+    assert not rules.judge([compiled.rules], [subject]).findings
 
 
 def _pod_review(decoded: claim_policies.ClaimPolicy) -> Callable[[], None]:

@@ -19,7 +19,7 @@ from aiohttp import web
 
 from admission.api.kubernetes import admission_review
 from admission.flow import reviewing
-from admission.policy.doors import Rules
+from admission.podpolicy.admission import Rules
 from admission.telemetry.metrics import Metrics
 from admission.webhook import answering, certificates, server
 from admission.webhook.answering import Judge

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
-from admission.policy.families.jobsets import RESTARTS
+from admission.workloads.kinds.jobset import RESTARTS
 from tests import standins
 from tests.controlplane import ApiError
 from tests.controlplane.fleet import Manifest

@@ -32,7 +32,7 @@ from admission.cluster.versions import Versions
 from admission.dra import compatibility
 from admission.dra.compatibility import Release
 from admission.errors import ForbiddenError, GoneError, RetryError
-from admission.policy.arrivals import MIRROR
+from admission.podpolicy.pod_view import MIRROR
 from tests.controlplane import ControlPlane, workloads
 from tests.controlplane.namespaces import Namespace
 from tests.controlplane.observing import PATIENCE

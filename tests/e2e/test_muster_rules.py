@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from admission.api.muster.policy_rules import Action, Rule, Variable
-from admission.policy.claims import ruling
-from admission.policy.claims.ruling import Finding
-from admission.policy.claims.subjects import Subject, User
+from admission.claimpolicy import rules
+from admission.claimpolicy.cel_subject import Subject, User
+from admission.claimpolicy.rules import Finding
 from tests.controlplane import ApiError, ControlPlane
 from tests.controlplane.clients import Client
 from tests.controlplane.observing import eventually
@@ -203,12 +203,12 @@ def ours(bench: Bench, claim: Mapping[str, Any]) -> dict[str, str]:
         place = bench.namespaces[case]
         path = f"/apis/resource.k8s.io/v1/namespaces/{place}/resourceclaims?dryRun=All"
         rule = Rule(cel=cel, message=MESSAGE, message_expression=message, action=Action.WARN)
-        book, flaws = ruling.compile_rules(case, VARIABLES, [rule])
+        book, flaws = rules.compile_rules(case, VARIABLES, [rule])
         assert not flaws, flaws
         subject = Subject(
             bench.client.create(path, claim), namespace=bench.client.get(f"/api/v1/namespaces/{place}"), user=user
         )
-        for finding in ruling.judge([book], [subject]).findings:
+        for finding in rules.judge([book], [subject]).findings:
             said[case] = _text(finding)
     return said
 
@@ -243,7 +243,7 @@ def test_rules_say_what_the_api_server_says(bench: Bench, claim: Mapping[str, An
 
 @pytest.mark.parametrize("cel", REFUSED)
 def test_rules_are_refused_that_the_api_server_refuses(control_plane: ControlPlane, cel: str) -> None:
-    _, flaws = ruling.compile_rules("p", VARIABLES, [Rule(cel=cel, message=MESSAGE)])
+    _, flaws = rules.compile_rules("p", VARIABLES, [Rule(cel=cel, message=MESSAGE)])
     assert flaws
 
     with pytest.raises(ApiError) as refused:

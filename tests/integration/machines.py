@@ -18,8 +18,8 @@ from admission.dra.metering import device_meters
 from admission.errors import LedgerAwayError, RetryError
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk, Ports
-from admission.policy import reconciling
-from admission.policy.following import Sight
+from admission.lifecycle import reconciliation
+from admission.lifecycle.transitions import Sight
 from tests.builders import NOON, a_cluster
 from tests.property.towns import GPUS, Fault, Faults, Faulty, KilledError
 from tests.property.villages import WRITES, Post, Village
@@ -283,7 +283,7 @@ class Fire(RuleBasedStateMachine):
             self.village.finish(self.village.running())
         assert not [pod.meta.key for pod in self._whole() if pod.gated], "a gang that fits has never started"
         sight = Sight.of(self.village.snapshot(), device_meters.compile_meters(self.village.snapshot().meters.values()))
-        assert not reconciling.differences(self.ledger.book, sight)
+        assert not reconciliation.differences(self.ledger.book, sight)
 
     def _quiet_hours(self) -> None:
         for _ in range(4):

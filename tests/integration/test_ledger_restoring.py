@@ -11,7 +11,7 @@ import pytest
 from admission.api.muster.ledger_entries import Kind
 from admission.flow import cycle, reconciling
 from admission.ledger.ledger import SqlLedger
-from admission.policy.reconciling import What
+from admission.lifecycle.reconciliation import What
 from tests.builders import a_cluster
 from tests.integration import ledgers
 from tests.integration.conftest import Fresh

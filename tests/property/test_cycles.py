@@ -16,7 +16,7 @@ from admission.api.values.names import GANG_MIN, MeterName, QueueName
 from admission.api.values.reasons import HoldReason
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk, Ports, Result
-from admission.policy.deciding import Decision, Grant
+from admission.scheduling.checks.chain import Decision, Grant
 from tests.builders import NOON, a_cluster
 
 QUEUES = ("q", "r")

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission.api.muster import claim_policies
-from admission.policy.claims import defaulting, selecting
-from admission.policy.claims.defaulting import Asker
+from admission.claimpolicy import defaults as claimpolicy_defaults
+from admission.claimpolicy import match
+from admission.claimpolicy.defaults import Asker
 
 CLASSES = st.sampled_from(["a", "b", "c", "d"])
 KEYS = st.sampled_from(["x", "y", "example.com/z", "z~1"])
@@ -99,14 +100,14 @@ def test_a_second_pass_changes_nothing(
     defaults: list[dict[str, Any]], metadata: dict[str, Any], devices: dict[str, Any], template: bool
 ) -> None:
     policy = claim_policies.decode({"metadata": {"name": "p"}, "spec": {"defaults": defaults}})
-    entries = selecting.compile_policy(policy).defaults
+    entries = match.compile_policy(policy).defaults
     obj = an_object(metadata, devices, template=template)
 
-    done = defaulting.complete(entries, obj, ASKER, template=template)
+    done = claimpolicy_defaults.complete(entries, obj, ASKER, template=template)
 
     patched = jsonpatch.apply_patch(obj, list(done.patch))
     assert patched == done.obj
-    assert defaulting.complete(entries, patched, ASKER, template=template).patch == ()
+    assert claimpolicy_defaults.complete(entries, patched, ASKER, template=template).patch == ()
 
 
 @given(POLICIES, METADATA, DEVICES)
@@ -114,10 +115,10 @@ def test_what_the_author_wrote_stays(
     defaults: list[dict[str, Any]], metadata: dict[str, Any], devices: dict[str, Any]
 ) -> None:
     policy = claim_policies.decode({"metadata": {"name": "p"}, "spec": {"defaults": defaults}})
-    entries = selecting.compile_policy(policy).defaults
+    entries = match.compile_policy(policy).defaults
     obj = an_object(metadata, devices, template=False)
 
-    done = defaulting.complete(entries, obj, ASKER, template=False)
+    done = claimpolicy_defaults.complete(entries, obj, ASKER, template=False)
 
     assert _holds(done.obj, obj)
 

@@ -22,10 +22,10 @@ from admission.api.muster import claim_policies
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.cel.syntax import parser
+from admission.claimpolicy.match import Policies
 from admission.errors import RetryError
 from admission.flow import reviewing
-from admission.policy.claims.selecting import Policies
-from admission.policy.remembering import Memory
+from admission.review.caches import Memory
 from admission.webhook import answering
 from admission.webhook.answering import Judge, Outcome
 from tests import soaking

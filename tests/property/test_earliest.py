@@ -11,11 +11,12 @@ from admission.api.traces import Arrival
 from admission.flow.arriving import Waiting
 from admission.flow.lining import Muster
 from admission.flow.staging import Stage, Town
-from admission.policy import deciding, earliest, reservations
-from admission.policy.deciding import Grant, Inputs, Known
-from admission.policy.recalling import Recall
-from admission.policy.reservations import Times
-from admission.policy.resting import PROOF, QUOTA
+from admission.scheduling.backfill import earliest_start, reservations
+from admission.scheduling.backfill.reservations import Times
+from admission.scheduling.cache.plan_cache import Recall
+from admission.scheduling.cache.verdict_cache import PROOF, QUOTA
+from admission.scheduling.checks import chain
+from admission.scheduling.checks.chain import Grant, Inputs, Known
 from tests.property.test_backfill import jobs, towns
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -66,7 +67,7 @@ def played(town: Town, arrivals: Sequence[Arrival]) -> tuple[Stage, Sequence[Wai
 
 
 def asked(stage: Stage, waiting: Waiting) -> Inputs:
-    inputs = deciding.asked(stage.inputs(waiting, stage.standing))
+    inputs = chain.asked(stage.inputs(waiting, stage.standing))
     return replace(inputs, rules=replace(inputs.rules, recall=Recall()))
 
 
@@ -79,7 +80,7 @@ def test_the_first_time_is_that_of_who_plans_for_one_after_the_other(
 
     for waiting in others:
         inputs = asked(stage, waiting)
-        search = earliest.Search(inputs=inputs, present=present, later=later, others=lambda _: [])
+        search = earliest_start.Search(inputs=inputs, present=present, later=later, others=lambda _: [])
         guessed = None if guess is None else stage.time + timedelta(seconds=guess)
         found = search.first(Times(present.ends, stage.time), guessed)
 
@@ -87,7 +88,7 @@ def test_the_first_time_is_that_of_who_plans_for_one_after_the_other(
         for at in dict.fromkeys(present.ends):
             gone = present.gone(at)
             world = later.world(inputs.world, gone=[one.stay for one in gone])
-            plan = earliest.planned(inputs, reservations.moment(world, inputs.standing, at, gone), Recall())
+            plan = earliest_start.planned(inputs, reservations.moment(world, inputs.standing, at, gone), Recall())
             if plan is not None:
                 expected = at, plan.pods, plan.takings
                 break
@@ -100,9 +101,9 @@ def test_nobody_has_a_plan_for_whom_counting_says_that_there_is_none(town: Town,
 
     for waiting in others:
         inputs = asked(stage, waiting)
-        lack = deciding.lack(inputs)
+        lack = chain.lack(inputs)
         assert lack is not None
-        assert not (lack.is_felt(inputs.world) and isinstance(deciding.decide(inputs).outcome, Grant))
+        assert not (lack.is_felt(inputs.world) and isinstance(chain.decide(inputs).outcome, Grant))
 
 
 @given(towns(), jobs())
@@ -113,10 +114,10 @@ def test_what_is_known_of_a_gang_that_waits_changes_nothing_of_what_is_found(
 
     for waiting in others:
         inputs = asked(stage, waiting)
-        found = deciding.decide(inputs)
+        found = chain.decide(inputs)
         if found.by not in {PROOF, QUOTA}:
             continue
         known = Known(group=inputs.group, demands=inputs.demands, needed=inputs.needed, alike=found.alike)
-        again = deciding.decide(replace(asked(stage, waiting), known=known))
+        again = chain.decide(replace(asked(stage, waiting), known=known))
         assert (again.outcome, again.by, again.needed) == (found.outcome, found.by, found.needed)
         assert (again.alike and again.alike.key) == (found.alike and found.alike.key)

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from admission.api.values.names import GANG, GANG_MIN, GANG_SIZE
 from admission.api.values.reasons import Hold, HoldReason
-from admission.policy import elastic
-from admission.policy.recognition import Group
-from admission.policy.resting import Finding
+from admission.scheduling.cache.verdict_cache import Finding
+from admission.scheduling.checks import elastic
+from admission.workloads.gangs import Group
 from tests.unit.policy.families.herds import Herd, a_pod
 
 

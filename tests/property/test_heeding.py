@@ -13,9 +13,9 @@ from admission.flow import expanding, ousting, staging
 from admission.flow.arriving import Waiting
 from admission.flow.lining import Line
 from admission.flow.staging import Running, Stage, Town
-from admission.policy.deciding import Grant
-from admission.policy.preempting import Sacrifice
 from admission.quota import queue_order
+from admission.scheduling.checks.chain import Grant
+from admission.scheduling.preemption.targets import Sacrifice
 from tests.property.test_playing import CARDS, _claim, fixed, node, queue
 
 QUEUES = ("x", "y", "y")

@@ -9,7 +9,7 @@ import pytest
 from admission.api.kubernetes.jobs import Suspendable
 from admission.api.kubernetes.pods import Pod
 from admission.api.values.names import Held, MeterName, Uid
-from admission.policy import holdable
+from admission.workloads import suspendable
 from tests.builders import a_cluster
 from tests.unit.flow.fences import KilledError
 from tests.unit.flow.held import HeldJobs
@@ -88,12 +88,12 @@ class Mortal(HeldJobs):
     def _by_its_user(self, name: str, *, suspend: bool) -> None:
         """Suspend a Job that was started, or have one of these held again, as the webhook does with who resumes it."""
         job = self.job(name)
-        is_started = holdable.held(job.meta) is Held.STARTED
+        is_started = suspendable.held(job.meta) is Held.STARTED
         if suspend and is_started and not job.suspended:
             self.set_job(name, suspended=True)
             self._end([pod for pod in self.pods_of(name) if not pod.finished])
         elif not suspend and is_started and job.suspended:
-            self._held(holdable.JOB.suspendable(job.meta), Held.WAITING, suspended=True)
+            self._held(suspendable.JOB.suspendable(job.meta), Held.WAITING, suspended=True)
 
     def forget(self, name: str) -> None:
         self.delete_job(name)

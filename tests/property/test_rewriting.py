@@ -10,9 +10,9 @@ from admission.api.kubernetes import claims, pods
 from admission.api.muster.claim_policies import Conversion
 from admission.api.values import formats, json_patch, names
 from admission.api.values.decoding import Reader
-from admission.policy.claims import attaching, converting
-from admission.policy.claims.drafts import Draft
-from admission.policy.claims.selecting import Owned
+from admission.claimpolicy.draft import Draft
+from admission.claimpolicy.match import Owned
+from admission.claimpolicy.pods import claims_annotation, extended_resources
 
 GPU, NIC, SLASHED = "nvidia.com/gpu", "example.com/nic", "example.com/a~1b"
 CONVERSIONS = {
@@ -60,29 +60,29 @@ def demand(pod: dict[str, Any]) -> dict[str, int]:
 def test_conversions_hold_what_a_device_plugin_would_and_leave_nothing_behind(pod: dict[str, Any]) -> None:
     draft = Draft(pod)
 
-    denial = converting.convert(draft, CONVERSIONS)
+    denial = extended_resources.convert(draft, CONVERSIONS)
 
     assert denial is None
     assert jsonpatch.apply_patch(pod, list(draft.patch)) == json_patch.apply(pod, draft.patch) == draft.obj
     again = Draft(draft.obj)
-    assert converting.convert(again, CONVERSIONS) is None
+    assert extended_resources.convert(again, CONVERSIONS) is None
     assert again.patch == ()
-    found = converting.recipes(draft.obj["metadata"]["annotations"] or {})
+    found = extended_resources.recipes(draft.obj["metadata"]["annotations"] or {})
     assert {recipe.resource: sum(recipe.counts) for recipe in found} == demand(pod)
     assert demand(draft.obj) == {}
     used = [one["name"] for one in draft.obj["spec"].get("resourceClaims", [])]
     assert len(used) == len(set(used))
     for recipe in found:
-        spec = converting.spec(recipe, CONVERSIONS[recipe.resource].conversion)
+        spec = extended_resources.spec(recipe, CONVERSIONS[recipe.resource].conversion)
         assert len(claims.decode_spec(Reader(spec)).requests) == len(recipe.counts)
 
 
 @given(a_pod())
 def test_every_container_may_use_at_least_what_it_asked_for(pod: dict[str, Any]) -> None:
     draft = Draft(pod)
-    converting.convert(draft, CONVERSIONS)
+    extended_resources.convert(draft, CONVERSIONS)
     templates = {one["name"]: one["resourceClaimTemplateName"] for one in draft.obj["spec"].get("resourceClaims", [])}
-    counts = {one.template: one for one in converting.recipes(draft.obj["metadata"]["annotations"] or {})}
+    counts = {one.template: one for one in extended_resources.recipes(draft.obj["metadata"]["annotations"] or {})}
 
     for field in ("containers", "initContainers"):
         befores, afters = (spec.get(field, []) for spec in (pod["spec"], draft.obj["spec"]))
@@ -110,7 +110,7 @@ WISHES = st.lists(
 def test_claims_by_annotation_are_put_in_once(pod: dict[str, Any], text: str) -> None:
     draft = Draft(pod)
 
-    denial = attaching.attach(draft, text)
+    denial = claims_annotation.attach(draft, text)
 
     if denial is not None:
         assert names.CLAIMS in denial.message
@@ -118,7 +118,7 @@ def test_claims_by_annotation_are_put_in_once(pod: dict[str, Any], text: str) ->
         return
     assert jsonpatch.apply_patch(pod, list(draft.patch)) == json_patch.apply(pod, draft.patch) == draft.obj
     again = Draft(draft.obj)
-    assert attaching.attach(again, text) is None
+    assert claims_annotation.attach(again, text) is None
     assert again.patch == ()
     referred = [one["name"] for one in draft.obj["spec"]["resourceClaims"]]
     assert len(referred) == len(set(referred))

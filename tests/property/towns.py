@@ -22,7 +22,7 @@ from admission.errors import LedgerAwayError, RetryError
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk, Ports, Result
 from admission.ledger.ledger import SqlLedger
-from admission.policy import following
+from admission.lifecycle import transitions
 from tests.builders import ClusterBuilder, a_cluster
 
 GPUS = MeterName("gpus")
@@ -152,7 +152,7 @@ class Town(memory.Cluster):
         for uid in placement.seats[pod.meta.uid].claims:
             if otherwise and uid in holdings and (others := self._others(node, len(holdings[uid].devices))):
                 holdings[uid] = replace(holdings[uid], devices=others)
-        self._allocate(pod, node, holdings, following.index_devices(self._rest))
+        self._allocate(pod, node, holdings, transitions.index_devices(self._rest))
         self._pods[pod.meta.uid] = replace(pod, node=node, phase="Running", ready=True)
 
     def _others(self, node: NodeName, count: int) -> tuple[RequestDevice, ...] | None:
@@ -161,7 +161,7 @@ class Town(memory.Cluster):
             for claim in self._claims.values()
             for given in (claim.allocation.devices if claim.allocation else ())
         }
-        devices = following.index_devices(self._rest)
+        devices = transitions.index_devices(self._rest)
         free = sorted((d for d in devices if d.pool == node and d not in taken), reverse=True)
         return tuple(_given(device) for device in free[:count]) if len(free) >= count else None
 

@@ -20,8 +20,8 @@ from admission.api.values.names import HOSTNAME, QUEUE, NodeName
 from admission.api.values.selectors import NodeSelector, NodeTerm, Requirement
 from admission.errors import ConflictError, GoneError
 from admission.flow import memory
-from admission.policy import following
-from admission.policy.protection import Barriers
+from admission.lifecycle import transitions
+from admission.scheduling.placement.protection import Barriers
 from tests.builders import CLASS, ClusterBuilder, a_cluster
 from tests.property.towns import Fault, Faults, KilledError
 
@@ -233,7 +233,7 @@ class Village(memory.Cluster):
         return given
 
     def _free(self, node: NodeName) -> list[DeviceId]:
-        devices = following.index_devices(self._rest)
+        devices = transitions.index_devices(self._rest)
         return sorted(device for device in devices if device.pool == node and device not in self.taken())
 
     # What is seen.

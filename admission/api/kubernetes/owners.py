@@ -1,6 +1,6 @@
 """Objects whose controllers make pods, or make what makes them: as much of them as says how many start together.
 
-They are of many kinds and most are no part of Kubernetes; `policy.families` knows each kind and reads it: how many pods
+They are of many kinds and most are no part of Kubernetes; `workloads.kinds` knows each kind and reads it: how many pods
 there are, and which of them their controller makes first. What the pods look like is kept only of those that are held
 as a whole.
 """

@@ -1,7 +1,8 @@
 """ClaimPolicies: what claims get when their author is silent, templates and conversions, and what claims may not ask.
 
-What is wrong with the shape of a policy is found here. Its CEL is judged by `policy.claims`, which knows the variables.
-What a policy copies into claims stays JSON as it is written, since that API grows with every release of Kubernetes.
+What is wrong with the shape of a policy is found here. Its CEL is judged by `admission.claimpolicy`, which knows the
+variables. What a policy copies into claims stays JSON as it is written, since that API grows with every release of
+Kubernetes.
 """
 
 from collections.abc import Mapping

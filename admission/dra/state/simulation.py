@@ -1,6 +1,6 @@
 """Worlds as they will be, or as they must not be disturbed: some have gone, and others have come.
 
-For reservations in time (`policy.reserving`): what a gang may have when those who run have ended, and what is left now
+For reservations in time (`backfill.policy`): what a gang may have when those who run have ended, and what is left now
 for those who would still run then. Nothing here knows of times: the caller says who has gone and who has come.
 """
 

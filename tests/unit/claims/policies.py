@@ -5,9 +5,10 @@ from typing import Any
 import jsonpatch
 
 from admission.api.muster import claim_policies
-from admission.policy.claims import defaulting, selecting
-from admission.policy.claims.defaulting import Asker, Completed
-from admission.policy.claims.subjects import User
+from admission.claimpolicy import defaults as claimpolicy_defaults
+from admission.claimpolicy import match
+from admission.claimpolicy.cel_subject import User
+from admission.claimpolicy.defaults import Asker, Completed
 
 Json = dict[str, Any]
 
@@ -54,10 +55,10 @@ def a_template(*requests: Json, **meta: Any) -> Json:
 
 def complete(obj: Json, *found: claim_policies.ClaimPolicy, asker: Asker = ASKER) -> Completed:
     """Give an object the defaults of policies, in this order; what comes out is what the patch makes of it."""
-    compiled = [selecting.compile_policy(policy) for policy in found]
+    compiled = [match.compile_policy(policy) for policy in found]
     assert [flaw for one in compiled for flaw in one.flaws] == []
     entries = [entry for one in compiled for entry in one.defaults]
-    completed = defaulting.complete(entries, obj, asker, template=obj["kind"] == "ResourceClaimTemplate")
+    completed = claimpolicy_defaults.complete(entries, obj, asker, template=obj["kind"] == "ResourceClaimTemplate")
     assert jsonpatch.apply_patch(obj, list(completed.patch)) == completed.obj
     return completed
 

@@ -7,8 +7,8 @@ import pytest
 
 from admission.api.values import names
 from admission.api.values.reasons import Denial, DenyReason
-from admission.policy.claims import attaching
-from admission.policy.claims.drafts import Draft
+from admission.claimpolicy.draft import Draft
+from admission.claimpolicy.pods import claims_annotation
 
 Json = dict[str, Any]
 
@@ -21,17 +21,17 @@ def a_pod(*containers: str, init: tuple[str, ...] = (), **spec: Any) -> Json:
 def attached(pod: Json, text: str) -> Json:
     """Return the pod with the claims; the patch makes of it what the draft shows, and a second pass changes nothing."""
     draft = Draft(pod)
-    assert attaching.attach(draft, text) is None
+    assert claims_annotation.attach(draft, text) is None
     assert jsonpatch.apply_patch(pod, list(draft.patch)) == draft.obj
     again = Draft(draft.obj)
-    assert attaching.attach(again, text) is None
+    assert claims_annotation.attach(again, text) is None
     assert again.patch == ()
     result: Json = draft.obj
     return result
 
 
 def refused(pod: Json, text: str) -> str:
-    denial = attaching.attach(Draft(pod), text)
+    denial = claims_annotation.attach(Draft(pod), text)
     assert isinstance(denial, Denial)
     assert denial.reason is DenyReason.MALFORMED_REQUEST
     assert denial.message.startswith(f"annotation {names.CLAIMS}: ")

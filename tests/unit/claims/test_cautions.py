@@ -3,8 +3,8 @@
 import pytest
 
 from admission.api.kubernetes import claims, devices
-from admission.policy.claims import cautions
-from admission.policy.doors import KnownClaim
+from admission.claimpolicy import selector_warnings
+from admission.podpolicy.admission import KnownClaim
 from tests.unit.claims.policies import a_claim, alternatives, exactly
 
 MODEL = "device.attributes['gpu.example.com'].model == 'H100'"
@@ -18,7 +18,7 @@ def said(*texts: str, driver: str = "true", device_class: str = "gpu") -> list[s
     other = alternatives({"name": "a", "deviceClassName": device_class, "selectors": selectors}, name="other")
     claim = KnownClaim(source="ResourceClaim c", spec=claims.decode(a_claim(request, other)).spec)
     spec = {"selectors": [{"cel": {"expression": driver}}]}
-    found = cautions.of(claim, {"gpu": devices.decode_class({"metadata": {"name": "gpu"}, "spec": spec})})
+    found = selector_warnings.of(claim, {"gpu": devices.decode_class({"metadata": {"name": "gpu"}, "spec": spec})})
     assert [text.replace("request other/a,", "request gpu,") for text in found[len(found) // 2 :]] == list(
         found[: len(found) // 2]
     )

@@ -9,10 +9,10 @@ from admission.api.kubernetes.pods import Stage
 from admission.api.muster.claim_policies import Conversion
 from admission.api.values import formats, names, quantities
 from admission.api.values.reasons import DenyReason
-from admission.policy.claims import converting
-from admission.policy.claims.converting import Recipe, Shares
-from admission.policy.claims.drafts import Draft
-from admission.policy.claims.selecting import Owned
+from admission.claimpolicy.draft import Draft
+from admission.claimpolicy.match import Owned
+from admission.claimpolicy.pods import extended_resources
+from admission.claimpolicy.pods.extended_resources import Recipe, Shares
 
 GPU = "nvidia.com/gpu"
 NIC = "example.com/nic"
@@ -49,7 +49,7 @@ SHARES: dict[str, tuple[list[tuple[Stage, int]], Shares]] = {
 
 @pytest.mark.parametrize(("needs", "shares"), SHARES.values(), ids=SHARES)
 def test_devices_are_shared_as_with_a_device_plugin(needs: list[tuple[Stage, int]], shares: Shares) -> None:
-    assert converting.split(needs) == shares
+    assert extended_resources.split(needs) == shares
 
 
 def a_container(name: str, **amounts: Any) -> dict[str, Any]:
@@ -64,10 +64,10 @@ def a_pod(*containers: dict[str, Any], init: list[dict[str, Any]] | None = None)
 
 def converted(pod: dict[str, Any]) -> dict[str, Any]:
     draft = Draft(pod)
-    assert converting.convert(draft, KNOWN) is None
+    assert extended_resources.convert(draft, KNOWN) is None
     assert jsonpatch.apply_patch(pod, list(draft.patch)) == draft.obj
     again = Draft(draft.obj)
-    assert converting.convert(again, KNOWN) is None
+    assert extended_resources.convert(again, KNOWN) is None
     assert again.patch == ()
     found: dict[str, Any] = draft.obj
     return found
@@ -76,7 +76,7 @@ def converted(pod: dict[str, Any]) -> dict[str, Any]:
 def test_a_resource_becomes_a_claim() -> None:
     pod = converted(a_pod(a_container("main", nvidia_com__gpu="8")))
 
-    (recipe,) = converting.recipes(pod["metadata"]["annotations"])
+    (recipe,) = extended_resources.recipes(pod["metadata"]["annotations"])
     assert recipe == Recipe(policy="plugins", resource=GPU, counts=(8,))
     assert pod["metadata"]["annotations"] == {names.CONVERTED: "plugins:nvidia.com/gpu=8"}
     assert pod["spec"]["resourceClaims"] == [{"name": "nvidia-com-gpu", "resourceClaimTemplateName": recipe.template}]
@@ -91,7 +91,7 @@ def test_each_resource_has_a_claim_of_its_own() -> None:
     init = [{**a_container("agent", example_com__nic=1), "restartPolicy": "Always"}]
     pod = converted(a_pod(a_container("a", nvidia_com__gpu=2), a_container("b", nvidia_com__gpu=1), init=init))
 
-    assert [str(recipe) for recipe in converting.recipes(pod["metadata"]["annotations"])] == [
+    assert [str(recipe) for recipe in extended_resources.recipes(pod["metadata"]["annotations"])] == [
         "nics:example.com/nic=1",
         "plugins:nvidia.com/gpu=2+1",
     ]
@@ -128,7 +128,7 @@ def test_what_is_no_number_of_devices_is_left_to_the_api_server(amount: Any) -> 
 
 
 def test_more_than_a_claim_can_hold_is_refused() -> None:
-    denial = converting.convert(Draft(a_pod(*(a_container(name, nvidia_com__gpu=16) for name in "abc"))), KNOWN)
+    denial = extended_resources.convert(Draft(a_pod(*(a_container(name, nvidia_com__gpu=16) for name in "abc"))), KNOWN)
 
     assert denial is not None
     assert denial.reason is DenyReason.CLAIM_TOO_LARGE
@@ -137,7 +137,7 @@ def test_more_than_a_claim_can_hold_is_refused() -> None:
 
 @pytest.mark.parametrize("amount", ["9" * 50, "1e30", "7" * 4000 + "e999"])
 def test_more_than_can_be_counted_is_refused_and_not_left_on_the_pod(amount: str) -> None:
-    denial = converting.convert(Draft(a_pod(a_container("main", nvidia_com__gpu=amount))), KNOWN)
+    denial = extended_resources.convert(Draft(a_pod(a_container("main", nvidia_com__gpu=amount))), KNOWN)
 
     assert denial is not None
     assert denial.reason is DenyReason.CLAIM_TOO_LARGE
@@ -156,10 +156,10 @@ def test_the_name_of_the_template_is_short_and_legal(resource: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "p:r", "p:r=0", "p:r=1+", "p:r=9999", "p:r=1=2"])
 def test_what_is_not_written_by_muster_says_nothing(text: str) -> None:
-    assert converting.recipes({names.CONVERTED: text}) == ()
+    assert extended_resources.recipes({names.CONVERTED: text}) == ()
 
 
 def test_a_recipe_is_read_as_it_is_written() -> None:
     found = (Recipe(policy="p.q-r", resource=GPU, counts=(1, 32)), Recipe(policy="p", resource=NIC, counts=(2,)))
 
-    assert converting.recipes({names.CONVERTED: ",".join(map(str, found))}) == found
+    assert extended_resources.recipes({names.CONVERTED: ",".join(map(str, found))}) == found

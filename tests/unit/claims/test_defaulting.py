@@ -5,18 +5,9 @@ from typing import Any
 
 import pytest
 
-from admission.policy.claims import selecting
-from admission.policy.claims.defaulting import WRITTEN, Asker
-from tests.unit.claims.policies import (
-    a_claim,
-    a_policy,
-    a_template,
-    alternatives,
-    asked,
-    complete,
-    defaults,
-    exactly,
-)
+from admission.claimpolicy import match
+from admission.claimpolicy.defaults import WRITTEN, Asker
+from tests.unit.claims.policies import a_claim, a_policy, a_template, alternatives, asked, complete, defaults, exactly
 
 SELECTOR = {"cel": {"expression": "device.driver == 'gpu.example.com'"}}
 OTHER = {"cel": {"expression": "true"}}
@@ -291,13 +282,13 @@ FLAWS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("entry", "message"), FLAWS.values(), ids=FLAWS)
 def test_flaws(entry: dict[str, Any], message: str) -> None:
-    flaws = selecting.compile_policy(defaults(entry)).flaws
+    flaws = match.compile_policy(defaults(entry)).flaws
 
     assert message in "\n".join(map(str, flaws))
 
 
 def test_a_condition_that_fits_no_type_is_doubted() -> None:
-    compiled = selecting.compile_policy(defaults({"when": "request.exactly.cuont == 1", "count": 2}))
+    compiled = match.compile_policy(defaults({"when": "request.exactly.cuont == 1", "count": 2}))
 
     assert compiled.flaws == ()
     assert list(map(str, compiled.doubts)) == ["spec.defaults[0].when: looks wrong: 1:16: undefined field 'cuont'"]

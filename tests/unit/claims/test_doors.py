@@ -10,10 +10,10 @@ from admission.api.kubernetes.admission_review import ALLOWED, Review, Verdict
 from admission.api.muster.claim_policies import ClaimPolicy
 from admission.api.values import names
 from admission.api.values.reasons import DenyReason
+from admission.claimpolicy.admission import CLAIM_CONTROLLERS, POD_CLAIM, SCHEDULER
 from admission.errors import RetryError
 from admission.flow import reviewing
-from admission.policy.claims.doors import CLAIM_CONTROLLERS, POD_CLAIM, SCHEDULER
-from admission.policy.remembering import Memory
+from admission.review.caches import Memory
 from tests.unit.claims.policies import a_claim, a_policy, a_template, alternatives, exactly
 from tests.unit.webhook.cases import RULES, MemoryView, World
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from admission.api.muster.claim_policies import ClaimPolicy
+from admission.claimpolicy.rules import AUDIT
 from admission.flow import reviewing
-from admission.policy.claims.ruling import AUDIT
-from admission.policy.remembering import Memory
+from admission.review.caches import Memory
 from admission.webhook import answering
 from tests.unit.claims.policies import a_policy
 from tests.unit.webhook.cases import RULES, MemoryView, World, exactly, held

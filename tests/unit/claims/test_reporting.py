@@ -8,9 +8,9 @@ from admission.api.kubernetes.meta import ConditionStatus, Meta
 from admission.api.kubernetes.nodes import Namespace
 from admission.api.muster.claim_policies import ClaimPolicy
 from admission.api.snapshot import Snapshot
+from admission.claimpolicy import status
+from admission.claimpolicy.match import Policies
 from admission.errors import Flaw, MalformedObjectError
-from admission.policy.claims import reporting
-from admission.policy.claims.selecting import Policies
 from tests.unit.claims.policies import a_policy
 
 NAMESPACES = {
@@ -25,7 +25,7 @@ def said(*policies: ClaimPolicy, **malformed: str) -> dict[str, tuple[ConditionS
         for name, text in malformed.items()
     }
     snapshot = Snapshot(namespaces=NAMESPACES, policies={policy.name: policy for policy in policies}, malformed=errors)
-    reports = reporting.conditions(Policies.of(snapshot.policies, snapshot.namespaces), snapshot)
+    reports = status.conditions(Policies.of(snapshot.policies, snapshot.namespaces), snapshot)
     assert {report.plural for report in reports} == {"claimpolicies"}
     found = {report.name: report.conditions[0] for report in reports}
     return {name: (condition.status, condition.reason, condition.message) for name, condition in found.items()}

@@ -12,7 +12,7 @@ from admission.api.muster.claim_policies import ClaimPolicy
 from admission.api.values import names
 from admission.api.values.reasons import DenyReason
 from admission.flow import reviewing
-from admission.policy.remembering import Memory
+from admission.review.caches import Memory
 from admission.webhook import quick
 from tests.unit.claims.policies import a_policy
 from tests.unit.webhook.cases import RULES, MemoryView, World, a_pod, exactly

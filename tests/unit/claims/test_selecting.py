@@ -7,8 +7,8 @@ import pytest
 from admission.api.kubernetes.meta import Meta
 from admission.api.kubernetes.nodes import Namespace
 from admission.api.muster.claim_policies import ClaimPolicy
+from admission.claimpolicy.match import NONE, Policies
 from admission.errors import RetryError
-from admission.policy.claims.selecting import NONE, Policies
 from tests.unit.claims.policies import a_policy
 
 NAMESPACES = {"ml": Namespace(meta=Meta(name="ml"), labels={"team": "vision"})}

@@ -12,11 +12,11 @@ from admission.api.muster.claim_policies import ClaimPolicy
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import QueueName
+from admission.claimpolicy import templates
+from admission.claimpolicy.match import Policies
+from admission.claimpolicy.pods.extended_resources import Recipe
+from admission.claimpolicy.templates import Plan, Wanted
 from admission.errors import Flaw, MalformedObjectError
-from admission.policy.claims import templating
-from admission.policy.claims.converting import Recipe
-from admission.policy.claims.selecting import Policies
-from admission.policy.claims.templating import Plan, Wanted
 
 GPU = "nvidia.com/gpu"
 SPEC = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com", "count": 8}}]}}
@@ -58,7 +58,7 @@ def a_cluster(*found: ClaimPolicy | ClaimTemplate | Namespace, **rest: Any) -> S
 
 
 def planned(snapshot: Snapshot, **rest: Any) -> Plan:
-    return templating.plan(Policies.of(snapshot.policies, snapshot.namespaces), snapshot, **rest)
+    return templates.plan(Policies.of(snapshot.policies, snapshot.namespaces), snapshot, **rest)
 
 
 def keys(found: tuple[Wanted, ...]) -> list[str]:
@@ -71,7 +71,7 @@ def wanted(policy: ClaimPolicy, namespace: str = "a") -> Wanted:
 
 
 def told(snapshot: Snapshot) -> dict[str, tuple[str, ...]]:
-    return templating.troubles(planned(snapshot), ())
+    return templates.troubles(planned(snapshot), ())
 
 
 def test_a_template_is_missing_in_every_namespace_that_is_selected() -> None:
@@ -172,7 +172,7 @@ def test_the_first_policy_wins_and_the_other_is_told() -> None:
 def test_what_the_api_server_refuses_is_told() -> None:
     policy = a_policy()
 
-    assert templating.troubles(Plan(), [(wanted(policy), "{no}")]) == {
+    assert templates.troubles(Plan(), [(wanted(policy), "{no}")]) == {
         "p": ("in namespace a, template h100x8 is not written: {no}",)
     }
 
@@ -227,7 +227,7 @@ def test_the_label_holds_names_that_are_too_long_for_it() -> None:
     long = "x" * 100
     policy = a_policy(long)
 
-    assert templating.label("short") == "short"
-    assert len(templating.label(long)) <= templating.LONGEST_LABEL
-    assert templating.label(long) != templating.label(long + "y")
+    assert templates.label("short") == "short"
+    assert len(templates.label(long)) <= templates.LONGEST_LABEL
+    assert templates.label(long) != templates.label(long + "y")
     assert planned(a_cluster(policy, a_namespace("a"), stored(wanted(policy)))) == Plan()

@@ -13,7 +13,7 @@ from admission.cli import clusters, explaining
 from admission.cluster import kinds
 from admission.cluster.kinds import Kind
 from admission.errors import ForbiddenError, MendError
-from admission.policy import identities
+from admission.workloads import gang_key
 from tests import standins
 from tests.standins import Manifest
 
@@ -71,7 +71,7 @@ def an_object(api_version: str, kind: str, name: str, **spec: Any) -> Manifest:
 
 def named(workload: str, *uid: str) -> str:
     """What the Gang object of a workload is called."""
-    return identities.unique_name(workload, identities.gang_uid(*uid))
+    return gang_key.unique_name(workload, gang_key.gang_uid(*uid))
 
 
 def a_jobset(cluster: Served) -> tuple[Manifest, list[Manifest]]:
@@ -133,7 +133,7 @@ def test_a_pod_of_a_group_of_another_system_is_in_the_gang_of_that() -> None:
     one, other = (a_pod(name, {"kueue.x-k8s.io/pod-group-name": "pair"}) for name in ("one", "other"))
     for pod in cluster.all((one, other)):
         pod["metadata"]["annotations"] = {"kueue.x-k8s.io/pod-group-total-count": "2"}
-    cluster.gang(identities.identify(pods.decode(one), Snapshot()).name)
+    cluster.gang(gang_key.identify(pods.decode(one), Snapshot()).name)
 
     assert cluster.found(other).name.startswith("pair-")
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from admission.api.values import names
+from admission.claimpolicy.pods.extended_resources import Recipe
 from admission.cluster import kinds
 from admission.cluster.connecting import Connection
 from admission.cluster.kinds import Kind
 from admission.cluster.store import Store
 from admission.cluster.templates import AGAIN_SECONDS, IDLE_SECONDS, TemplateKeeper
 from admission.errors import RetryError
-from admission.policy.claims.converting import Recipe
 from tests.unit.cluster.fake_api import FakeApi, status
 
 TEMPLATES = kinds.TEMPLATES.path

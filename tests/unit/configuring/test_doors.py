@@ -10,8 +10,8 @@ from admission.api.values.names import QueueName
 from admission.api.values.reasons import DenyReason
 from admission.errors import RetryError
 from admission.flow import reviewing
-from admission.policy.configuring import using
-from admission.policy.remembering import Memory
+from admission.objectpolicy import in_use
+from admission.review.caches import Memory
 from tests.unit.webhook.cases import RULES, MemoryView, World
 
 SELECTED = {"namespaceSelector": {"matchLabels": {"team": "a"}}}
@@ -395,7 +395,7 @@ def test_a_namespace_that_was_not_seen_yet_is_waited_for() -> None:
 def test_charges_are_added_up_by_queue() -> None:
     snapshot = known(None, a_gang("a", "q", gpus="2"), a_gang("b", "q", gpus="3", memory="1Gi"), a_gang("c", "r"))
 
-    assert using.amounts(snapshot.gangs.values()) == {
+    assert in_use.amounts(snapshot.gangs.values()) == {
         QueueName("q"): {"gpus": 5, "memory": 2**30},
         QueueName("r"): {},
     }

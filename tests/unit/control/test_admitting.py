@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from admission.control import admitting
 from admission.errors import ClusterAwayError
 from admission.flow.desks import Result
-from admission.policy import wanting
+from admission.scheduling.checks import demand
 from tests.builders import NOON, a_cluster
 from tests.unit.flow.jobs import SECOND, Jobs, Play
 from tests.unit.flow.test_cycle import Cluster, Ledger, a_desk
@@ -170,7 +170,7 @@ async def test_what_muster_fails_of_is_logged_once_with_its_traceback(monkeypatc
     def fails(group: Any, *_: Any) -> Any:
         raise ZeroDivisionError(f"for {group.key}")
 
-    monkeypatch.setattr(wanting, "demands", fails)
+    monkeypatch.setattr(demand, "demands", fails)
     desk = a_desk(Cluster(a_cluster().node("a", gpus=1).queue("q", gpus=1).job("train", queue="q")), Ledger())
     results: list[Result] = []
 

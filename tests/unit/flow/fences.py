@@ -13,7 +13,7 @@ from admission.api.values.names import MeterName, NodeName, QueueName, Uid
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk, Ports, Result
 from admission.flow.ports import Ledger
-from admission.policy.protection import Barriers
+from admission.scheduling.placement.protection import Barriers
 from tests.builders import CLASS, NOON, ClusterBuilder, a_cluster
 
 LONG_AGO = NOON - timedelta(hours=1)

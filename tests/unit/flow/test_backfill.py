@@ -16,12 +16,12 @@ from admission.api.values.reasons import HoldReason
 from admission.flow.arriving import Waiting
 from admission.flow.lining import Muster
 from admission.flow.staging import Stage
-from admission.policy import deciding
-from admission.policy.presence import Presence
-from admission.policy.recalling import Recall
-from admission.policy.reservations import Beside
-from admission.policy.reserving import Reserve
-from admission.policy.resting import Finding, Rest
+from admission.scheduling.backfill.policy import Reserve
+from admission.scheduling.backfill.reservations import Beside
+from admission.scheduling.backfill.running import Presence
+from admission.scheduling.cache.plan_cache import Recall
+from admission.scheduling.cache.verdict_cache import Finding, Rest
+from admission.scheduling.checks import chain
 from tests.property.test_playing import Controlled
 from tests.unit.flow.test_playing import play, queue, row, starts, strict, town, trace
 from tests.unit.test_simulating import expand, node, teams
@@ -345,13 +345,13 @@ def test_an_unchanged_cycle_plans_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     told.at(1, created="large")
     told.at(2, created="long")
     asked: list[str] = []
-    decide = deciding.decide
+    decide = chain.decide
 
-    def counted(inputs: deciding.Inputs) -> Finding:
+    def counted(inputs: chain.Inputs) -> Finding:
         asked.append(inputs.group.key)
         return decide(inputs)
 
-    monkeypatch.setattr(deciding, "decide", counted)
+    monkeypatch.setattr(chain, "decide", counted)
     assert told.at(3) == []
 
     assert asked == []

@@ -17,7 +17,7 @@ from admission.api.values.names import Uid
 from admission.api.values.reasons import DenyReason, HoldReason
 from admission.errors import Flaw, MalformedObjectError
 from admission.flow import cycle, memory
-from admission.policy.protection import Barriers
+from admission.scheduling.placement.protection import Barriers
 from tests.builders import CLASS, NOON, ClusterBuilder, a_cluster, claim_manifest
 from tests.unit.flow.fences import Cluster, a_desk, cycles, everything_runs, fence, kinds
 

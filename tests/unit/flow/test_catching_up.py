@@ -9,7 +9,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.names import GANG_MIN
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk
-from admission.policy.protection import Barriers
+from admission.scheduling.placement.protection import Barriers
 from tests.builders import NOON, ClusterBuilder, a_cluster
 from tests.unit.flow.fences import SECOND, Cluster, a_desk, cycles, kinds, report
 

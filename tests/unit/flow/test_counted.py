@@ -10,7 +10,7 @@ from admission.api.muster.ledger_entries import Kind
 from admission.api.values.names import HOSTNAME, Uid
 from admission.api.values.reasons import HoldReason
 from admission.flow import cycle, memory
-from admission.policy.protection import Barriers
+from admission.scheduling.placement.protection import Barriers
 from tests.builders import CLASS, NOON, ClusterBuilder, a_cluster, claim_manifest
 from tests.unit.flow.fences import GPUS, MINUTE, Cluster, Q, a_desk, a_gang, kinds, report
 

@@ -23,7 +23,7 @@ from admission.dra import gang_planner
 from admission.errors import DeposedError, LedgerAwayError, RetryError
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk, Ports, Result
-from admission.policy import entitlements
+from admission.status import queue
 from tests.builders import CLASS, NOON, ClusterBuilder, a_cluster, pod_of
 
 GPUS = MeterName("gpus")
@@ -534,13 +534,13 @@ async def test_a_meter_whose_cel_fails_on_a_device_says_so_in_its_condition() ->
 async def test_statuses_are_made_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a thousand queues they take a good part of a second, in which probes and the lease would not be served."""
     made_by: list[threading.Thread] = []
-    made = entitlements.queues
+    made = queue.queues
 
     def noted(*arguments: Any) -> Any:
         made_by.append(threading.current_thread())
         return made(*arguments)
 
-    monkeypatch.setattr(entitlements, "queues", noted)
+    monkeypatch.setattr(queue, "queues", noted)
     await run(a_desk(Cluster(a_cluster().queue("q", gpus=4)), Ledger()))
 
     assert made_by

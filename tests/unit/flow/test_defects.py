@@ -9,8 +9,10 @@ from admission.api.values.reasons import HoldReason
 from admission.dra.allocator import prescribed
 from admission.flow import cycle, memory
 from admission.flow.desks import Desk
-from admission.policy import defects, finishing, following, reporting, wanting
-from admission.policy.defects import During
+from admission.lifecycle import placement_progress, transitions
+from admission.scheduling.checks import demand, faults
+from admission.scheduling.checks.faults import During
+from admission.status import gang
 from tests.builders import NOON, a_cluster
 from tests.unit.flow.fences import MINUTE, Cluster, a_desk, report
 
@@ -35,15 +37,15 @@ def failing(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 MOMENTS: dict[str, tuple[Any, str, During]] = {
-    "its demands are gathered": (wanting, "demands", During.PLANNING),
-    "what it costs is bounded": (wanting, "at_least", During.PLANNING),
-    "it is seen whether it must be taken back": (following, "eviction", During.FOLLOWING),
-    "what was allocated is settled": (following, "settlement", During.FOLLOWING),
-    "what was allocated anew is settled": (following, "adjustment", During.FOLLOWING),
-    "what is gone is released": (following, "release", During.FOLLOWING),
-    "it is seen what is left to do": (finishing, "missing", During.PLACING),
+    "its demands are gathered": (demand, "demands", During.PLANNING),
+    "what it costs is bounded": (demand, "at_least", During.PLANNING),
+    "it is seen whether it must be taken back": (transitions, "eviction", During.FOLLOWING),
+    "what was allocated is settled": (transitions, "settlement", During.FOLLOWING),
+    "what was allocated anew is settled": (transitions, "adjustment", During.FOLLOWING),
+    "what is gone is released": (transitions, "release", During.FOLLOWING),
+    "it is seen what is left to do": (placement_progress, "missing", During.PLACING),
     "an allocation is written down": (prescribed, "allotment", During.PLACING),
-    "its status is made": (reporting, "gang", During.REPORTING),
+    "its status is made": (gang, "gang", During.REPORTING),
 }
 
 
@@ -104,12 +106,12 @@ async def test_the_gang_that_muster_fails_of_waits_and_starts_once_that_is_mende
 
 
 def test_a_lack_of_memory_is_no_gangs_fault() -> None:
-    found: list[defects.Defect] = []
+    found: list[faults.Defect] = []
 
     def compute() -> int:
         raise MemoryError
 
     with pytest.raises(MemoryError):
-        defects.spared(During.PLANNING, "team/bad", compute, found)
+        faults.spared(During.PLANNING, "team/bad", compute, found)
 
     assert found == []

@@ -6,7 +6,7 @@ import pytest
 
 from admission.api.values.reasons import HoldReason
 from admission.flow import cycle, memory
-from admission.policy.protection import Barriers
+from admission.scheduling.placement.protection import Barriers
 from tests.builders import NOON, ClusterBuilder
 from tests.unit.flow.fences import MINUTE, SECOND, Cluster, a_desk, a_gang, everything_runs, fence
 

@@ -11,7 +11,7 @@ from admission.api.muster.ledger_entries import BudgetShare, Entry, Kind, Posted
 from admission.api.muster.status_reports import EventType
 from admission.api.snapshot import Snapshot
 from admission.flow import cycle, memory
-from admission.policy.protection import Barriers, Means, Webhooks
+from admission.scheduling.placement.protection import Barriers, Means, Webhooks
 from tests.builders import CLASS, NOON, a_cluster
 from tests.unit.flow.fences import Cluster, a_desk, fence
 

@@ -16,8 +16,8 @@ from admission.api.muster.gangs import Phase
 from admission.api.muster.ledger_entries import Kind
 from admission.api.values import names
 from admission.api.values.names import Held, Uid
-from admission.policy import subgroups
-from admission.policy.families import table
+from admission.workloads import subgroups
+from admission.workloads.kinds import catalog
 from tests import standins
 from tests.builders import NAMESPACE, NOON, ClusterBuilder, a_cluster, claim_manifest
 from tests.standins import Manifest
@@ -50,7 +50,7 @@ class HeldParents(HeldJobs):
         if obj["kind"] == "Job":
             self._jobs[obj["metadata"]["uid"]] = jobs.decode(obj)
             return obj
-        family = table.BY_GROUP[str(obj["apiVersion"]).partition("/")[0], obj["kind"]]
+        family = catalog.BY_GROUP[str(obj["apiVersion"]).partition("/")[0], obj["kind"]]
         parent = family.decode(copy.deepcopy(obj))
         of_kind = {**self._rest.parents.get(family.key, {}), parent.meta.uid: parent}
         self._rest = replace(self._rest, parents={**self._rest.parents, family.key: of_kind})

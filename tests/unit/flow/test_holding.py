@@ -11,7 +11,7 @@ from admission.api.values.names import Held, Uid
 from admission.api.values.reasons import HoldReason
 from admission.flow import cycle, reconciling
 from admission.flow.desks import Result
-from admission.policy import holdable
+from admission.workloads import suspendable
 from tests.builders import CLASS, a_cluster
 from tests.unit.claims.policies import a_policy
 from tests.unit.flow.fences import kinds, report
@@ -135,7 +135,7 @@ async def test_one_that_never_makes_its_pods_is_taken_back_and_held_again() -> N
     result = await play.go_on(5)
 
     assert cluster.writes == ["start train", "hold train"]
-    assert holdable.held(cluster.job("train").meta) is Held.WAITING
+    assert suspendable.held(cluster.job("train").meta) is Held.WAITING
     assert cluster.job("train").suspended
     assert gpus(play) == (0, 0)
     hold = of(result).hold

@@ -14,7 +14,7 @@ from admission.api.values.reasons import HoldReason
 from admission.errors import DeposedError, LedgerAwayError
 from admission.flow import bookkeeping, memory
 from admission.flow.desks import Desk
-from admission.policy import times
+from admission.lifecycle import ledger_clock
 from tests.builders import NOON, a_cluster
 from tests.unit.flow.test_cycle import GPUS, Cluster, Ledger, a_desk, gang, kinds, run
 
@@ -228,8 +228,8 @@ async def test_a_clock_that_goes_back_is_not_followed() -> None:
 
     result = await run(desk, NOON - HOUR)
 
-    assert result.behind == HOUR + times.MOMENT
-    assert [entry.at for entry in ledger.entries if entry.kind is Kind.SETTLE] == [NOON + times.MOMENT]
+    assert result.behind == HOUR + ledger_clock.MOMENT
+    assert [entry.at for entry in ledger.entries if entry.kind is Kind.SETTLE] == [NOON + ledger_clock.MOMENT]
     assert (await run(desk, NOON - timedelta(seconds=2))).behind == timedelta(0)
 
 

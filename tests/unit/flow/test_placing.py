@@ -16,7 +16,7 @@ from admission.api.values.names import GangUid, Uid
 from admission.api.values.reasons import HoldReason
 from admission.errors import ConflictError, ForbiddenError, GoneError, RetryError
 from admission.flow import cycle, memory
-from admission.policy.protection import Barriers
+from admission.scheduling.placement.protection import Barriers
 from tests.builders import NOON, ClusterBuilder, a_cluster, claim_manifest
 from tests.unit.flow.fences import (
     GPUS,

@@ -9,7 +9,7 @@ from admission.api.muster.gangs import Phase
 from admission.api.muster.ledger_entries import Kind
 from admission.api.values import names
 from admission.api.values.reasons import HoldReason
-from admission.policy import preempting
+from admission.scheduling.preemption import targets
 from tests.builders import ClusterBuilder, a_cluster
 from tests.unit.flow.fences import report
 from tests.unit.flow.jobs import SECOND, Jobs, Play
@@ -355,13 +355,13 @@ async def test_nothing_is_planned_again_while_nothing_changes(monkeypatch: pytes
     cluster.submit("high", queue="q", gpus=3, priority=10)
     await play.go_on(4)
     asked: list[str] = []
-    choose = preempting.choose
+    choose = targets.choose
 
     def noted(*arguments: Any) -> Any:
         asked.append(arguments[0].key)
         return choose(*arguments)
 
-    monkeypatch.setattr(preempting, "choose", noted)
+    monkeypatch.setattr(targets, "choose", noted)
     desk, now = play.desk, cluster.now
     snapshot = cluster.snapshot()
     monkeypatch.setattr(cluster, "snapshot", lambda: snapshot)

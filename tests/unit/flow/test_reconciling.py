@@ -13,7 +13,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.names import QueueName
 from admission.errors import ConflictError
 from admission.flow import memory, reconciling
-from admission.policy.reconciling import Author, What
+from admission.lifecycle.reconciliation import Author, What
 from tests.builders import NOON
 from tests.unit.policy.test_reconciling import GPUS, Q, World, a_settled_world, a_world, claim_deleted, never_booked
 

@@ -6,9 +6,9 @@ from admission.api.kubernetes.admission_review import Verdict
 from admission.api.snapshot import Snapshot
 from admission.api.values.json_patch import Patch
 from admission.api.values.reasons import Denial
-from admission.policy import arrivals, changing, doors
-from admission.policy.arrivals import Arrival
-from admission.policy.remembering import Memory
+from admission.podpolicy import admission, pod_view, update
+from admission.podpolicy.pod_view import Arrival
+from admission.review.caches import Memory
 from tests.unit.webhook.cases import RULES, World
 
 OTHER_GATE = {"name": "example.com/quarantine"}
@@ -19,17 +19,17 @@ def gangs(**settings: str) -> dict[str, str]:
 
 
 def judge(world: World, pod: dict[str, Any]) -> Verdict:
-    return judged(arrivals.decode(pod, "ml"), world.build())
+    return judged(pod_view.decode(pod, "ml"), world.build())
 
 
 def judged(arrival: Arrival, snapshot: Snapshot) -> Verdict:
-    return doors.judge_creation(arrival, snapshot, rules=RULES, defaults=Memory().defaults(snapshot))
+    return admission.judge_creation(arrival, snapshot, rules=RULES, defaults=Memory().defaults(snapshot))
 
 
 def added(arrival: Arrival, snapshot: Snapshot) -> Patch:
-    return doors.additions(arrival, snapshot, Memory().defaults(snapshot))
+    return admission.additions(arrival, snapshot, Memory().defaults(snapshot))
 
 
 def change(old: dict[str, Any], new: dict[str, Any], *, username: str = "alice") -> Denial | None:
-    before, after = arrivals.decode(old, "ml"), arrivals.decode(new, "ml")
-    return changing.judge(before, after, username=username, rules=RULES)
+    before, after = pod_view.decode(old, "ml"), pod_view.decode(new, "ml")
+    return update.judge(before, after, username=username, rules=RULES)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from admission.api.values import names
 from admission.errors import RetryError
-from admission.policy import arrivals
+from admission.podpolicy import pod_view
 from tests.unit.policy import asking
 from tests.unit.webhook import patching
 from tests.unit.webhook.cases import GATES, World, a_pod, a_world, held
@@ -85,7 +85,7 @@ ADDITIONS: dict[str, tuple[World, dict[str, Any], list[dict[str, Any]]]] = {
 
 @pytest.mark.parametrize(("world", "pod", "wanted"), ADDITIONS.values(), ids=ADDITIONS)
 def test_what_a_new_pod_gets(world: World, pod: dict[str, Any], wanted: list[dict[str, Any]]) -> None:
-    arrival = arrivals.decode(pod, "ml")
+    arrival = pod_view.decode(pod, "ml")
 
     assert list(asking.added(arrival, world.build())) == wanted
 
@@ -95,11 +95,11 @@ def test_a_namespace_that_was_not_seen_yet_is_waited_for(pod: dict[str, Any]) ->
     world = World().queue("team-a", default=True).build()
 
     with pytest.raises(RetryError, match="namespace new has not been seen yet"):
-        asking.added(arrivals.decode(pod, "new"), world)
+        asking.added(pod_view.decode(pod, "new"), world)
 
 
 def test_a_namespace_that_was_not_seen_yet_does_not_matter_to_a_pod_of_no_queue() -> None:
-    assert asking.added(arrivals.decode(a_pod(), "new"), a_world().build()) == ()
+    assert asking.added(pod_view.decode(a_pod(), "new"), a_world().build()) == ()
 
 
 LABELS = st.none() | st.dictionaries(
@@ -115,9 +115,9 @@ def test_the_second_call_finds_nothing_left_to_do(labels: Any, gates: Any, defau
     world = World().queue("team-a", default=default).queue("team-b", team="b").build()
     pod = a_pod(labels=labels, gates=gates)
 
-    patched = patching.applied(pod, asking.added(arrivals.decode(pod, "ml"), world))
+    patched = patching.applied(pod, asking.added(pod_view.decode(pod, "ml"), world))
 
-    again = arrivals.decode(patched, "ml")
+    again = pod_view.decode(patched, "ml")
     assert asking.added(again, world) == ()
     if again.queue == "team-a":
         assert asking.judged(again, world).denial is None
@@ -129,7 +129,7 @@ def test_nothing_that_was_there_is_lost(labels: Any, gates: Any) -> None:
     world = World().queue("team-a", default=True).build()
     pod = a_pod(labels=labels, gates=gates)
 
-    patched = patching.applied(pod, asking.added(arrivals.decode(pod, "ml"), world))
+    patched = patching.applied(pod, asking.added(pod_view.decode(pod, "ml"), world))
 
     kept = {key: value for key, value in (labels or {}).items() if key != names.QUEUE}
     assert kept.items() <= patched["metadata"].get("labels", {}).items()

@@ -13,17 +13,17 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import MeterName
 from admission.api.values.selectors import NodeSelector, Toleration
-from admission.policy import asks as asks_
-from admission.policy import recognition
-from admission.policy.asks import Asks
+from admission.scheduling.preemption import equivalence
+from admission.scheduling.preemption.equivalence import Asks
+from admission.workloads import gangs
 from tests.builders import a_cluster, pod_of, with_pods
 
 
 def asks(snapshot: Snapshot, **queue: Any) -> list[Hashable]:
     """What the gangs ask for, in the order of their names."""
-    found = sorted(recognition.groups(snapshot, {}), key=lambda group: group.key)
+    found = sorted(gangs.groups(snapshot, {}), key=lambda group: group.key)
     queues = snapshot.queues
-    return [asks_.what(group, replace(queues[group.queue], **queue), {}, snapshot) for group in found]
+    return [equivalence.what(group, replace(queues[group.queue], **queue), {}, snapshot) for group in found]
 
 
 def two(**job: Any) -> Snapshot:
@@ -132,7 +132,7 @@ def test_how_long_a_queue_lets_gangs_run_tells_whom_they_are_in_the_way_of() -> 
 def test_what_a_gang_asks_for_is_found_out_again_when_its_pods_change_and_forgotten_with_it() -> None:
     snapshot = two()
     known = Asks()
-    groups = {group.key: group for group in recognition.groups(snapshot, {})}
+    groups = {group.key: group for group in gangs.groups(snapshot, {})}
     x, y = (groups[key] for key in sorted(groups))
     queue = snapshot.queues[x.queue]
     assert known.of(x, queue, {}, snapshot) is known.of(y, queue, {}, snapshot)

@@ -7,8 +7,8 @@ import pytest
 from admission.api.muster import queues
 from admission.api.muster.queues import Queue
 from admission.api.values.reasons import HoldReason
-from admission.policy import backoffs
-from admission.policy.backoffs import Backoff
+from admission.lifecycle import requeue_backoff
+from admission.lifecycle.requeue_backoff import Backoff
 from tests.builders import NOON
 
 MINUTE = timedelta(minutes=1)
@@ -21,7 +21,7 @@ def a_queue(**requeue: str | int) -> Queue:
 def after(evictions: int, queue: Queue, failure: str = "") -> Backoff:
     backoff = None
     for _ in range(evictions):
-        backoff = backoffs.following(backoff, queue, clock=NOON, since=NOON, failure=failure)
+        backoff = requeue_backoff.following(backoff, queue, clock=NOON, since=NOON, failure=failure)
     assert backoff is not None
     return backoff
 
@@ -36,20 +36,20 @@ def test_each_eviction_doubles_the_wait_up_to_the_longest() -> None:
 
 def test_hundreds_of_evictions_and_waits_beyond_the_calendar_are_borne() -> None:
     assert after(500, a_queue(base="1s", max="1h")).next_try == NOON + timedelta(hours=1)
-    assert after(3, a_queue(base="99999999h", max="99999999h")).next_try == NOON + backoffs.LONGEST
+    assert after(3, a_queue(base="99999999h", max="99999999h")).next_try == NOON + requeue_backoff.LONGEST
 
 
 def test_a_gang_waits_until_its_next_try_and_not_longer() -> None:
     queue = a_queue(base="2m")
     backoff = after(1, queue)
 
-    hold = backoffs.hold(backoff, queue, NOON + MINUTE)
+    hold = requeue_backoff.hold(backoff, queue, NOON + MINUTE)
 
     assert hold is not None
     assert hold.reason is HoldReason.START_TIMED_OUT
     assert hold.message == "did not start in time (1 so far); it is tried again at 2026-11-21T12:02:00Z"
     assert hold.details == {"evictions": 1, "nextTry": "2026-11-21T12:02:00Z"}
-    assert backoffs.hold(backoff, queue, NOON + 2 * MINUTE) is None
+    assert requeue_backoff.hold(backoff, queue, NOON + 2 * MINUTE) is None
 
 
 @pytest.mark.parametrize("failure", ["", "the API server refuses it"])
@@ -57,8 +57,8 @@ def test_after_its_last_try_it_waits_for_good(failure: str) -> None:
     queue = a_queue(base="1m", limit=2)
     later = NOON + timedelta(days=400)
 
-    assert backoffs.hold(after(2, queue, failure), queue, later) is None
-    hold = backoffs.hold(after(3, queue, failure), queue, later)
+    assert requeue_backoff.hold(after(2, queue, failure), queue, later) is None
+    hold = requeue_backoff.hold(after(3, queue, failure), queue, later)
 
     assert hold is not None
     assert hold.reason is (HoldReason.PLACEMENT_FAILED if failure else HoldReason.START_TIMED_OUT)
@@ -71,7 +71,7 @@ def test_after_its_last_try_it_waits_for_good(failure: str) -> None:
 def test_what_was_in_the_way_last_is_told() -> None:
     queue = a_queue(base="1m")
 
-    backoff = backoffs.following(after(1, queue, "the API server refuses it"), queue, clock=NOON, since=NOON)
+    backoff = requeue_backoff.following(after(1, queue, "the API server refuses it"), queue, clock=NOON, since=NOON)
 
     assert (backoff.evictions, backoff.failure) == (2, "")
 
@@ -80,5 +80,5 @@ def test_a_clock_that_goes_back_makes_nobody_wait_for_longer_than_from_the_start
     backoff = after(2, a_queue(base="1m"))
     assert backoff.next_try == NOON + 2 * MINUTE
 
-    assert backoffs.within(backoff, NOON - timedelta(hours=1)).next_try == NOON - timedelta(hours=1) + 2 * MINUTE
-    assert backoffs.within(backoff, NOON) == backoffs.within(backoff, NOON + MINUTE) == backoff
+    assert requeue_backoff.within(backoff, NOON - timedelta(hours=1)).next_try == NOON - timedelta(hours=1) + 2 * MINUTE
+    assert requeue_backoff.within(backoff, NOON) == requeue_backoff.within(backoff, NOON + MINUTE) == backoff

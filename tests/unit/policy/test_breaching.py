@@ -12,8 +12,8 @@ from admission.api.muster.ledger_entries import RequestDevice
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import Uid
-from admission.policy import breaching
-from admission.policy.breaching import Watch
+from admission.scheduling.placement import breaching
+from admission.scheduling.placement.breaching import Watch
 from tests.builders import CLASS, claim_manifest
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from admission.api.muster.ledger_entries import Placement, Seat
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid
-from admission.policy import recognition
-from admission.policy.census import Census
-from admission.policy.recognition import Group
+from admission.workloads import gangs as workloads_gangs
+from admission.workloads.gang_cache import Census
+from admission.workloads.gangs import Group
 from tests import standins
 from tests.builders import NOON
 from tests.standins import Manifest
@@ -71,7 +71,9 @@ class Town:
                 pass
 
     def _place(self) -> None:
-        for group in self.random.sample(gangs := recognition.groups(self.herd.snapshot, self.placements), len(gangs)):
+        for group in self.random.sample(
+            gangs := workloads_gangs.groups(self.herd.snapshot, self.placements), len(gangs)
+        ):
             if group.placement is None and group.pods:
                 seats = (
                     Seat(pod_uid=pod.meta.uid, pod=pod.meta.key, node=NodeName("n"))
@@ -107,7 +109,7 @@ def test_what_is_counted_bit_by_bit_is_what_is_counted_at_once(seed: int) -> Non
         town.step()
         snapshot, placements = town.herd.snapshot, dict(town.placements)
 
-        assert shown(census.groups(snapshot, placements)) == shown(recognition.groups(snapshot, placements))
+        assert shown(census.groups(snapshot, placements)) == shown(workloads_gangs.groups(snapshot, placements))
 
 
 def test_a_gang_of_which_nothing_changed_is_the_same_object() -> None:

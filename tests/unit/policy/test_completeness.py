@@ -6,8 +6,9 @@ from datetime import timedelta
 from admission.api.muster import gangs
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
-from admission.policy import completeness, recognition
-from admission.policy.recognition import Group
+from admission.scheduling.checks import completeness
+from admission.workloads import gangs as workloads_gangs
+from admission.workloads.gangs import Group
 from tests import standins
 from tests.standins import Manifest
 from tests.unit.policy.families.herds import TEMPLATE, Herd, a_pod, an_object
@@ -130,7 +131,7 @@ def test_a_gang_that_is_named_like_that_of_a_workload_is_refused() -> None:
     jobset = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "train", "uid": "js"}}
     snapshot = recorded(herd.snapshot, theirs.identity.name, jobset)
 
-    found = {group.uid: refused(group) for group in recognition.groups(snapshot, {})}
+    found = {group.uid: refused(group) for group in workloads_gangs.groups(snapshot, {})}
 
     assert found.pop(theirs.uid) == ""
     (message,) = found.values()
@@ -141,6 +142,6 @@ def test_a_gang_that_is_named_alone_keeps_its_name() -> None:
     herd = Herd()
     herd.put(a_pod("a", labels={names.GANG: "own", names.GANG_SIZE: "1"}))
 
-    (group,) = recognition.groups(recorded(herd.snapshot, "own", None), {})
+    (group,) = workloads_gangs.groups(recorded(herd.snapshot, "own", None), {})
 
     assert refused(group) == ""

@@ -8,8 +8,8 @@ import pytest
 from admission.api.muster import gangs
 from admission.api.values import names
 from admission.api.values.reasons import Denial, DenyReason
-from admission.policy import arrivals, doors
-from admission.policy.remembering import Memory
+from admission.podpolicy import admission, pod_view
+from admission.review.caches import Memory
 from tests.unit.policy import asking
 from tests.unit.webhook.cases import GATES, RULES, World, a_pod, a_world, either, every, exactly, held
 
@@ -60,7 +60,7 @@ DENIED: dict[str, tuple[World, dict[str, Any], DenyReason, tuple[str, ...]]] = {
     ),
     "a mirror without a node is no mirror": (
         a_world(),
-        held(gates=[], annotations={arrivals.MIRROR: "x"}),
+        held(gates=[], annotations={pod_view.MIRROR: "x"}),
         DenyReason.GATE_TAMPERING,
         ("without scheduling gate",),
     ),
@@ -275,7 +275,7 @@ ALLOWED: dict[str, tuple[World, dict[str, Any], tuple[str, ...]]] = {
     "a bound pod of no queue, as kubectl debug node makes": (a_world(), a_pod(nodeName="n1"), ()),
     "a mirror of a static pod, though it names a queue": (
         a_world(),
-        held(gates=[], nodeName="n1", annotations={arrivals.MIRROR: "hash"}),
+        held(gates=[], nodeName="n1", annotations={pod_view.MIRROR: "hash"}),
         (),
     ),
     "gang sizes of a pod of no queue": (a_world(), a_pod(labels=asking.gangs(gang_size="many")), ()),
@@ -337,7 +337,7 @@ def test_the_gang_of_a_job_or_pod_is_joined_by_no_name(manager: str, workload: s
     gang = gangs.decode({"metadata": meta, "spec": spec})
     snapshot = replace(a_world().build(), gangs={gang.meta.key: gang})
 
-    denial = asking.judged(arrivals.decode(held(labels=asking.gangs(gang="train-1a2b3")), "ml"), snapshot).denial
+    denial = asking.judged(pod_view.decode(held(labels=asking.gangs(gang="train-1a2b3")), "ml"), snapshot).denial
 
     assert (denial is not None) is refused
     if denial is not None:
@@ -357,10 +357,10 @@ def test_limits_are_asked_last_with_the_claims_that_are_known() -> None:
         asked.append((queue.name, [(claim.source, claim.allocated) for claim in claims]))
         return Denial(DenyReason.NEVER_FITS, "too much")
 
-    pod = arrivals.decode(held(templates=("t", "late"), claims=("c",)), "ml")
+    pod = pod_view.decode(held(templates=("t", "late"), claims=("c",)), "ml")
     snapshot = world.build()
     defaults = Memory().defaults(snapshot)
-    verdict = doors.judge_creation(pod, snapshot, rules=RULES, defaults=defaults, limits=limits)
+    verdict = admission.judge_creation(pod, snapshot, rules=RULES, defaults=defaults, limits=limits)
 
     assert verdict.denial == Denial(DenyReason.NEVER_FITS, "too much")
     assert asked == [("team-a", [("ResourceClaimTemplate t", False), ("ResourceClaim c", True)])]
@@ -375,12 +375,14 @@ def test_claims_that_passed_are_not_checked_again_for_the_next_pod_and_refused_o
         asked.append([claim.source for claim in claims])
         return Denial(DenyReason.NEVER_FITS, "too much") if len(claims) > 1 else None
 
-    snapshot, passed = world.build(), doors.Passed()
+    snapshot, passed = world.build(), admission.Passed()
     defaults = Memory().defaults(snapshot)
 
     def judge(**claims: Any) -> Denial | None:
-        pod = arrivals.decode(held(**claims), "ml")
-        return doors.judge_creation(pod, snapshot, rules=RULES, defaults=defaults, limits=limits, passed=passed).denial
+        pod = pod_view.decode(held(**claims), "ml")
+        return admission.judge_creation(
+            pod, snapshot, rules=RULES, defaults=defaults, limits=limits, passed=passed
+        ).denial
 
     answers = [judge(templates=("t",)) for _ in range(3)] + [judge(templates=("u",)), judge(claims=("c",))]
     assert answers == [None] * 5

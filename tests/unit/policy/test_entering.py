@@ -6,9 +6,9 @@ import pytest
 
 from admission.api.values import names
 from admission.api.values.reasons import DenyReason
-from admission.policy import arrivals, entering
-from admission.policy.entering import Entrance
-from admission.policy.remembering import Memory
+from admission.podpolicy import pod_view, queue_selection
+from admission.podpolicy.queue_selection import Entrance
+from admission.review.caches import Memory
 from tests.unit.webhook.cases import World, a_pod
 
 SELECTORS = {
@@ -26,12 +26,12 @@ def test_selectors_are_written_as_kubectl_takes_them(text: str, selector: dict[s
     (found,) = queue.values()
 
     assert found.namespaces is not None
-    assert entering.describe(found.namespaces) == (text or "any labels")
+    assert queue_selection.describe(found.namespaces) == (text or "any labels")
 
 
 def entrance(world: World, pod: dict[str, Any]) -> Entrance:
     snapshot = world.build()
-    return entering.entrance(arrivals.decode(pod, "ml"), snapshot, Memory().defaults(snapshot))
+    return queue_selection.entrance(pod_view.decode(pod, "ml"), snapshot, Memory().defaults(snapshot))
 
 
 def aliased() -> World:

@@ -5,9 +5,9 @@ from dataclasses import replace
 from admission.api.kubernetes.meta import Condition
 from admission.api.muster.status_reports import BudgetUse
 from admission.api.values.names import MeterName, QueueName
-from admission.policy import entitlements
-from admission.policy.entitlements import Tally
-from admission.policy.reporting import Facts
+from admission.status import queue as status_queue
+from admission.status.gang import Facts
+from admission.status.queue import Tally
 from tests.builders import NOON, a_cluster
 from tests.unit.policy.test_reporting import GPUS, facts_of
 
@@ -16,7 +16,7 @@ Q = QueueName("q")
 
 def condition(facts: Facts, kind: str, queue: str = "q") -> Condition:
     """Return one condition of a queue."""
-    conditions = {report.name: report.conditions for report in entitlements.queues(Tally(), facts)}
+    conditions = {report.name: report.conditions for report in status_queue.queues(Tally(), facts)}
     (found,) = [condition for condition in conditions[QueueName(queue)] if condition.type == kind]
     return found
 
@@ -68,6 +68,6 @@ def test_of_several_exhausted_budgets_the_one_that_holds_gangs_back_is_told() ->
 def test_a_queue_without_quotas_and_budgets_has_nothing_more_to_say() -> None:
     facts = facts_of(a_cluster().queue("q", quotas=[]))
 
-    (report,) = entitlements.queues(Tally(), facts)
+    (report,) = status_queue.queues(Tally(), facts)
 
     assert [condition.type for condition in report.conditions] == ["Active"]

@@ -20,7 +20,8 @@ from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.dra.metering import device_meters
 from admission.errors import Flaw, MalformedObjectError
-from admission.policy import following, recognition
+from admission.lifecycle import transitions
+from admission.workloads import gangs
 from tests.builders import CLASS, NOON, a_cluster, let_in, pod_of, running, with_pods
 
 GPUS, CLAIMS = MeterName("gpus"), MeterName("claims")
@@ -88,22 +89,22 @@ def with_allocation(snapshot: Snapshot, claim: str, *devices: RequestDevice) -> 
     return replace(snapshot, claims={**snapshot.claims, claim: replace(found, allocation=allocation)})
 
 
-def a_sight(snapshot: Snapshot) -> following.Sight:
-    return following.Sight.of(snapshot, device_meters.compile_meters(snapshot.meters.values()))
+def a_sight(snapshot: Snapshot) -> transitions.Sight:
+    return transitions.Sight.of(snapshot, device_meters.compile_meters(snapshot.meters.values()))
 
 
 def settle(placement: Placement, snapshot: Snapshot) -> Entry | None:
-    return following.settlement(placement, a_sight(snapshot), at=NOON, actor=ACTOR)
+    return transitions.settlement(placement, a_sight(snapshot), at=NOON, actor=ACTOR)
 
 
 def release(placement: Placement, snapshot: Snapshot) -> Entry | None:
     sight = a_sight(snapshot)
-    return following.release(placement, sight, following.wanted_claims([placement], sight), at=NOON, actor=ACTOR)
+    return transitions.release(placement, sight, transitions.wanted_claims([placement], sight), at=NOON, actor=ACTOR)
 
 
-def evict(snapshot: Snapshot, placement: Placement, *, after: timedelta) -> following.Eviction | None:
-    (group,) = recognition.groups(snapshot, {placement.gang_uid: placement})
-    return following.eviction(group, a_sight(snapshot), start_timeout=TIMEOUT, now=NOON + after)
+def evict(snapshot: Snapshot, placement: Placement, *, after: timedelta) -> transitions.Eviction | None:
+    (group,) = gangs.groups(snapshot, {placement.gang_uid: placement})
+    return transitions.eviction(group, a_sight(snapshot), start_timeout=TIMEOUT, now=NOON + after)
 
 
 def test_nothing_is_settled_before_a_claim_is_allocated() -> None:
@@ -178,7 +179,7 @@ def settled_as(snapshot: Snapshot) -> Placement:
 
 
 def adjust(placement: Placement, snapshot: Snapshot) -> Entry | None:
-    return following.adjustment(placement, a_sight(snapshot), at=NOON, actor=ACTOR)
+    return transitions.adjustment(placement, a_sight(snapshot), at=NOON, actor=ACTOR)
 
 
 def test_a_price_that_changes_while_the_device_is_held_changes_no_charge() -> None:
@@ -333,9 +334,9 @@ def test_half_open_pods_are_opened_on_the_node_of_their_seat() -> None:
     snapshot = a_snapshot()
     snapshot = with_pods(snapshot, let_in(pod_of(snapshot, "train-0")))
     placement = a_placement()
-    (group,) = recognition.groups(snapshot, {placement.gang_uid: placement})
+    (group,) = gangs.groups(snapshot, {placement.gang_uid: placement})
 
-    assert [(pod.meta.name, node) for pod, node in following.unfinished(group)] == [("train-1", "a")]
+    assert [(pod.meta.name, node) for pod, node in transitions.unfinished(group)] == [("train-1", "a")]
 
 
 def test_a_gang_that_lost_a_pod_before_all_were_let_in_is_taken_back() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from admission.api.muster import queues
 from admission.api.muster.queues import Queue
-from admission.policy import guarding, protection
-from admission.policy.protection import Means, Protection, Protections
+from admission.scheduling.placement import protection, protection_conditions
+from admission.scheduling.placement.protection import Means, Protection, Protections
 
 GPU, NIC = "gpu.example.com", "nic.example.com"
 FENCED = Protection(driver=GPU, why="its devices are fenced", by=Means.FENCE, closed=True)
@@ -47,7 +47,7 @@ CONDITIONS: dict[str, tuple[Protections, str, str, str]] = {
 
 @pytest.mark.parametrize(("known", "status", "reason", "message"), CONDITIONS.values(), ids=CONDITIONS)
 def test_the_condition_says_whether(known: Protections, status: str, reason: str, message: str) -> None:
-    condition = guarding.condition(a_queue(), known)
+    condition = protection_conditions.condition(a_queue(), known)
 
     assert condition is not None
     assert (condition.type, condition.status, condition.reason) == ("DevicesProtected", status, reason)
@@ -57,13 +57,13 @@ def test_the_condition_says_whether(known: Protections, status: str, reason: str
 def test_queues_that_it_does_not_matter_to_have_no_such_condition() -> None:
     parent = queues.decode({"metadata": {"name": "q"}, "spec": {}})
 
-    assert guarding.condition(a_queue(), protection.NOTHING) is None, "nobody asks for protection"
-    assert guarding.condition(a_queue(placement="Pin"), protections(FENCED)) is None
-    assert guarding.condition(parent, protections(FENCED)) is None
+    assert protection_conditions.condition(a_queue(), protection.NOTHING) is None, "nobody asks for protection"
+    assert protection_conditions.condition(a_queue(placement="Pin"), protections(FENCED)) is None
+    assert protection_conditions.condition(parent, protections(FENCED)) is None
 
 
 def test_a_queue_that_asks_to_allocate_without_protection_is_told() -> None:
-    condition = guarding.condition(a_queue(placement="Allocate"), protection.NOTHING)
+    condition = protection_conditions.condition(a_queue(placement="Allocate"), protection.NOTHING)
 
     assert condition is not None
     assert condition.status == "False"
@@ -71,27 +71,30 @@ def test_a_queue_that_asks_to_allocate_without_protection_is_told() -> None:
 
 
 def test_changes_are_told_once() -> None:
-    held = guarding.holding(protections(FENCED))
-    (lost,) = guarding.changes(held, protections(LOST))
-    (back,) = guarding.changes(guarding.holding(protections(LOST)), protections(FENCED))
+    held = protection_conditions.holding(protections(FENCED))
+    (lost,) = protection_conditions.changes(held, protections(LOST))
+    (back,) = protection_conditions.changes(protection_conditions.holding(protections(LOST)), protections(FENCED))
 
-    assert not [*guarding.changes(held, protections(FENCED))]
+    assert not [*protection_conditions.changes(held, protections(FENCED))]
     assert lost.message == (
         f"Muster may not allocate the devices of driver {GPU} any more: a claim tolerates it;"
         " gangs that need them are pinned from now on"
     )
     assert back.message == f"Muster may allocate the devices of driver {GPU}: its devices are fenced"
-    (moment,) = guarding.changes(held, protections(NEW))
+    (moment,) = protection_conditions.changes(held, protections(NEW))
     assert moment.message.endswith("gangs wait for a moment")
 
 
 def test_coverage_is_told_of_all_devices() -> None:
-    (change,) = guarding.changes(frozenset(), protections(rest=COVERED))
+    (change,) = protection_conditions.changes(frozenset(), protections(rest=COVERED))
 
     assert change.message == "Muster may allocate all devices: no pod is outside"
 
 
 def test_what_the_settings_do_not_ask_for_is_not_said_to_lack() -> None:
-    assert guarding.standing(protection.NOTHING) == {}
-    assert guarding.standing(protections(FENCED)) == {GPU: True}
-    assert guarding.standing(protections(LOST, rest=COVERED)) == {GPU: False, guarding.EVERY: True}
+    assert protection_conditions.standing(protection.NOTHING) == {}
+    assert protection_conditions.standing(protections(FENCED)) == {GPU: True}
+    assert protection_conditions.standing(protections(LOST, rest=COVERED)) == {
+        GPU: False,
+        protection_conditions.EVERY: True,
+    }

@@ -12,9 +12,10 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import Held
 from admission.api.values.reasons import DenyReason
-from admission.policy import holdable, holding
-from admission.policy.holding import WorkloadArrival
-from admission.policy.remembering import Memory
+from admission.podpolicy import workload_admission
+from admission.podpolicy.workload_admission import WorkloadArrival
+from admission.review.caches import Memory
+from admission.workloads import suspendable
 from tests.unit.webhook import patching
 from tests.unit.webhook.cases import CONTROLLER, RULES, World, a_job
 
@@ -64,8 +65,8 @@ def a_ray_job(**spec: Any) -> dict[str, Any]:
 
 def arrival(obj: dict[str, Any]) -> WorkloadArrival:
     group = obj["apiVersion"].partition("/")[0]
-    kind = holdable.BY_RESOURCE[group, f"{obj['kind'].lower()}s"]
-    return holding.decode(kind, obj, "ml")
+    kind = suspendable.BY_RESOURCE[group, f"{obj['kind'].lower()}s"]
+    return workload_admission.decode(kind, obj, "ml")
 
 
 def held(obj: dict[str, Any], snapshot: Snapshot | None = None, before: dict[str, Any] | None = None) -> Any:
@@ -73,10 +74,12 @@ def held(obj: dict[str, Any], snapshot: Snapshot | None = None, before: dict[str
     snapshot = snapshot or world()
     defaults = Memory().defaults(snapshot)
     old = arrival(before) if before is not None else None
-    patch = holding.additions(arrival(obj), snapshot, defaults, username="alice", before=old)
+    patch = workload_admission.additions(arrival(obj), snapshot, defaults, username="alice", before=old)
     found = patching.applied(obj, patch)
-    assert holding.judge(arrival(found), snapshot, defaults, rules=RULES, username="alice", before=old) is None
-    assert not holding.additions(arrival(found), snapshot, defaults, username="alice", before=old)
+    assert (
+        workload_admission.judge(arrival(found), snapshot, defaults, rules=RULES, username="alice", before=old) is None
+    )
+    assert not workload_admission.additions(arrival(found), snapshot, defaults, username="alice", before=old)
     return found
 
 
@@ -84,7 +87,7 @@ def refusal(
     old: dict[str, Any], new: dict[str, Any], *, username: str = "alice", snapshot: Snapshot | None = None
 ) -> DenyReason | None:
     snapshot = snapshot or world()
-    denial = holding.judge(
+    denial = workload_admission.judge(
         arrival(new), snapshot, Memory().defaults(snapshot), rules=RULES, username=username, before=arrival(old)
     )
     return denial.reason if denial is not None else None
@@ -229,7 +232,9 @@ def test_of_a_job_that_is_held_nobody_but_muster_may(old: dict[str, Any], new: d
 def test_one_that_another_webhook_has_resumed_again_is_refused() -> None:
     snapshot = world()
 
-    denial = holding.judge(arrival(job()), snapshot, Memory().defaults(snapshot), rules=RULES, username="alice")
+    denial = workload_admission.judge(
+        arrival(job()), snapshot, Memory().defaults(snapshot), rules=RULES, username="alice"
+    )
 
     assert denial is not None
     assert "spec.suspend is not true" in denial.message
@@ -237,7 +242,7 @@ def test_one_that_another_webhook_has_resumed_again_is_refused() -> None:
 
 def test_only_what_is_not_suspended_by_others_is_read_as_held() -> None:
     for mark in ("", "yes", "Waiting"):
-        assert holdable.held(arrival(job(annotations={names.HELD: mark})).meta) is None
+        assert suspendable.held(arrival(job(annotations={names.HELD: mark})).meta) is None
 
 
 def test_a_job_of_a_cluster_keeps_its_template_where_it_is_held_and_only_there() -> None:

@@ -6,10 +6,10 @@ from admission.api.kubernetes import claims
 from admission.api.values.decoding import Reader
 from admission.api.values.names import QueueName
 from admission.api.values.reasons import Denial, DenyReason
-from admission.policy import arrivals, doors
-from admission.policy.doors import KnownClaim
-from admission.policy.limits import Limits
-from admission.policy.remembering import Memory
+from admission.podpolicy import admission, pod_view
+from admission.podpolicy.admission import KnownClaim
+from admission.podpolicy.queue_limits import Limits
+from admission.review.caches import Memory
 from tests.unit.webhook.cases import RULES, World, either, exactly, held
 
 GPU = "gpu.example.com"
@@ -124,8 +124,8 @@ def test_one_meter_for_plugins_and_devices_refuses_what_neither_could_give() -> 
 def at_the_door(world: World, spec: dict[str, Any]) -> Denial | None:
     snapshot = world.build()
     memory = Memory()
-    return doors.judge_creation(
-        arrivals.decode(held(**spec), "ml"),
+    return admission.judge_creation(
+        pod_view.decode(held(**spec), "ml"),
         snapshot,
         rules=RULES,
         defaults=memory.defaults(snapshot),

@@ -6,8 +6,8 @@ import pytest
 
 from admission.api.values import names
 from admission.api.values.reasons import DenyReason
-from admission.policy import arrivals, doors
-from admission.policy.remembering import Memory
+from admission.podpolicy import admission, pod_view
+from admission.review.caches import Memory
 from tests.unit.webhook import patching
 from tests.unit.webhook.cases import RULES, World, a_pod, a_world, held
 
@@ -50,14 +50,14 @@ MAKERS: dict[str, tuple[dict[str, Any], str, str]] = {
 @pytest.mark.parametrize(("pod", "username", "maker"), MAKERS.values(), ids=MAKERS)
 def test_a_pod_in_a_queue_names_its_maker(pod: dict[str, Any], username: str, maker: str) -> None:
     snapshot = World().queue("team-a", default=True).build()
-    arrival = arrivals.decode(pod, "ml")
+    arrival = pod_view.decode(pod, "ml")
 
-    patch = doors.additions(arrival, snapshot, Memory().defaults(snapshot), username=username)
+    patch = admission.additions(arrival, snapshot, Memory().defaults(snapshot), username=username)
 
     patched = patching.applied(pod, patch)
     assert patched["metadata"]["annotations"][names.USER] == maker
-    judgement = doors.judge_creation(
-        arrivals.decode(patched, "ml"),
+    judgement = admission.judge_creation(
+        pod_view.decode(patched, "ml"),
         snapshot,
         rules=RULES,
         defaults=Memory().defaults(snapshot),
@@ -70,16 +70,19 @@ def test_a_pod_of_no_queue_is_not_marked() -> None:
     snapshot = a_world().build()
 
     assert (
-        doors.additions(arrivals.decode(a_pod(), "ml"), snapshot, Memory().defaults(snapshot), username="alice") == ()
+        admission.additions(pod_view.decode(a_pod(), "ml"), snapshot, Memory().defaults(snapshot), username="alice")
+        == ()
     )
 
 
 @pytest.mark.parametrize("said", ["bob", ""])
 def test_a_pod_that_names_another_maker_is_refused(said: str) -> None:
     snapshot = a_world().build()
-    pod = arrivals.decode(held(annotations={names.USER: said}), "ml")
+    pod = pod_view.decode(held(annotations={names.USER: said}), "ml")
 
-    verdict = doors.judge_creation(pod, snapshot, rules=RULES, defaults=Memory().defaults(snapshot), username="alice")
+    verdict = admission.judge_creation(
+        pod, snapshot, rules=RULES, defaults=Memory().defaults(snapshot), username="alice"
+    )
 
     assert verdict.denial is not None
     assert verdict.denial.reason == DenyReason.GATE_TAMPERING
@@ -91,9 +94,9 @@ def test_who_makes_a_pod_and_says_that_a_job_does_is_refused() -> None:
     snapshot = a_world().build()
     pod = held()
     pod["metadata"]["ownerReferences"] = [JOB]
-    arrival = arrivals.decode(pod, "ml")
+    arrival = pod_view.decode(pod, "ml")
 
-    verdict = doors.judge_creation(
+    verdict = admission.judge_creation(
         arrival, snapshot, rules=RULES, defaults=Memory().defaults(snapshot), username="alice"
     )
 

@@ -8,7 +8,8 @@ import pytest
 from admission.api.muster import gangs
 from admission.api.values import names
 from admission.api.values.names import Uid
-from admission.policy import namesakes, recognition
+from admission.workloads import gangs as workloads_gangs
+from admission.workloads import name_conflicts
 from tests import standins
 from tests.builders import a_cluster, let_in
 from tests.standins import Manifest
@@ -28,7 +29,7 @@ def a_job(name: str, pods: int, *, gang: str = "x", size: int = 2, **annotations
 
 
 def refused(herd: Herd) -> str:
-    found = namesakes.denial(herd.gang, herd.snapshot)
+    found = name_conflicts.denial(herd.gang, herd.snapshot)
     return found.message if found is not None else ""
 
 
@@ -78,9 +79,9 @@ def test_the_gang_object_that_says_the_size_is_named() -> None:
     spec = {"queue": "q", "size": 3}
     gang = gangs.decode({"metadata": {"name": "x", "namespace": "team"}, "spec": spec})
     snapshot = replace(herd.snapshot, gangs={gang.meta.key: gang})
-    (group,) = recognition.groups_of(herd.pods.values(), snapshot, {})
+    (group,) = workloads_gangs.groups_of(herd.pods.values(), snapshot, {})
 
-    found = namesakes.denial(group, snapshot)
+    found = name_conflicts.denial(group, snapshot)
 
     assert found is not None
     assert "which has 3 by spec.size of Gang team/x" in found.message

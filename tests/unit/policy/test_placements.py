@@ -12,9 +12,10 @@ from admission.api.muster.queues import PlacementMode, Queue
 from admission.api.values import names
 from admission.api.values.names import QueueName, Uid
 from admission.api.values.reasons import Hold, HoldReason
-from admission.policy import placements, protection
-from admission.policy.placements import Chosen
-from admission.policy.protection import Means, Protection, Protections
+from admission.scheduling.placement import mode as placement_mode
+from admission.scheduling.placement import protection
+from admission.scheduling.placement.mode import Chosen
+from admission.scheduling.placement.protection import Means, Protection, Protections
 
 GPU, NIC = "gpu.example.com", "nic.example.com"
 AUTO, ALLOCATE, PIN, COUNT = (
@@ -65,7 +66,7 @@ CHOSEN: dict[str, tuple[PlacementMode, Holding, Protections, PlacementMode, str,
 def test_mode(
     wanted: PlacementMode, held: Holding, known: Protections, mode: PlacementMode, reason: str, *, fell_back: bool
 ) -> None:
-    chosen = placements.mode(wanted, [held], known)
+    chosen = placement_mode.mode(wanted, [held], known)
 
     assert isinstance(chosen, Chosen)
     assert chosen.mode is mode
@@ -114,7 +115,7 @@ HELD: dict[str, tuple[PlacementMode, Holding, Protections, HoldReason, str]] = {
 
 @pytest.mark.parametrize(("wanted", "held", "known", "reason", "message"), HELD.values(), ids=HELD)
 def test_hold(wanted: PlacementMode, held: Holding, known: Protections, reason: HoldReason, message: str) -> None:
-    hold = placements.mode(wanted, [held], known)
+    hold = placement_mode.mode(wanted, [held], known)
 
     assert isinstance(hold, Hold)
     assert hold.reason is reason
@@ -123,11 +124,11 @@ def test_hold(wanted: PlacementMode, held: Holding, known: Protections, reason: 
 
 
 def test_it_is_worth_looking_for_devices_where_some_may_be_allocated() -> None:
-    assert placements.may_allocate(AUTO, FENCED)
-    assert placements.may_allocate(ALLOCATE, COVERED)
-    assert placements.may_allocate(AUTO, SOON)
-    assert not placements.may_allocate(AUTO, OPEN)
-    assert not placements.may_allocate(PIN, FENCED)
+    assert placement_mode.may_allocate(AUTO, FENCED)
+    assert placement_mode.may_allocate(ALLOCATE, COVERED)
+    assert placement_mode.may_allocate(AUTO, SOON)
+    assert not placement_mode.may_allocate(AUTO, OPEN)
+    assert not placement_mode.may_allocate(PIN, FENCED)
 
 
 def test_a_gang_that_a_user_wrote_says_it_before_the_queue_does() -> None:
@@ -135,7 +136,7 @@ def test_a_gang_that_a_user_wrote_says_it_before_the_queue_does() -> None:
     written = Gang(meta=Meta(name="g"), queue=QueueName("q"), size=1, placement=ALLOCATE)
     made = replace(written, meta=Meta(name="g", labels={names.MANAGED_BY: names.FIELD_MANAGER}))
 
-    assert placements.asked(written, queue) is ALLOCATE
-    assert placements.asked(replace(written, placement=None), queue) is PIN
-    assert placements.asked(made, queue) is PIN
-    assert placements.asked(None, queue) is PIN
+    assert placement_mode.asked(written, queue) is ALLOCATE
+    assert placement_mode.asked(replace(written, placement=None), queue) is PIN
+    assert placement_mode.asked(made, queue) is PIN
+    assert placement_mode.asked(None, queue) is PIN

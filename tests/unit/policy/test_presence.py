@@ -2,8 +2,8 @@ from datetime import UTC, datetime, timedelta
 
 from admission.api.values.names import QueueName
 from admission.dra.state.simulation import Stay
-from admission.policy.presence import Presence
-from admission.policy.reservations import Tenure
+from admission.scheduling.backfill.reservations import Tenure
+from admission.scheduling.backfill.running import Presence
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
 LATER = NOON + timedelta(hours=1)

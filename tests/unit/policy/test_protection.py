@@ -15,8 +15,8 @@ from admission.api.muster.ledger_entries import Holding, Placement, RequestDevic
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid
 from admission.errors import Flaw, MalformedObjectError
-from admission.policy import protection
-from admission.policy.protection import Barriers, Judgement, Means, Protection, Scene, Webhooks
+from admission.scheduling.placement import protection
+from admission.scheduling.placement.protection import Barriers, Judgement, Means, Protection, Scene, Webhooks
 from tests.builders import CLASS, NOON, a_cluster, claim_manifest, let_in, pod_of, running, with_pods
 
 LONG_AGO = NOON - timedelta(hours=1)

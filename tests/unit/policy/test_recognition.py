@@ -9,15 +9,15 @@ from admission.api.kubernetes import jobs
 from admission.api.muster.ledger_entries import Placement, Seat
 from admission.api.values import names
 from admission.api.values.names import GangUid, NodeName, QueueName, Uid
-from admission.policy import holdable, identities, recognition
-from admission.policy.recognition import Group
+from admission.workloads import gang_key, gangs, suspendable
+from admission.workloads.gangs import Group
 from tests.builders import NOON, a_cluster, let_in, pod_of, with_pods
 
 
 def test_the_pods_of_a_job_are_one_gang_of_its_parallelism() -> None:
     snapshot = a_cluster().job("train", queue="q", pods=3).snapshot()
 
-    (group,) = recognition.groups(snapshot, {})
+    (group,) = gangs.groups(snapshot, {})
 
     assert group.uid == "job-train"
     assert group.identity.size == 3
@@ -28,7 +28,7 @@ def test_a_job_towards_its_end_needs_only_the_pods_that_are_left() -> None:
     snapshot = a_cluster().job("train", queue="q", pods=4, made=1).snapshot()
     job = replace(snapshot.jobs[Uid("job-train")], succeeded=3)
 
-    (group,) = recognition.groups(replace(snapshot, jobs={job.meta.uid: job}), {})
+    (group,) = gangs.groups(replace(snapshot, jobs={job.meta.uid: job}), {})
 
     assert (group.identity.size, group.identity.needed) == (4, 1)
 
@@ -51,8 +51,8 @@ def test_an_index_that_has_failed_for_good_is_not_waited_for(indexes: str, neede
     spec = {"parallelism": 4, "completions": 4, "completionMode": "Indexed", "backoffLimitPerIndex": 1}
     job = jobs.decode({"metadata": meta, "spec": spec, "status": {"failedIndexes": indexes}})
 
-    (group,) = recognition.groups(replace(snapshot, jobs={uid: job}), {})
-    (template,) = holdable.of_job(job)
+    (group,) = gangs.groups(replace(snapshot, jobs={uid: job}), {})
+    (template,) = suspendable.of_job(job)
 
     assert (group.identity.size, group.identity.needed) == (4, needed)
     assert max(template.pods, 1) == needed
@@ -61,21 +61,21 @@ def test_an_index_that_has_failed_for_good_is_not_waited_for(indexes: str, neede
 def test_while_a_job_is_not_seen_its_gang_cannot_be_complete() -> None:
     snapshot = replace(a_cluster().job("train", queue="q", pods=3).snapshot(), jobs={})
 
-    (group,) = recognition.groups(snapshot, {})
+    (group,) = gangs.groups(snapshot, {})
 
-    assert group.identity.needed > identities.LARGEST_SIZE
+    assert group.identity.needed > gang_key.LARGEST_SIZE
 
 
 def test_a_job_made_again_under_its_name_is_another_gang() -> None:
-    assert identities.unique_name("train", "uid-1") != identities.unique_name("train", "uid-2")
-    assert identities.unique_name("train", "uid-1").startswith("train-")
-    assert identities.unique_name("train", "") == "train"
+    assert gang_key.unique_name("train", "uid-1") != gang_key.unique_name("train", "uid-2")
+    assert gang_key.unique_name("train", "uid-1").startswith("train-")
+    assert gang_key.unique_name("train", "") == "train"
 
 
 def test_a_label_cannot_join_the_gang_of_a_job() -> None:
     snapshot = a_cluster().job("train", queue="q", pods=2).pod("thief", labels={names.GANG: "job-train"}).snapshot()
 
-    assert {group.uid for group in recognition.groups(snapshot, {})} == {"job-train", "team/job-train"}
+    assert {group.uid for group in gangs.groups(snapshot, {})} == {"job-train", "team/job-train"}
 
 
 def test_pods_that_name_a_gang_are_together() -> None:
@@ -85,20 +85,20 @@ def test_pods_that_name_a_gang_are_together() -> None:
         a_cluster().pod("a", labels=labels, annotations=size).pod("b", labels=labels, annotations=size).snapshot()
     )
 
-    (group,) = recognition.groups(snapshot, {})
+    (group,) = gangs.groups(snapshot, {})
 
     assert (group.uid, group.identity.size, len(group.waiting)) == ("team/pair", 2, 2)
 
 
 def test_a_lone_pod_is_a_gang_of_one() -> None:
-    (group,) = recognition.groups(a_cluster().pod("alone").snapshot(), {})
+    (group,) = gangs.groups(a_cluster().pod("alone").snapshot(), {})
 
     assert (group.uid, group.identity.size) == ("pod-alone", 1)
     assert group.identity.name.startswith("alone-"), "a Job or a named gang of that name is another"
 
 
 def test_pods_outside_queues_are_nobodys_gang() -> None:
-    assert recognition.groups(a_cluster().pod("free", queue="").snapshot(), {}) == []
+    assert gangs.groups(a_cluster().pod("free", queue="").snapshot(), {}) == []
 
 
 def test_pods_that_end_or_are_deleted_are_not_waiting() -> None:
@@ -107,7 +107,7 @@ def test_pods_that_end_or_are_deleted_are_not_waiting() -> None:
     doomed = pod_of(snapshot, "train-1")
     doomed = replace(doomed, meta=replace(doomed.meta, deleted=NOON))
 
-    (group,) = recognition.groups(with_pods(snapshot, ended, doomed), {})
+    (group,) = gangs.groups(with_pods(snapshot, ended, doomed), {})
 
     assert [pod.meta.name for pod in group.pods] == ["train-2"]
     assert [pod.meta.name for pod in group.ended] == ["train-0"]
@@ -124,7 +124,7 @@ def test_a_seat_makes_a_gated_pod_half_open_rather_than_waiting() -> None:
         seats={seat.pod_uid: seat},
     )
 
-    (group,) = recognition.groups(snapshot, {placement.gang_uid: placement})
+    (group,) = gangs.groups(snapshot, {placement.gang_uid: placement})
 
     assert [pod.meta.name for pod in group.half_open] == ["train-0"]
     assert [pod.meta.name for pod in group.waiting] == ["train-1"]
@@ -138,7 +138,7 @@ def test_claims_that_linger_do_not_let_new_pods_in_one_by_one() -> None:
         gang_uid=GangUid("job-train"), gang="team/train", queue=QueueName("q"), reserved_at=NOON - timedelta(minutes=5)
     )
 
-    (group,) = recognition.groups(snapshot, {placement.gang_uid: placement})
+    (group,) = gangs.groups(snapshot, {placement.gang_uid: placement})
 
     assert not group.started
 
@@ -146,7 +146,7 @@ def test_claims_that_linger_do_not_let_new_pods_in_one_by_one() -> None:
 def test_a_pods_gang_size_goes_before_its_jobs() -> None:
     snapshot = a_cluster().job("train", queue="q", pods=4, annotations={names.GANG_SIZE: "2"}).snapshot()
 
-    (group,) = recognition.groups(snapshot, {})
+    (group,) = gangs.groups(snapshot, {})
 
     assert group.identity.size == 2
 
@@ -159,7 +159,7 @@ def placed(group: Group) -> Placement:
 def test_who_has_a_seat_stays_in_the_gang_whatever_is_said_of_it_later() -> None:
     """Labels may be written while no webhook is there, and a workload may be deleted without its pods."""
     snapshot = a_cluster().job("train", queue="q", pods=2).snapshot()
-    (group,) = recognition.groups(snapshot, {})
+    (group,) = gangs.groups(snapshot, {})
     placements = {group.uid: placed(group)}
     pod = pod_of(snapshot, "train-0")
     labels = {**pod.meta.labels, names.GANG: "other", names.GANG_SIZE: "1"}
@@ -167,17 +167,17 @@ def test_who_has_a_seat_stays_in_the_gang_whatever_is_said_of_it_later() -> None
     orphans = [replace(pod, meta=replace(pod.meta, owners=())) for pod in snapshot.pods.values()]
 
     for changed in (relabelled, replace(snapshot, jobs={}), replace(with_pods(snapshot, *orphans), jobs={})):
-        (after,) = recognition.groups(changed, placements)
+        (after,) = gangs.groups(changed, placements)
         assert (after.uid, after.key, len(after.pods)) == (group.uid, group.key, 2)
         assert after.started
 
 
 def test_who_has_lost_its_seat_is_where_it_says() -> None:
     snapshot = a_cluster().job("train", queue="q", pods=2).snapshot()
-    (group,) = recognition.groups(snapshot, {})
+    (group,) = gangs.groups(snapshot, {})
     placement = replace(placed(group), gang_uid=GangUid("earlier"), gang="team/earlier", seats={})
 
-    (after,) = recognition.groups(snapshot, {placement.gang_uid: placement})
+    (after,) = gangs.groups(snapshot, {placement.gang_uid: placement})
 
     assert after.uid == group.uid
 
@@ -188,7 +188,7 @@ def test_no_pod_is_of_a_job_of_another_namespace() -> None:
     thief = pod_of(snapshot, "train-0")
     thief = replace(thief, meta=replace(thief.meta, name="thief", namespace="theirs", uid=Uid("pod-thief")))
 
-    found = {group.uid: group for group in recognition.groups(with_pods(snapshot, thief), {})}
+    found = {group.uid: group for group in gangs.groups(with_pods(snapshot, thief), {})}
 
     assert found.keys() == {"job-train", "pod-thief"}
     assert [pod.meta.name for pod in found[GangUid("job-train")].pods] == ["train-0", "train-1"]
@@ -199,4 +199,4 @@ def test_no_pod_joins_a_named_gang_by_its_owner() -> None:
     labels = {names.GANG: "pair"}
     snapshot = a_cluster().pod("a", labels=labels).pod("thief", owner="team/pair", job="pair").snapshot()
 
-    assert {group.uid for group in recognition.groups(snapshot, {})} == {"team/pair", "pod-thief"}
+    assert {group.uid for group in gangs.groups(snapshot, {})} == {"team/pair", "pod-thief"}

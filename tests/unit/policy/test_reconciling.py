@@ -16,8 +16,8 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.dra.metering import device_meters
 from admission.errors import MalformedObjectError
-from admission.policy import following, reconciling
-from admission.policy.reconciling import Author, Difference, What
+from admission.lifecycle import reconciliation, transitions
+from admission.lifecycle.reconciliation import Author, Difference, What
 from tests.builders import CLASS, NOON, a_cluster, pod_of, running, with_pods
 
 GPUS, CLAIMS, Q = MeterName("gpus"), MeterName("claims"), QueueName("q")
@@ -59,7 +59,7 @@ def a_world() -> World:
 def a_settled_world() -> World:
     world = a_world()
     (placement,) = world.book.placements.values()
-    allocated = following.allocated(placement, sight_of(world.snapshot), settled=False)
+    allocated = transitions.allocated(placement, sight_of(world.snapshot), settled=False)
     settled = books.settle(placement, allocated, at=NOON, actor="muster")
     assert settled is not None
     return world._replace(book=world.book.apply(settled))
@@ -96,18 +96,18 @@ def reserved(pods: int) -> Entry:
     )
 
 
-def sight_of(snapshot: Snapshot) -> following.Sight:
-    return following.Sight.of(snapshot, device_meters.compile_meters(snapshot.meters.values()))
+def sight_of(snapshot: Snapshot) -> transitions.Sight:
+    return transitions.Sight.of(snapshot, device_meters.compile_meters(snapshot.meters.values()))
 
 
 def look(world: World) -> list[Difference]:
-    return reconciling.differences(world.book, sight_of(world.snapshot))
+    return reconciliation.differences(world.book, sight_of(world.snapshot))
 
 
 def mended(world: World) -> World:
     sight = sight_of(world.snapshot)
-    found = reconciling.differences(world.book, sight)
-    return world._replace(book=world.book.apply_all(reconciling.corrections(world.book, sight, found, AUTHOR)))
+    found = reconciliation.differences(world.book, sight)
+    return world._replace(book=world.book.apply_all(reconciliation.corrections(world.book, sight, found, AUTHOR)))
 
 
 def claim_deleted(world: World) -> World:
@@ -228,7 +228,7 @@ def test_a_difference_is_found_and_its_correction_ends_it(
 ) -> None:
     world = change(world)
     differences = look(world)
-    entries = reconciling.corrections(world.book, sight_of(world.snapshot), differences, AUTHOR)
+    entries = reconciliation.corrections(world.book, sight_of(world.snapshot), differences, AUTHOR)
 
     assert [(one.what, one.subject) for one in differences] == found
     assert [entry.kind for entry in entries] == posted
@@ -265,7 +265,7 @@ def test_only_what_was_chosen_is_corrected() -> None:
     world = half_booked(a_settled_world())
     chosen = [one for one in look(world) if one.what is What.NOT_SETTLED]
 
-    entries = reconciling.corrections(world.book, sight_of(world.snapshot), chosen, AUTHOR)
+    entries = reconciliation.corrections(world.book, sight_of(world.snapshot), chosen, AUTHOR)
 
     assert [entry.kind for entry in entries] == [Kind.SETTLE]
 
@@ -278,7 +278,7 @@ def test_a_claim_whose_device_has_no_price_is_told_but_not_corrected() -> None:
 
     assert {one.what for one in differences} == {What.NO_PRICE}
     assert not any(one.mendable for one in differences)
-    assert reconciling.corrections(world.book, sight_of(world.snapshot), differences, AUTHOR) == []
+    assert reconciliation.corrections(world.book, sight_of(world.snapshot), differences, AUTHOR) == []
 
 
 def test_a_charge_stays_where_the_device_has_left_its_slice() -> None:
@@ -306,7 +306,7 @@ def test_a_balance_that_was_changed_by_hand_is_told_and_mended_by_no_entry() -> 
         (What.BALANCE, "used gpus 7"),
         (What.BALANCE, "accounts of gpus that sum to 5"),
     ]
-    assert reconciling.corrections(world.book, sight_of(world.snapshot), differences, AUTHOR) == []
+    assert reconciliation.corrections(world.book, sight_of(world.snapshot), differences, AUTHOR) == []
 
 
 def test_a_shared_claim_is_charged_once() -> None:

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from admission.api.snapshot import Snapshot
-from admission.policy.remembering import Memory
+from admission.review.caches import Memory
 from tests.unit.claims.policies import a_policy
 from tests.unit.webhook.cases import World
 

@@ -19,11 +19,12 @@ from admission.api.values.reasons import EvictionReason
 from admission.dra.inventory.selectors import Selectors
 from admission.dra.metering import device_meters, meter_health
 from admission.errors import Flaw, MalformedObjectError
-from admission.policy import entitlements, identities, reporting
-from admission.policy.entitlements import Tally
-from admission.policy.reporting import Facts
 from admission.quota.tree import Tree
 from admission.quota.usage_matrix import Column
+from admission.status import gang, queue
+from admission.status.gang import Facts
+from admission.status.queue import Tally
+from admission.workloads import gang_key
 from tests.builders import CLASS, ClusterBuilder, a_cluster
 
 GPUS = MeterName("gpus")
@@ -41,7 +42,7 @@ def facts_of(builder: ClusterBuilder, **used: int) -> Facts:
 
 
 def gpus_of(facts: Facts) -> dict[str, MeterUse]:
-    return {report.name: report.meters[GPUS] for report in entitlements.queues(Tally(), facts) if GPUS in report.meters}
+    return {report.name: report.meters[GPUS] for report in queue.queues(Tally(), facts) if GPUS in report.meters}
 
 
 def test_a_queue_shows_what_it_uses_has_borrowed_and_has_lent() -> None:
@@ -94,7 +95,7 @@ def ready(price: str, *, malformed: bool = False) -> Condition:
     compiled = device_meters.compile_meters(snapshot.meters.values())
     appraisal = meter_health.of(compiled, snapshot.slices, snapshot.classes, selectors=Selectors())
     facts = Facts(snapshot=snapshot, book=Book(), tree=Tree(), meters=compiled, appraisal=appraisal)
-    (report,) = reporting.conditions(facts)
+    (report,) = gang.conditions(facts)
     (condition,) = report.conditions
     assert (report.plural, report.name) == ("meters", "price")
     return condition
@@ -143,13 +144,13 @@ def test_a_meter_that_cannot_be_read_says_so() -> None:
 def test_the_object_of_a_gang_that_was_taken_back_stays_though_others_of_its_workload_have_pods() -> None:
     """The first wave of a workload is called as the whole; its pods are made anew while the launcher's wait."""
     workload = Owner(api_version="kubeflow.org/v2beta1", kind="MPIJob", name="mpi", uid=Uid("u"), controller=True)
-    name = identities.unique_name("mpi", identities.gang_uid("u"))
+    name = gang_key.unique_name("mpi", gang_key.gang_uid("u"))
     meta = Meta(name=name, namespace="team", labels={names.MANAGED_BY: names.FIELD_MANAGER})
     record = Gang(meta=meta, queue=QueueName("q"), size=2, workload=workload)
 
-    assert reporting.is_superseded(record, {Uid("u")})
-    assert not reporting.is_superseded(record, {Uid("other")})
-    assert not reporting.is_superseded(replace(record, evictions=1), {Uid("u")})
+    assert gang.is_superseded(record, {Uid("u")})
+    assert not gang.is_superseded(record, {Uid("other")})
+    assert not gang.is_superseded(replace(record, evictions=1), {Uid("u")})
 
 
 NEXT_TRY = EPOCH + timedelta(days=2)
@@ -164,7 +165,7 @@ def test_the_object_of_a_gang_goes_with_its_workload_or_when_another_one_is_in_i
     taken_back = replace(ran, phase=Phase.EVICTED, evicted=evicted, next_try=NEXT_TRY)
 
     def until(record: Gang, *lines: str) -> datetime | None:
-        return reporting.kept_until(record, reporting.idle(record, {}), lines)
+        return gang.kept_until(record, gang.idle(record, {}), lines)
 
     assert until(ran) is None
     assert until(ran, "u/other") is None

@@ -8,10 +8,11 @@ import pytest
 
 from admission.api.muster.policy_rules import Action, Rule, Variable
 from admission.cel.expressions import Budget
+from admission.claimpolicy import cel_subject
+from admission.claimpolicy import rules as claimpolicy_rules
+from admission.claimpolicy.cel_subject import Subject, User
+from admission.claimpolicy.rules import Rulebook, Ruling
 from admission.errors import MalformedObjectError
-from admission.policy.claims import ruling, subjects
-from admission.policy.claims.ruling import Rulebook, Ruling
-from admission.policy.claims.subjects import Subject, User
 
 NAMESPACE = {"metadata": {"name": "vision", "labels": {"team": "vision"}}}
 ALICE = User(username="alice", uid="u-1", groups=("dev", "vision"), extra={"scopes": ("a",)})
@@ -28,7 +29,7 @@ def claim(*requests: Mapping[str, Any], **metadata: Any) -> dict[str, Any]:
 
 
 def book(*rules: Rule, variables: Sequence[Variable] = (), policy: str = "house") -> Rulebook:
-    compiled, flaws = ruling.compile_rules(policy, variables, rules)
+    compiled, flaws = claimpolicy_rules.compile_rules(policy, variables, rules)
     assert not flaws, flaws
     return compiled
 
@@ -38,7 +39,7 @@ def rule(cel: str, message: str = "not so", **more: Any) -> Rule:
 
 
 def judged(cel: str, *requests: Mapping[str, Any], **surroundings: Any) -> Ruling:
-    return ruling.judge([book(rule(cel))], [subject(claim(*requests), **surroundings)])
+    return claimpolicy_rules.judge([book(rule(cel))], [subject(claim(*requests), **surroundings)])
 
 
 def subject(obj: Mapping[str, Any], **surroundings: Any) -> Subject:
@@ -64,7 +65,7 @@ ALLOWED = {
 
 @pytest.mark.parametrize(("cel", "request_"), ALLOWED.values(), ids=ALLOWED)
 def test_allows(cel: str, request_: Mapping[str, Any]) -> None:
-    assert judged(cel, request_) == ruling.NOTHING
+    assert judged(cel, request_) == claimpolicy_rules.NOTHING
 
 
 def test_denies_with_policy_request_and_message() -> None:
@@ -84,7 +85,7 @@ def test_denies_with_policy_request_and_message() -> None:
 def test_a_rule_of_its_own_reason_says_it() -> None:
     strict = book(rule("request.exactly.count <= 8", "one node has 8", reason="MoreThanOneNode"))
 
-    denial = ruling.judge([strict], [subject(claim(asked(count=9)))]).denial
+    denial = claimpolicy_rules.judge([strict], [subject(claim(asked(count=9)))]).denial
 
     assert denial is not None
     assert denial.message == "ClaimPolicy house: request gpu: MoreThanOneNode: one node has 8"
@@ -113,7 +114,7 @@ def test_every_rule_that_denies_is_told() -> None:
     strict = book(rule("request.exactly.count <= 8", "too many"), rule("request.name != 'gpu'", "bad name"))
     other = book(rule("queue != 'research'", "closed"), policy="other")
 
-    denial = ruling.judge([strict, other], [subject(claim(asked(count=9)))]).denial
+    denial = claimpolicy_rules.judge([strict, other], [subject(claim(asked(count=9)))]).denial
 
     assert denial is not None
     assert denial.message == (
@@ -128,11 +129,11 @@ def test_warnings_and_audit_let_the_claim_in() -> None:
         rule("request.exactly.count <= 4", "some", action=Action.AUDIT, reason="Many"),
     )
 
-    found = ruling.judge([mild], [subject(claim(asked(count=9)))])
+    found = claimpolicy_rules.judge([mild], [subject(claim(asked(count=9)))])
 
     assert found.denial is None
     assert found.warnings == ("muster: ClaimPolicy house: request gpu: many",)
-    assert json.loads(found.annotations[ruling.AUDIT]) == [
+    assert json.loads(found.annotations[claimpolicy_rules.AUDIT]) == [
         {"policy": "house", "rule": "spec.rules[1]", "reason": "Many", "message": "Many: some", "requests": ["gpu"]}
     ]
 
@@ -155,7 +156,7 @@ def test_a_rule_that_cannot_be_evaluated_denies(cel: str, error: str) -> None:
 
 
 def test_a_warning_that_cannot_be_evaluated_warns() -> None:
-    found = ruling.judge([book(rule("claim.status.x == 1", action=Action.WARN))], [subject(claim(asked()))])
+    found = claimpolicy_rules.judge([book(rule("claim.status.x == 1", action=Action.WARN))], [subject(claim(asked()))])
 
     assert found.denial is None
     assert len(found.warnings) == 1
@@ -177,7 +178,7 @@ MESSAGES = {
 def test_message_expressions(expression: str, message: str) -> None:
     strict = book(rule("request.exactly.count <= 8", message_expression=expression))
 
-    (found,) = ruling.judge([strict], [subject(claim(asked(count=9)))]).findings
+    (found,) = claimpolicy_rules.judge([strict], [subject(claim(asked(count=9)))]).findings
 
     assert found.message == message
 
@@ -190,7 +191,7 @@ def test_variables_read_those_before_them_and_the_request() -> None:
     )
     strict = book(rule("!variables.over"), variables=variables)
 
-    found = ruling.judge([strict], [subject(claim(asked("a", count=9), asked("b", count=8)))])
+    found = claimpolicy_rules.judge([strict], [subject(claim(asked("a", count=9), asked("b", count=8)))])
 
     assert [finding.requests for finding in found.findings] == [("a",)]
 
@@ -198,14 +199,14 @@ def test_variables_read_those_before_them_and_the_request() -> None:
 def test_a_variable_that_nobody_reads_is_not_computed() -> None:
     strict = book(rule("request.exactly.count > 0"), variables=[Variable(name="bad", expression="1 / 0 == 0")])
 
-    assert ruling.judge([strict], [subject(claim(asked()))]) == ruling.NOTHING
+    assert claimpolicy_rules.judge([strict], [subject(claim(asked()))]) == claimpolicy_rules.NOTHING
 
 
 def test_a_variable_that_fails_fails_the_rules_that_read_it() -> None:
     variables = [Variable(name="team", expression="claim.metadata.labels.team")]
     strict = book(rule("variables.team == 'a' || true"), rule("variables.team == 'a'"), variables=variables)
 
-    found = ruling.judge([strict], [subject(claim(asked()))])
+    found = claimpolicy_rules.judge([strict], [subject(claim(asked()))])
 
     assert [(finding.index, finding.error) for finding in found.findings] == [
         (1, "variables.team: no such key: labels")
@@ -221,15 +222,15 @@ NEEDING = {
 @pytest.mark.parametrize(("cel", "there", "away"), NEEDING.values(), ids=NEEDING)
 def test_a_rule_is_asked_only_where_what_it_reads_is_there(cel: str, there: Any, away: Any) -> None:
     assert judged(cel, asked(), **there).denial is not None
-    assert judged(cel, asked(), **away) == ruling.NOTHING
+    assert judged(cel, asked(), **away) == claimpolicy_rules.NOTHING
 
 
 def test_a_rule_needs_what_its_variables_read() -> None:
     variables = [Variable(name="class", expression="pod.spec.priorityClassName")]
     strict = book(rule("variables.class == 'low'"), variables=variables)
 
-    assert ruling.judge([strict], [subject(claim(asked()))]) == ruling.NOTHING
-    assert ruling.judge([strict], [subject(claim(asked()), pod=lambda: POD)]).denial is not None
+    assert claimpolicy_rules.judge([strict], [subject(claim(asked()))]) == claimpolicy_rules.NOTHING
+    assert claimpolicy_rules.judge([strict], [subject(claim(asked()), pod=lambda: POD)]).denial is not None
 
 
 def test_a_loop_over_something_called_pod_needs_no_pod() -> None:
@@ -237,9 +238,9 @@ def test_a_loop_over_something_called_pod_needs_no_pod() -> None:
 
 
 def test_what_a_pod_refers_to_is_named() -> None:
-    made = subjects.of_template({"namespace": "vision"}, {"spec": claim(asked(count=9))["spec"]})
+    made = cel_subject.of_template({"namespace": "vision"}, {"spec": claim(asked(count=9))["spec"]})
 
-    found = ruling.judge(
+    found = claimpolicy_rules.judge(
         [book(rule("request.exactly.count <= 8"))], [subject(made, label="ResourceClaimTemplate one", pod=lambda: POD)]
     )
 
@@ -251,7 +252,7 @@ def test_what_a_pod_refers_to_is_named() -> None:
 def test_all_rules_of_a_review_share_a_budget_and_fail_closed() -> None:
     dear = book(*(rule("lists.range(1000).all(x, x >= 0)") for _ in range(5)))
 
-    found = ruling.judge([dear], [subject(claim(asked()))], budget=Budget(cost=15_000, steps=1_000_000))
+    found = claimpolicy_rules.judge([dear], [subject(claim(asked()))], budget=Budget(cost=15_000, steps=1_000_000))
 
     assert [finding.index for finding in found.findings] == [2, 3, 4]
     assert {finding.error for finding in found.findings} == {"operation cancelled: actual cost limit exceeded"}
@@ -292,7 +293,7 @@ FLAWS = {
 
 @pytest.mark.parametrize(("wrong", "flaw"), FLAWS.values(), ids=FLAWS)
 def test_flaws_name_rule_line_and_column(wrong: Rule, flaw: str) -> None:
-    _, flaws = ruling.compile_rules("house", (), [rule("true"), wrong])
+    _, flaws = claimpolicy_rules.compile_rules("house", (), [rule("true"), wrong])
 
     assert [str(found) for found in flaws] == [flaw]
 
@@ -300,7 +301,7 @@ def test_flaws_name_rule_line_and_column(wrong: Rule, flaw: str) -> None:
 def test_a_variable_cannot_read_one_after_it() -> None:
     variables = [Variable(name="a", expression="variables.b"), Variable(name="b", expression="1")]
 
-    _, flaws = ruling.compile_rules("house", variables, ())
+    _, flaws = claimpolicy_rules.compile_rules("house", variables, ())
 
     assert [str(flaw) for flaw in flaws] == [
         "spec.variables[0].expression: is not CEL that Muster takes: 1:10: undefined field 'b'"

@@ -3,7 +3,7 @@
 import pytest
 
 from admission.api.kubernetes import pods
-from admission.policy import subgroups
+from admission.workloads import subgroups
 
 JOBSET = {"jobset.sigs.k8s.io/replicatedjob-name": "workers", "jobset.sigs.k8s.io/job-index": "3"}
 RAY = {"ray.io/group": "gpus", "ray.io/cluster": "c"}

@@ -10,10 +10,11 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.dra.metering.device_meters import Meters
 from admission.dra.state import cluster_state, what_if
-from admission.policy import recognition, tenants
-from admission.policy.following import Sight
-from admission.policy.preempting import Tenant
-from admission.policy.tenants import Seen
+from admission.lifecycle.transitions import Sight
+from admission.scheduling.preemption import candidates
+from admission.scheduling.preemption.candidates import Seen
+from admission.scheduling.preemption.targets import Tenant
+from admission.workloads import gangs
 from tests.builders import CLASS, NOON, a_cluster, pod_of, running, with_pods
 
 GPUS = MeterName("gpus")
@@ -52,7 +53,7 @@ def seen(snapshot: Snapshot, placements: Iterable[Placement], leaving: Iterable[
 
 
 def of(snapshot: Snapshot, what: Seen) -> tuple[dict[str, Tenant], dict[str, Tenant]]:
-    staying, going = tenants.of(recognition.groups(snapshot, what.placements), what)
+    staying, going = candidates.of(gangs.groups(snapshot, what.placements), what)
     return {one.key: one for one in staying}, {one.key: one for one in going}
 
 
@@ -97,7 +98,7 @@ def test_pods_that_are_being_deleted_go_unless_they_should_have_gone_long_ago() 
         replace(pod, meta=replace(pod.meta, deleted=NOON - ago))
         for pod, ago in (
             (pod_of(snapshot, "x-0"), timedelta()),
-            (pod_of(snapshot, "y-0"), tenants.STUCK + timedelta(seconds=1)),
+            (pod_of(snapshot, "y-0"), candidates.STUCK + timedelta(seconds=1)),
         )
     ]
     snapshot = with_pods(snapshot, *dying)

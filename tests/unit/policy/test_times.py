@@ -7,7 +7,7 @@ import pytest
 from admission.accounting.books import Book
 from admission.api.muster.queues import Budget, Period
 from admission.api.values.names import MeterName
-from admission.policy import times
+from admission.lifecycle import ledger_clock
 
 MARKED = datetime(2026, 3, 28, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -34,30 +34,30 @@ CASES: dict[str, tuple[frozenset[Budget], datetime, list[datetime]]] = {
 
 @pytest.mark.parametrize(("budgets", "now", "due"), CASES.values(), ids=CASES)
 def test_marks(budgets: frozenset[Budget], now: datetime, due: list[datetime]) -> None:
-    assert times.marks(Book(at=MARKED, marked=MARKED), budgets, now) == due
+    assert ledger_clock.marks(Book(at=MARKED, marked=MARKED), budgets, now) == due
 
 
 def test_time_goes_on_by_a_moment_where_the_clock_is_behind_the_books() -> None:
     moment = timedelta(microseconds=1)
 
-    assert times.onward(at(12), Book()) == at(12)
-    assert times.onward(at(13), Book(at=at(13))) == at(13)
-    assert times.onward(at(12), Book(at=at(13))) == at(13) + moment
+    assert ledger_clock.onward(at(12), Book()) == at(12)
+    assert ledger_clock.onward(at(13), Book(at=at(13))) == at(13)
+    assert ledger_clock.onward(at(12), Book(at=at(13))) == at(13) + moment
 
 
 def test_no_mark_is_earlier_than_the_latest_entry() -> None:
     book = Book(at=at(13.2), marked=MARKED)
 
-    assert times.marks(book, frozenset({WINDOW}), at(13.6)) == [at(13.5)]
+    assert ledger_clock.marks(book, frozenset({WINDOW}), at(13.6)) == [at(13.5)]
 
 
 def test_new_books_are_marked_from_their_first_entry_on() -> None:
-    assert times.marks(Book(), frozenset(), at(13)) == []
-    assert times.marks(Book(at=at(12.5)), frozenset(), at(12.9)) == []
-    assert times.marks(Book(at=at(12.5)), frozenset(), at(13.1)) == [at(13)]
+    assert ledger_clock.marks(Book(), frozenset(), at(13)) == []
+    assert ledger_clock.marks(Book(at=at(12.5)), frozenset(), at(12.9)) == []
+    assert ledger_clock.marks(Book(at=at(12.5)), frozenset(), at(13.1)) == [at(13)]
 
 
 def test_the_next_mark_is_at_the_full_hour_or_where_a_period_ends_before_it() -> None:
-    assert times.next_mark(frozenset({DAYS}), at(12.1)) == at(13)
-    assert times.next_mark(frozenset({WINDOW}), at(12.1)) == at(12.5)
-    assert times.next_mark(frozenset({WINDOW}), at(13)) == at(13.5)
+    assert ledger_clock.next_mark(frozenset({DAYS}), at(12.1)) == at(13)
+    assert ledger_clock.next_mark(frozenset({WINDOW}), at(12.1)) == at(12.5)
+    assert ledger_clock.next_mark(frozenset({WINDOW}), at(13)) == at(13.5)

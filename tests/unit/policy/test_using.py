@@ -13,12 +13,12 @@ from admission.api.kubernetes.nodes import Namespace
 from admission.api.kubernetes.pods import PodClaim
 from admission.api.muster import claim_policies
 from admission.api.snapshot import Snapshot
-from admission.policy.arrivals import Arrival
-from admission.policy.claims import documents
-from admission.policy.claims.ruling import Ruling
-from admission.policy.claims.selecting import Policies
-from admission.policy.claims.subjects import User
-from admission.policy.claims.using import Rulings
+from admission.claimpolicy import claim_documents
+from admission.claimpolicy.cel_subject import User
+from admission.claimpolicy.match import Policies
+from admission.claimpolicy.pods.pod_rules import Rulings
+from admission.claimpolicy.rules import Ruling
+from admission.podpolicy.pod_view import Arrival
 
 ALICE = User(username="alice")
 POD = {"metadata": {"name": "train-0"}, "spec": {"priorityClassName": "high"}}
@@ -222,7 +222,7 @@ def test_a_spec_is_written_as_it_was_read(requests: Sequence[Any]) -> None:
     }
     read = claims.decode({"metadata": {"name": "one", "namespace": "vision", "uid": "u-1"}, "spec": spec})
 
-    assert documents.of_claim(read) == {
+    assert claim_documents.of_claim(read) == {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
         "metadata": {"name": "one", "namespace": "vision", "uid": "u-1"},

@@ -5,8 +5,8 @@ import pytest
 from admission.api.kubernetes import pods
 from admission.api.kubernetes.pods import Pod
 from admission.api.values.names import GangUid, NodeName
-from admission.policy import vacancies
-from admission.policy.vacancies import Vacancy
+from admission.scheduling.checks import replacement_slots
+from admission.scheduling.checks.replacement_slots import Vacancy
 
 
 def a_pod(name: str) -> Pod:
@@ -30,8 +30,8 @@ CASES = {
 
 @pytest.mark.parametrize(("left", "come", "vacant"), CASES.values(), ids=CASES)
 def test_who_is_let_in_takes_a_place(left: tuple[str, ...], come: tuple[str, ...], vacant: tuple[str, ...]) -> None:
-    assert vacancies.taken(places(*left), map(a_pod, come)) == places(*vacant)
+    assert replacement_slots.taken(places(*left), map(a_pod, come)) == places(*vacant)
 
 
 def test_what_is_known_of_a_gang_ends_with_what_it_has_in_the_books() -> None:
-    assert vacancies.after({GangUid("g"): places("web-0")}, {}, []) == {}
+    assert replacement_slots.after({GangUid("g"): places("web-0")}, {}, []) == {}

@@ -9,7 +9,7 @@ from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.api.values.reasons import Hold, HoldReason
 from admission.flow.desks import Result
 from admission.flow.outcomes import Kind, Outcome
-from admission.policy.defects import Defect, During
+from admission.scheduling.checks.faults import Defect, During
 from admission.telemetry import catalogue
 from admission.telemetry.collectors import Watched
 from admission.telemetry.metrics import Metrics

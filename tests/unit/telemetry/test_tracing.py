@@ -16,7 +16,7 @@ from admission.api.values.reasons import Denial, DenyReason
 from admission.errors import RetryError
 from admission.flow import cycle, memory, reviewing
 from admission.flow.desks import Desk, Ports
-from admission.policy.remembering import Memory
+from admission.review.caches import Memory
 from admission.telemetry import tracing
 from tests.builders import NOON, a_cluster
 from tests.collecting import Collector, Span

@@ -10,7 +10,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import MeterName, QueueName
 from admission.errors import Flaw, MalformedObjectError
-from admission.policy.doors import Rules
+from admission.podpolicy.admission import Rules
 
 CONTROLLER = "system:serviceaccount:muster-system:muster"
 RULES = Rules(controller=CONTROLLER)

@@ -14,13 +14,13 @@ from admission.api.kubernetes.admission_review import ALLOWED, Review, Verdict
 from admission.api.values import names
 from admission.api.values.reasons import Denial, DenyReason
 from admission.errors import MalformedObjectError
-from admission.policy import arrivals
+from admission.podpolicy import pod_view
 from admission.webhook import quick
 from tests.bench import cluster
 
 
-def arrival_of(review: Review) -> arrivals.Arrival:
-    return arrivals.decode(review.obj, review.namespace)
+def arrival_of(review: Review) -> pod_view.Arrival:
+    return pod_view.decode(review.obj, review.namespace)
 
 
 @pytest.mark.parametrize("door", ["mutate", "validate"])

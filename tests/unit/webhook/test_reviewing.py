@@ -7,7 +7,7 @@ from admission.api.values import names
 from admission.api.values.reasons import DenyReason
 from admission.errors import RetryError
 from admission.flow import reviewing
-from admission.policy.remembering import Memory
+from admission.review.caches import Memory
 from tests.unit.webhook.cases import (
     CONTROLLER,
     GATES,

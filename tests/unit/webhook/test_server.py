@@ -18,7 +18,7 @@ from admission.api.kubernetes.admission_review import Review, Verdict
 from admission.api.values import names
 from admission.errors import MendError, RetryError
 from admission.flow import reviewing
-from admission.policy.remembering import Memory
+from admission.review.caches import Memory
 from admission.webhook import certificates, server
 from admission.webhook.answering import Outcome
 from admission.webhook.server import MAX_BODY, Handlers, Server, Settings

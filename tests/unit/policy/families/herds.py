@@ -7,9 +7,9 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import Uid
-from admission.policy import recognition
-from admission.policy.families import table
-from admission.policy.recognition import Group
+from admission.workloads import gangs
+from admission.workloads.gangs import Group
+from admission.workloads.kinds import catalog
 from tests.standins import Manifest
 
 TEMPLATE: Manifest = {
@@ -24,7 +24,7 @@ class Herd:
     def __init__(self) -> None:
         self.pods: dict[Uid, Pod] = {}
         self.jobs: dict[Uid, Any] = {}
-        self.parents: dict[str, dict[str, Any]] = {family.key: {} for family in table.ALL}
+        self.parents: dict[str, dict[str, Any]] = {family.key: {} for family in catalog.ALL}
         self.unwatched: dict[str, str] = {}
         self._number = 0
 
@@ -43,7 +43,7 @@ class Herd:
         elif (group, obj["kind"]) == ("batch", "Job"):
             self.jobs[meta["uid"]] = jobs.decode(whole)
         else:
-            family = table.BY_GROUP[group, obj["kind"]]
+            family = catalog.BY_GROUP[group, obj["kind"]]
             parent = family.decode(whole)
             self.parents[family.key][parent.meta.key if family.named else parent.meta.uid] = parent
         return whole
@@ -67,7 +67,7 @@ class Herd:
 
     @property
     def gangs(self) -> list[Group]:
-        return recognition.groups(self.snapshot, {})
+        return gangs.groups(self.snapshot, {})
 
     @property
     def gang(self) -> Group:

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from admission.api.values import names
-from admission.policy import runtimes
+from admission.scheduling.checks import runtime
 from tests import standins
 from tests.standins import Manifest
 from tests.unit.policy.families.herds import TEMPLATE, Herd, a_pod, an_object
@@ -81,7 +81,7 @@ SAID: dict[str, tuple[Manifest, timedelta | None]] = {
 def test_a_gang_runs_no_longer_than_what_its_pods_belong_to_lets_it(
     parent: Manifest, longest: timedelta | None
 ) -> None:
-    assert runtimes.of(made(parent).gang, None) == longest
+    assert runtime.of(made(parent).gang, None) == longest
 
 
 def test_a_jobset_says_it_before_its_jobs_are_there() -> None:

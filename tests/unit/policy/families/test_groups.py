@@ -7,7 +7,7 @@ import pytest
 
 from admission.api.kubernetes.owners import UNSERVED
 from admission.api.values import names
-from admission.policy import identities
+from admission.workloads import gang_key
 from tests.standins import Manifest
 from tests.unit.policy.families.herds import Herd, a_pod, an_object
 
@@ -203,9 +203,9 @@ def test_whatever_a_group_is_called_the_books_and_the_api_server_take_it(key: st
 
     identity = herd.gang.identity
 
-    assert len(identity.uid) <= identities.LONGEST_UID
+    assert len(identity.uid) <= gang_key.LONGEST_UID
     assert (identity.uid.isascii(), identity.uid.isprintable()) == (True, True)
-    assert identities.OBJECT_NAME.fullmatch(identity.name)
+    assert gang_key.OBJECT_NAME.fullmatch(identity.name)
     assert len(identity.name) <= 253
 
 

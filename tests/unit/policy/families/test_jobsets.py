@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from admission.policy import holdable
+from admission.workloads import suspendable
 from tests import standins
 from tests.standins import Manifest
 from tests.unit.policy.families.herds import TEMPLATE, Herd, an_object
@@ -177,7 +177,7 @@ def test_what_is_planned_before_there_are_pods_are_the_first_of_each_job() -> No
     jobset = an_object(GROUP, "JobSet", "train", replicatedJobs=[entry("a", 2, 3), entry("b", 1, 1)])
     jobset["metadata"] |= {"uid": "train", "annotations": EXCLUSIVE}
 
-    assert [one.pods for one in holdable.BY_KEY["JobSet.jobset.x-k8s.io"].templates(jobset)] == [2, 1]
+    assert [one.pods for one in suspendable.BY_KEY["JobSet.jobset.x-k8s.io"].templates(jobset)] == [2, 1]
 
 
 def test_while_the_jobset_is_not_seen_its_pods_wait_and_are_told_so() -> None:

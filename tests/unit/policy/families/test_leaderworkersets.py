@@ -2,7 +2,7 @@
 
 import pytest
 
-from admission.policy.identities import UNKNOWN_SIZE
+from admission.workloads.gang_key import UNKNOWN_SIZE
 from tests import standins
 from tests.standins import Manifest
 from tests.unit.policy.families.herds import TEMPLATE, Herd, an_object

@@ -7,8 +7,8 @@ import pytest
 
 from admission.api.muster import gangs
 from admission.api.values import names
-from admission.policy import recognition
-from admission.policy.identities import UNKNOWN_SIZE
+from admission.workloads import gangs as workloads_gangs
+from admission.workloads.gang_key import UNKNOWN_SIZE
 from tests import standins
 from tests.standins import Manifest
 from tests.unit.policy.families.herds import TEMPLATE, Herd, a_pod, an_object
@@ -67,7 +67,7 @@ def test_a_gang_that_a_user_wrote_may_say_it_and_its_pods_go_first(annotations: 
     gang = gangs.decode({"metadata": {"name": "g", "namespace": "team"}, "spec": spec})
     snapshot = replace(named(**annotations).snapshot, gangs={gang.meta.key: gang})
 
-    (found,) = recognition.groups(snapshot, {})
+    (found,) = workloads_gangs.groups(snapshot, {})
 
     assert (found.identity.size, found.identity.needed) == (4, needed)
     assert found.identity.said.startswith("muster.dev/gang-min" if annotations else "spec.minCount of Gang team/g")

@@ -1,7 +1,7 @@
 """Who a pod belongs to is proved by UIDs: forged owners, lost ones, and circles of them."""
 
 from admission.api.values import names
-from admission.policy.identities import UNKNOWN_SIZE
+from admission.workloads.gang_key import UNKNOWN_SIZE
 from tests import standins
 from tests.standins import Manifest
 from tests.unit.policy.families.herds import TEMPLATE, Herd, a_pod, an_object

@@ -1,0 +1,206 @@
+"""The door for claims and claim templates: what they get, and which are refused. Pods come by `podpolicy.admission`.
+
+Which queue a claim is for: the one that its label muster.dev/queue names, or that the claims of a template will carry;
+else the default queue of its namespace; else none. A claim has no pod yet, and pods of several queues may use it, so
+where it names no queue it is refused for quota only if no queue at all that its namespace may enter could hold it. Of
+claims that Kubernetes makes for a pod that is known already: the pod was judged, and its queue need not be this one.
+"""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from admission.api.kubernetes import claims
+from admission.api.kubernetes.admission_review import ALLOWED, Verdict
+from admission.api.kubernetes.claims import ClaimSpec
+from admission.api.muster.queues import Queue
+from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.decoding import Json
+from admission.api.values.reasons import Denial, DenyReason
+from admission.cel import limits
+from admission.cel.environment import Profile
+from admission.cel.limits import Inadmissible
+from admission.claimpolicy import cel_subject, defaults, draft, rules, selector_warnings
+from admission.claimpolicy.cel_subject import Subject, User
+from admission.claimpolicy.defaults import Asker, Completed
+from admission.claimpolicy.match import Chosen, Policies
+from admission.errors import MalformedObjectError
+from admission.podpolicy import admission, queue_selection
+from admission.podpolicy.admission import KnownClaim
+from admission.podpolicy.pod_view import Arrival
+from admission.podpolicy.queue_limits import Limits
+from admission.podpolicy.queue_selection import Defaults, Entrance
+
+CLAIM_CONTROLLERS = ("system:serviceaccount:kube-system:resource-claim-controller", "system:kube-controller-manager")
+"""Who makes claims from templates: the controller, with an account of its own or with that of its program."""
+
+POD_CLAIM = "resource.kubernetes.io/pod-claim-name"
+"""Annotation of the claims that Kubernetes makes from a pod's templates."""
+
+SCHEDULER = "system:kube-scheduler"
+"""Makes claims itself, for extended resources, in the moment in which it allocates them; nobody may change those."""
+
+COMPILERS = (Profile(release=37, lists=True), Profile(release=36, lists=True))
+"""A selector is only refused where every API server would refuse it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimArrival:
+    """A ResourceClaim or, with `template`, a ResourceClaimTemplate at the door, as JSON, and who brings it."""
+
+    obj: Json
+    namespace: str
+    user: User
+    template: bool = False
+
+    @property
+    def queue(self) -> str:
+        """Return the queue that it names, or nothing."""
+        inner = draft.found(self.obj, "spec", "metadata", "labels", names.QUEUE) if self.template else None
+        return _text(inner) or _text(draft.found(self.obj, "metadata", "labels", names.QUEUE))
+
+    @property
+    def is_for_pod(self) -> bool:
+        """Whether Kubernetes makes it for a pod that exists. Offline nobody is named: what is written is believed."""
+        if self.user.username not in ("", *CLAIM_CONTROLLERS):
+            return False
+        return draft.found(self.obj, "metadata", "annotations", POD_CLAIM) is not None
+
+    @property
+    def label(self) -> str:
+        """Return what people call it."""
+        meta = draft.found(self.obj, "metadata") or {}
+        noun = "ResourceClaimTemplate" if self.template else "ResourceClaim"
+        return f"{noun} {meta.get('name') or meta.get('generateName') or '(unnamed)'}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knowledge:
+    """What the door knows of the cluster, and keeps from one review to the next."""
+
+    snapshot: Snapshot
+    defaults: Defaults
+    limits: Limits
+    policies: Policies
+
+
+def complete(arrival: ClaimArrival, known: Knowledge) -> Verdict:
+    """Return what a new claim or template gets. Refuses nothing. Raises RetryError."""
+    completed = completion(arrival, known)
+    if not (completed.patch or completed.warnings):
+        return ALLOWED
+    return Verdict(patch=completed.patch, warnings=completed.warnings)
+
+
+def completion(arrival: ClaimArrival, known: Knowledge) -> Completed:
+    """Return a new claim or template with what it gets. Raises RetryError."""
+    if arrival.user.username == SCHEDULER:
+        return Completed(obj=arrival.obj)
+    chosen, queue = _chosen(arrival, known)
+    if not chosen.defaults:
+        return Completed(obj=arrival.obj)
+    namespace = cel_subject.namespace(arrival.namespace, known.snapshot.namespaces.get(arrival.namespace))
+    asker = Asker(namespace=namespace, queue=queue, user=cel_subject.person(arrival.user))
+    return defaults.complete(chosen.defaults, arrival.obj, asker, template=arrival.template)
+
+
+def judge(arrival: ClaimArrival, known: Knowledge) -> Verdict:
+    """Judge a new claim or template as it will be stored. Raises RetryError."""
+    if arrival.user.username == SCHEDULER:
+        return ALLOWED
+    entrance = _entrance(arrival, known)
+    if entrance.denial is not None:
+        return Verdict(denial=entrance.denial)
+    try:
+        spec = _spec(arrival)
+    except MalformedObjectError as error:
+        return Verdict(denial=Denial(DenyReason.MALFORMED_CLAIM, str(error), {"source": arrival.label}))
+    claim = KnownClaim(source=arrival.label, spec=spec)
+    denial = admission.too_large(claim) or _unreadable(claim) or _unaffordable(arrival, claim, entrance, known)
+    if denial is not None:
+        return Verdict(denial=denial)
+    verdict = _ruled(arrival, known)
+    warnings = () if arrival.is_for_pod else selector_warnings.of(claim, known.snapshot.classes)
+    return replace(verdict, warnings=(*verdict.warnings, *warnings)) if warnings else verdict
+
+
+def _ruled(arrival: ClaimArrival, known: Knowledge) -> Verdict:
+    """Return what the rules of the policies say."""
+    chosen, queue = _chosen(arrival, known)
+    if not chosen.rules:
+        return ALLOWED
+    obj = arrival.obj
+    claim = cel_subject.of_template(obj.get("metadata") or {}, obj.get("spec") or {}) if arrival.template else obj
+    namespace = cel_subject.namespace(arrival.namespace, known.snapshot.namespaces.get(arrival.namespace))
+    user = cel_subject.person(arrival.user)
+    ruled = rules.judge(chosen.rules, [Subject(claim, namespace=namespace, user=user, queue=queue)])
+    return Verdict(denial=ruled.denial, warnings=ruled.warnings, annotations=ruled.annotations)
+
+
+def _chosen(arrival: ClaimArrival, known: Knowledge) -> tuple[Chosen, str]:
+    """Return the policies for a claim, and its queue."""
+    queue = arrival.queue
+    if not queue:
+        default = _entrance(arrival, known).queue
+        queue = "" if default is None else default.name
+    return known.policies.choose(arrival.namespace, queue), queue
+
+
+def _entrance(arrival: ClaimArrival, known: Knowledge) -> Entrance:
+    labels = {names.QUEUE: arrival.queue}
+    return queue_selection.entrance(Arrival(namespace=arrival.namespace, labels=labels), known.snapshot, known.defaults)
+
+
+def _spec(arrival: ClaimArrival) -> ClaimSpec:
+    obj = claims.upgraded(arrival.obj)
+    return claims.decode_template(obj).spec if arrival.template else claims.decode(obj).spec
+
+
+def _unreadable(claim: KnownClaim) -> Denial | None:
+    """Refuse a selector that is no CEL for any API server."""
+    for request in claim.spec.requests:
+        for asked in request.alternatives:
+            name = f"{request.name}/{asked.name}" if request.first_available else request.name
+            for index, text in enumerate(asked.selectors):
+                refused = _refused(text)
+                if refused is not None:
+                    return Denial(
+                        DenyReason.MALFORMED_CLAIM,
+                        f"{claim.source}, request {name}, selectors[{index}]: {refused}; correct the expression",
+                        {"source": claim.source, "request": name},
+                    )
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _refused(text: str) -> Inadmissible | None:
+    """Judge a selector, once: thousands of claims say the same."""
+    found = [limits.device(text, profile=compiler) for compiler in COMPILERS]
+    first = found[0]
+    if first is None or None in found or "that Muster does not know" in first.message:
+        return None
+    return first
+
+
+def _unaffordable(arrival: ClaimArrival, claim: KnownClaim, entrance: Entrance, known: Knowledge) -> Denial | None:
+    """Refuse what the queue that is named, or any that the claim's pods could be in, refuses of every pod."""
+    if entrance.queue is None or arrival.is_for_pod:
+        return None
+    first = _objection(claim, entrance.queue, known)
+    if first is None or arrival.queue:
+        return first
+    others = queue_selection.open_to(arrival.namespace, known.snapshot)
+    if any(_objection(claim, queue, known) is None for queue in others):
+        return None
+    several = f"; nor can any other queue that is open to namespace {arrival.namespace}" if len(others) > 1 else ""
+    return replace(first, message=f"{first.message}{several}")
+
+
+def _objection(claim: KnownClaim, queue: Queue, known: Knowledge) -> Denial | None:
+    unmetered = admission.unmetered(claim, queue, known.snapshot)
+    return unmetered or known.limits(queue, [claim], noun=claim.source)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,197 @@
+"""What one review puts before the policies: a claim, or the spec of a template, and who asks for it where.
+
+Each value is converted for CEL once, when an expression first reads it. What is not there (the pod of a claim that
+nobody has used yet) is None; expressions that read it are not asked.
+"""
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from admission.api.kubernetes import claims, meta
+from admission.api.kubernetes.nodes import Namespace
+from admission.api.values.decoding import Json
+from admission.cel.core import values
+from admission.cel.core.errors import EvaluationError
+from admission.cel.expressions import Budget
+from admission.claimpolicy import cel_environment
+from admission.claimpolicy.cel_environment import Vocabulary
+from admission.errors import Flaw, MalformedObjectError
+
+NAMES = tuple(cel_environment.KINDS)
+
+CONTROLLERS = ("system:serviceaccount:kube-system:", "system:kube-controller-manager")
+"""How the controllers of Kubernetes are called, with a service account each or all with one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class User:
+    """userInfo of a review. extra: as the authenticator gave it."""
+
+    username: str = ""
+    uid: str = ""
+    groups: Sequence[str] = ()
+    extra: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request, or one alternative of `firstAvailable` by the name `request/alternative`. value: as CEL sees it."""
+
+    name: str
+    value: Any
+
+
+class Subject:
+    """A claim and what surrounds it. Belongs to one review.
+
+    claim: `metadata` and `spec` of a ResourceClaim of resource.k8s.io/v1; of a template, those of the claims that it
+    makes. pod: called when an expression reads it. label: what messages call it, empty where it is the object under
+    review. queue: "" where there is none. Raises MalformedObjectError where a value nests too deeply to be read.
+    """
+
+    def __init__(
+        self,
+        claim: Json,
+        *,
+        namespace: Json,
+        pod: Callable[[], Json] | None = None,
+        user: User | None = None,
+        queue: str = "",
+        label: str = "",
+    ) -> None:
+        self.label = label
+        self._raw: dict[str, Any] = {"pod": pod, "namespaceObject": namespace, "queue": queue, "user": _user(user)}
+        self._claim = _converted("claim", claim)
+        self._known: dict[str, Any] = {"claim": self._claim, "queue": queue}
+        self._requests: list[Request] | None = None
+
+    def used(self, *, pod: Callable[[], Json], user: User | None) -> Self:
+        """Return the same claim as it is used by a pod; what was converted is converted no more."""
+        other = copy.copy(self)
+        known = {name: value for name, value in self._known.items() if name not in ("pod", "user")}
+        other._raw = {**self._raw, "pod": pod, "user": _user(user)}  # noqa: SLF001 - another of this class
+        other._known = known  # noqa: SLF001 - another of this class
+        return other
+
+    @property
+    def present(self) -> frozenset[str]:
+        """Return the names that have a value."""
+        return frozenset(name for name in NAMES if name not in ("pod", "user") or self._raw[name] is not None)
+
+    def requests(self) -> list[Request]:
+        """Return the requests of the claim, with the defaults that the API server gives them."""
+        if self._requests is None:
+            spec = _object(_object(self._claim, "spec"), "devices")
+            self._requests = [request for written in _list(spec, "requests") for request in _requests(written)]
+        return self._requests
+
+    def values(self, reads: frozenset[str]) -> list[Any]:
+        """Return the values in the order of KINDS, those that nobody reads as null; the request's place is first."""
+        return [self._value(name) if name in reads else None for name in NAMES]
+
+    def _value(self, name: str) -> Any:
+        if name not in self._known:
+            raw = self._raw.get(name)
+            self._known[name] = _converted(name, raw() if name == "pod" and raw is not None else raw)
+        return self._known[name]
+
+
+class Activation:
+    """The values for the expressions of one policy on one claim, one request after the other.
+
+    given: a value for each of KINDS, and the policy's variables. Those that read no request are computed once.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, subject: Subject, reads: frozenset[str], budget: Budget) -> None:
+        self.budget = budget
+        self.given = [*subject.values(reads), None]
+        self._variables = vocabulary.variables
+        self._steady = values.Computed(self._variables.keys(), self._evaluated)
+
+    def turn_to(self, request: Request) -> None:
+        """Read this request from now on."""
+        self.given[0] = request.value
+        if self._variables:
+            self.given[-1] = values.Computed(self._variables.keys(), self._computed)
+
+    def _computed(self, name: str) -> Any:
+        return self._evaluated(name) if "request" in self._variables[name].reads else self._steady[name]
+
+    def _evaluated(self, name: str) -> Any:
+        try:
+            return self._variables[name].expression.evaluate(self.given, self.budget)
+        except EvaluationError as error:
+            raise type(error)(f"variables.{name}: {error}") from None
+
+
+def person(user: User) -> User | None:
+    """Return a user whom rules may ask about; None for controllers of Kubernetes, which act for somebody else.
+
+    They make pods of Jobs, and claims of templates: what they make of, its author was asked about. None, too, where
+    nobody is known, as offline; the API server has a name for everybody.
+    """
+    return None if not user.username or user.username.startswith(CONTROLLERS) else user
+
+
+def namespace(name: str, known: Namespace | None) -> Json:
+    """Return a namespace as expressions see it: its metadata, as far as it is known."""
+    data: dict[str, Any] = {"name": name}
+    if known is not None:
+        data |= {"labels": dict(known.labels), "annotations": dict(known.meta.annotations), "uid": known.meta.uid}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": data}
+
+
+def of_template(metadata: Json, spec: Json) -> Json:
+    """Return the claim that a template makes, as far as it is known. spec: of the ResourceClaimTemplate."""
+    inner = spec.get("metadata") or {}
+    return {"metadata": {**inner, "namespace": metadata.get("namespace", "")}, "spec": spec.get("spec") or {}}
+
+
+def _converted(name: str, value: Any) -> Any:
+    try:
+        return values.of_json(value)
+    except RecursionError:
+        raise MalformedObjectError(name, meta.name_in(value), (Flaw(".", "is nested too deeply to be read"),)) from None
+
+
+def _user(user: User | None) -> Json | None:
+    if user is None:
+        return None
+    extra = {name: list(given) for name, given in user.extra.items()}
+    return {"username": user.username, "uid": user.uid, "groups": list(user.groups), "extra": extra}
+
+
+def _requests(written: Any) -> list[Request]:
+    """Return what one entry of spec.devices.requests asks for; in v1beta1 the fields of `exactly` stand beside it."""
+    name = str(_object_of(written).get("name", ""))
+    alternatives = _list(written, "firstAvailable")
+    if alternatives:
+        return [_request(f"{name}/{_object_of(asked).get('name', '')}", asked) for asked in alternatives]
+    exactly = _object(written, "exactly") or written
+    return [_request(name, exactly)]
+
+
+def _request(name: str, asked: Any) -> Request:
+    exactly = {field: value for field, value in _object_of(asked).items() if field not in ("name", "firstAvailable")}
+    # pkg/apis/resource/v1/defaults.go (v1.37)
+    if not exactly.get("allocationMode"):
+        exactly["allocationMode"] = claims.EXACT_COUNT
+    if exactly["allocationMode"] == claims.EXACT_COUNT and not exactly.get("count"):
+        exactly["count"] = 1
+    return Request(name=name, value={"name": name, "exactly": exactly})
+
+
+def _object(value: Any, name: str) -> Any:
+    return _object_of(_object_of(value).get(name))
+
+
+def _object_of(value: Any) -> Any:
+    """Return an object, an empty one for anything else: offline input may have any shape."""
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any, name: str) -> Any:
+    found = _object_of(value).get(name)
+    return found if isinstance(found, tuple) else ()

@@ -1,0 +1,124 @@
+"""Which ClaimPolicies apply to a claim, and in which order: by the labels of its namespace, and by the queue.
+
+Policies are sorted by `order`, then by name. One with a flaw is not applied at all, since half a policy would let
+through what its other half was written against; its status says so. Compiling is the dear part, so a policy is compiled
+once for each version of it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
+
+from admission.api.kubernetes.nodes import Namespace
+from admission.api.muster.claim_policies import ClaimPolicy, Conversion
+from admission.claimpolicy import defaults as claimpolicy_defaults
+from admission.claimpolicy import rules as claimpolicy_rules
+from admission.claimpolicy.defaults import Entry
+from admission.claimpolicy.rules import Rulebook
+from admission.errors import Flaw, RetryError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """A policy that is understood, unless it has flaws. defaults and rules: all that are whole.
+
+    doubts: what is applied as it is written, yet is probably wrong.
+    """
+
+    policy: ClaimPolicy
+    defaults: tuple[Entry, ...]
+    rules: Rulebook
+    flaws: tuple[Flaw, ...]
+    doubts: tuple[Flaw, ...]
+
+    @property
+    def applied(self) -> bool:
+        return not self.flaws and self.policy.meta.deleted is None
+
+
+class Owned(NamedTuple):
+    """A conversion, and the name of the policy that it stands in."""
+
+    policy: str
+    conversion: Conversion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """The policies that apply somewhere, in their order, and what they hold. conversions: by extended resource."""
+
+    policies: tuple[ClaimPolicy, ...] = ()
+    defaults: tuple[Entry, ...] = ()
+    rules: tuple[Rulebook, ...] = ()
+    conversions: Mapping[str, Owned] = field(default_factory=dict)
+
+
+NONE = Chosen()
+
+
+class Policies:
+    """All ClaimPolicies, compiled, for as long as policies and namespaces stay the same. Remembers what was asked."""
+
+    def __init__(self, compiled: Mapping[str, Compiled], namespaces: Mapping[str, Namespace]) -> None:
+        self.compiled = compiled
+        self._namespaces = namespaces
+        self.whole: Sequence[Compiled] = sorted(
+            (one for one in compiled.values() if one.applied),
+            key=lambda one: one.policy.place,
+        )
+        """Those that are applied, the first in order first."""
+        self.convert = any(one.policy.conversions for one in self.whole)
+        """Whether any policy turns extended resources into claims."""
+        self.provide = self.convert or any(one.policy.templates for one in self.whole)
+        """Whether any policy has templates made."""
+        self._chosen: dict[tuple[str, str], Chosen] = {}
+
+    @classmethod
+    def of(
+        cls, policies: Mapping[str, ClaimPolicy], namespaces: Mapping[str, Namespace], before: Self | None = None
+    ) -> Self:
+        """Compile all policies. before: those of an earlier time; what has not changed since is taken from there."""
+        known = before.compiled if before is not None else {}
+        compiled = {}
+        for name, policy in policies.items():
+            same = known.get(name)
+            compiled[name] = same if same is not None and same.policy is policy else compile_policy(policy)
+        return cls(compiled, namespaces)
+
+    def choose(self, namespace: str, queue: str) -> Chosen:
+        """Return the policies for a namespace and a queue, "" for none. Raises RetryError for an unseen namespace."""
+        if not self.whole:
+            return NONE
+        chosen = self._chosen.get((namespace, queue))
+        if chosen is None:
+            chosen = self._chosen[namespace, queue] = self._choose(namespace, queue)
+        return chosen
+
+    def _choose(self, namespace: str, queue: str) -> Chosen:
+        known = self._namespaces.get(namespace)
+        if known is None:
+            raise RetryError(f"namespace {namespace} has not been seen yet; try again in a moment")
+        found = [one for one in self.whole if applies(one.policy, known.labels, queue)]
+        return Chosen(
+            policies=tuple(one.policy for one in found),
+            defaults=tuple(entry for one in found for entry in one.defaults),
+            rules=tuple(one.rules for one in found if one.rules.rules),
+            conversions={
+                conversion.resource: Owned(one.policy.name, conversion)
+                for one in reversed(found)
+                for conversion in one.policy.conversions
+            },
+        )
+
+
+def compile_policy(policy: ClaimPolicy) -> Compiled:
+    """Compile the CEL of a policy, and find every flaw of it."""
+    rules, flaws = claimpolicy_rules.compile_rules(policy.name, policy.variables, policy.rules)
+    defaults, more = claimpolicy_defaults.compile_defaults(policy.name, rules.vocabulary, policy.defaults)
+    doubts = (*rules.doubts, *claimpolicy_defaults.doubts(defaults))
+    return Compiled(policy=policy, defaults=defaults, rules=rules, flaws=(*flaws, *more), doubts=doubts)
+
+
+def applies(policy: ClaimPolicy, labels: Mapping[str, str], queue: str) -> bool:
+    """Return whether a policy is for a namespace with these labels and for this queue, "" for no queue."""
+    return (not policy.queues or queue in policy.queues) and policy.namespaces.matches(labels)

@@ -1,0 +1,1 @@
+"""What the claims of a pod get at admission, or are refused for."""

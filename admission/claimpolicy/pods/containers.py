@@ -1,0 +1,34 @@
+"""Where the containers of a pod stand in its JSON, in the order in which they start."""
+
+from typing import NamedTuple
+
+from admission.api.kubernetes.pods import Stage
+from admission.claimpolicy.draft import Draft, Way
+
+
+class Place(NamedTuple):
+    """One container."""
+
+    name: str
+    stage: Stage
+    way: Way
+
+
+def of(draft: Draft) -> tuple[Place, ...]:
+    """Return the init containers, sidecars among them, then the others. What is no container is left out."""
+    return (*_listed(draft, "initContainers"), *_listed(draft, "containers"))
+
+
+def _listed(draft: Draft, field: str) -> list[Place]:
+    entries = draft.get("spec", field)
+    return [
+        Place(str(entry.get("name", "")), _stage(field, entry.get("restartPolicy")), ("spec", field, index))
+        for index, entry in enumerate(entries if isinstance(entries, list) else ())
+        if isinstance(entry, dict)
+    ]
+
+
+def _stage(field: str, restarts: object) -> Stage:
+    if field == "containers":
+        return Stage.MAIN
+    return Stage.SIDECAR if restarts == "Always" else Stage.INIT

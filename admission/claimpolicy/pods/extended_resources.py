@@ -1,0 +1,221 @@
+"""Extended resources of pods that become claims, so that what was written for a device plugin works with DRA.
+
+Each resource becomes one claim, in which every container that runs to the end has a request of its own. An init
+container that ends before the others start uses their devices, as with a device plugin: the pod has as many as its
+containers together, or as the greediest of these init containers if that is more.
+
+The template of the claim depends on the policy, the resource and the counts alone. The pod says in an annotation which
+those are, so that the leader can make the template; whoever forges it gets what the resource would have given them.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from admission.api.kubernetes import claims
+from admission.api.kubernetes.claims import MAX_RESULTS
+from admission.api.kubernetes.pods import Stage
+from admission.api.muster.claim_policies import Conversion
+from admission.api.values import names, quantities
+from admission.api.values.decoding import Json
+from admission.api.values.reasons import Denial, DenyReason
+from admission.claimpolicy import draft as claimpolicy_draft
+from admission.claimpolicy.draft import Draft
+from admission.claimpolicy.match import Owned
+from admission.claimpolicy.pods import containers
+from admission.claimpolicy.pods.containers import Place
+from admission.dra.requests.extended_resources import IMPLICIT
+from admission.errors import AmountError
+
+FIELDS = ("limits", "requests")
+
+LONGEST_SLUG = 30
+
+_RECIPE = re.compile(r"(?P<policy>[-a-z0-9.]+):(?P<resource>[^=:,\s]+)=(?P<counts>[1-9][0-9]{0,2}(\+[1-9][0-9]{0,2})*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What a template is made from: the policy that converts the resource, and the devices of each request."""
+
+    policy: str
+    resource: str
+    counts: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.policy}:{self.resource}={'+'.join(map(str, self.counts))}"
+
+    @property
+    def template(self) -> str:
+        """Return the name of the template: a DNS label that tells people the resource, and apart from all others."""
+        digest = hashlib.sha256(json.dumps([self.policy, self.resource, self.counts]).encode()).hexdigest()[:10]
+        return f"{_slug(self.resource)}-{digest}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """How devices are split. counts: of each request; of_containers: the requests that each container may use."""
+
+    counts: tuple[int, ...]
+    of_containers: tuple[tuple[int, ...], ...]
+
+
+def recipes(annotations: Mapping[str, str]) -> tuple[Recipe, ...]:
+    """Return what a pod says that became claims; whatever is not written as Muster writes it says nothing."""
+    text = annotations.get(names.CONVERTED, "")
+    found = (_RECIPE.fullmatch(part.strip()) for part in text.split(",") if part.strip())
+    return tuple(
+        Recipe(policy=match["policy"], resource=match["resource"], counts=tuple(map(int, match["counts"].split("+"))))
+        for match in found
+        if match is not None
+    )
+
+
+def spec(recipe: Recipe, conversion: Conversion) -> Json:
+    """Return the ResourceClaimSpec (resource.k8s.io/v1) of a template."""
+    selectors = {"selectors": [dict(selector) for selector in conversion.selectors]} if conversion.selectors else {}
+    requests = [
+        {
+            "name": _request(index),
+            "exactly": {
+                "deviceClassName": conversion.device_class,
+                "allocationMode": claims.EXACT_COUNT,
+                "count": count,
+                **selectors,
+            },
+        }
+        for index, count in enumerate(recipe.counts)
+    ]
+    return {"devices": {"requests": requests}}
+
+
+def convert(draft: Draft, conversions: Mapping[str, Owned]) -> Denial | None:
+    """Turn a pod's extended resources into claims; a pod without them stays as it is. Refuses what no claim can hold.
+
+    A resource of which an amount is no whole number is left to the API server, which says so.
+    """
+    for resource in sorted(conversions):
+        needs = _needs(draft, resource)
+        if needs is None:
+            continue
+        shares = split(needs)
+        recipe = Recipe(policy=conversions[resource].policy, resource=resource, counts=shares.counts)
+        if sum(shares.counts) > MAX_RESULTS:
+            return _too_large(recipe)
+        _remove(draft, resource)
+        if shares.counts:
+            _claim(draft, recipe, shares)
+    return None
+
+
+def is_kept(draft: Draft, recipe: Recipe) -> bool:
+    """Return whether a pod still has a claim that was made of it, every request of which some container uses."""
+    entries = draft.get("spec", "resourceClaims")
+    listed = [one for one in entries if isinstance(one, dict)] if isinstance(entries, list) else []
+    made = [one.get("name") for one in listed if one.get("resourceClaimTemplateName") == recipe.template]
+    used = {
+        (one.get("name"), one.get("request"))
+        for place in containers.of(draft)
+        for one in draft.get(*place.way, "resources", "claims") or ()
+        if isinstance(one, dict)
+    }
+    requests = [_request(index) for index in range(len(recipe.counts))]
+    return any(all((name, request) in used for request in requests) for name in made)
+
+
+def split(needs: Sequence[tuple[Stage, int]]) -> Shares:
+    """Split devices among containers, in the order in which they start. needs: stage and amount of each."""
+    lasting = [at for at, (stage, need) in enumerate(needs) if stage is not Stage.INIT and need]
+    counts = [needs[at][1] for at in lasting]
+    later = {at: [index for index, one in enumerate(lasting) if one > at] for at in range(len(needs))}
+    passing = [at for at, (stage, need) in enumerate(needs) if stage is Stage.INIT and need]
+    extra = max((needs[at][1] - sum(counts[index] for index in later[at]) for at in passing), default=0)
+    uses: list[tuple[int, ...]] = [()] * len(needs)
+    for index, at in enumerate(lasting):
+        uses[at] = (index,)
+    for at in passing:
+        need = needs[at][1]
+        enough = [index for index in later[at] if counts[index] >= need]
+        if enough:
+            uses[at] = (min(enough, key=lambda index: (counts[index], index)),)
+        else:
+            short = sum(counts[index] for index in later[at]) < need
+            uses[at] = (*later[at], *((len(counts),) if short else ()))
+    return Shares(counts=(*counts, *((extra,) if extra > 0 else ())), of_containers=tuple(uses))
+
+
+def _needs(draft: Draft, resource: str) -> list[tuple[Stage, int]] | None:
+    """Return what each container needs; None where none names the resource, or an amount is no whole number."""
+    places = containers.of(draft)
+    said = [_amount(draft, place, resource) for place in places]
+    if all(amount is None for amount in said):
+        return None
+    try:
+        amounts = [Fraction(0) if amount is None else quantities.parse(str(amount)) for amount in said]
+    except AmountError:
+        return None
+    if any(amount < 0 or amount.denominator != 1 for amount in amounts):
+        return None
+    # What is more than can be counted is for no claim either, and is refused as that.
+    whole = (min(amount.numerator, quantities.MOST) for amount in amounts)
+    return [(place.stage, amount) for place, amount in zip(places, whole, strict=True)]
+
+
+def _amount(draft: Draft, place: Place, resource: str) -> Any:
+    """Return the limit, as which the API server takes the request, too: of extended resources both are the same."""
+    found = (draft.get(*place.way, "resources", field, resource) for field in FIELDS)
+    return next((amount for amount in found if amount is not None), None)
+
+
+def _remove(draft: Draft, resource: str) -> None:
+    for place in containers.of(draft):
+        for field in FIELDS:
+            amounts = draft.get(*place.way, "resources", field)
+            if isinstance(amounts, dict) and resource in amounts:
+                draft.drop((*place.way, "resources", field, resource))
+
+
+def _claim(draft: Draft, recipe: Recipe, shares: Shares) -> None:
+    name = _free_name(draft, _slug(recipe.resource))
+    draft.put(
+        ("spec", "resourceClaims", claimpolicy_draft.END), {"name": name, "resourceClaimTemplateName": recipe.template}
+    )
+    for place, uses in zip(containers.of(draft), shares.of_containers, strict=True):
+        for index in uses:
+            entry = {"name": name, "request": _request(index)}
+            draft.put((*place.way, "resources", "claims", claimpolicy_draft.END), entry)
+    said = draft.get("metadata", "annotations", names.CONVERTED)
+    draft.put(("metadata", "annotations", names.CONVERTED), f"{said},{recipe}" if said else str(recipe))
+
+
+def _free_name(draft: Draft, wanted: str) -> str:
+    """Return a name that no claim of the pod has yet."""
+    entries = draft.get("spec", "resourceClaims")
+    taken = {entry.get("name") for entry in entries if isinstance(entry, dict)} if isinstance(entries, list) else set()
+    options = (wanted, *(f"{wanted}-{number}" for number in range(2, len(taken) + 3)))
+    return next(option for option in options if option not in taken)
+
+
+def _request(index: int) -> str:
+    return f"devices-{index}"
+
+
+def _slug(resource: str) -> str:
+    """Return what is legal in a DNS label of a resource's name; the end tells most."""
+    text = re.sub("[^a-z0-9]+", "-", resource.removeprefix(IMPLICIT).lower())
+    return text.strip("-")[-LONGEST_SLUG:].strip("-") or "devices"
+
+
+def _too_large(recipe: Recipe) -> Denial:
+    count = sum(recipe.counts)
+    asked = f"{quantities.MOST} or more" if count >= quantities.MOST else str(count)
+    return Denial(
+        DenyReason.CLAIM_TOO_LARGE,
+        f"the pod asks for {asked} {recipe.resource}, which ClaimPolicy {recipe.policy} turns into one claim;"
+        f" Kubernetes allocates at most {MAX_RESULTS} devices in one claim; spread them over several pods",
+        {"count": count, "limit": MAX_RESULTS, "resource": recipe.resource},
+    )

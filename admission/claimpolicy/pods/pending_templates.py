@@ -1,0 +1,71 @@
+"""Templates that are about to be there, for pods that come before them: judged as if Muster had made them already.
+
+The door and the rules ask what a template says. One that a policy provides may not have been written yet, be it that
+the namespace is new, or that the pod is the first whose extended resources become a claim of this size.
+"""
+
+from collections import ChainMap
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import cast
+
+from admission.api.kubernetes import claims
+from admission.api.kubernetes.claims import ClaimTemplate
+from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.claimpolicy import admission, templates
+from admission.claimpolicy.admission import ClaimArrival, Knowledge
+from admission.claimpolicy.cel_subject import User
+from admission.claimpolicy.pods import extended_resources
+from admission.claimpolicy.templates import Wanted
+from admission.errors import MalformedObjectError
+from admission.podpolicy.pod_view import Arrival
+
+
+def fulfilled(arrival: Arrival, known: Knowledge) -> Snapshot:
+    """Return what is known, with the templates that a pod refers to and that its policies are going to provide."""
+    if not known.policies.provide:
+        return known.snapshot
+    snapshot = known.snapshot
+    missing = {
+        claim.template
+        for claim in arrival.claims
+        if claim.template and f"{arrival.namespace}/{claim.template}" not in snapshot.templates
+    }
+    if not missing:
+        return snapshot
+    promised: dict[str, ClaimTemplate] = {}
+    for wanted in _wanted(arrival, missing, known):
+        template = made(wanted, known)
+        if template is not None:
+            promised.setdefault(wanted.key, template)
+    if not promised:
+        return snapshot
+    # Neither is written to; a copy of tens of thousands of templates would be most of the work.
+    return replace(snapshot, templates=ChainMap(promised, cast("dict[str, ClaimTemplate]", snapshot.templates)))
+
+
+def made(wanted: Wanted, known: Knowledge) -> ClaimTemplate | None:
+    """Return a template as it will be stored; None for one that nobody could read."""
+    user = User(username=names.FIELD_MANAGER)
+    body = wanted.body()
+    arrival = ClaimArrival(obj=body, namespace=wanted.namespace, user=user, template=True)
+    try:
+        return claims.decode_template(admission.completion(arrival, known).obj)
+    except MalformedObjectError:
+        return None
+
+
+def _wanted(arrival: Arrival, missing: set[str], known: Knowledge) -> Iterator[Wanted]:
+    snapshot, policies = known.snapshot, known.policies
+    for name in missing:
+        listed = templates.wanted_of(policies, snapshot, arrival.namespace, name)
+        if listed is not None:
+            yield listed
+    namespace = snapshot.namespaces.get(arrival.namespace)
+    if namespace is None:
+        return
+    for recipe in extended_resources.recipes(arrival.annotations):
+        one = templates.of_recipe(recipe, policies, namespace, arrival.queue)
+        if one is not None and one.name in missing:
+            yield one

@@ -1,0 +1,173 @@
+"""Rules at the door for pods: the claims and templates that a new pod refers to are judged once more.
+
+They may be older than the policy, and only now is there a pod that rules can read. What a rule says that reads neither
+the pod nor its user is the same for every pod of a template, so it is remembered for as long as policies, namespaces
+and the template stay what they are: a Job's thousandth pod costs little more than a look-up.
+"""
+
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from admission.api.kubernetes.claims import Claim, ClaimTemplate
+from admission.api.kubernetes.pods import PodClaim
+from admission.api.muster.policy_rules import Action
+from admission.api.snapshot import Snapshot
+from admission.api.values.decoding import Json
+from admission.cel.expressions import Budget
+from admission.claimpolicy import cel_subject, claim_documents, rules
+from admission.claimpolicy.cel_subject import Subject, User
+from admission.claimpolicy.match import Chosen, Policies
+from admission.claimpolicy.rules import Compiled, Rulebook, Ruling
+from admission.podpolicy.pod_view import Arrival
+
+MOST = 4_096
+"""Claims and templates of which the ruling is remembered, for each namespace and queue."""
+
+_OF_POD = frozenset({"pod", "user"})
+
+Asked = Claim | ClaimTemplate
+
+
+@dataclass(slots=True)
+class _Place:
+    """A namespace and a queue: its rules, and what those said that no pod matters to, of each claim.
+
+    settled: those rules; others: all that read pod or user; of_pod: those of them that are asked without a user; early:
+    those that deny, and that nobody would ask of a claim which comes after its pod.
+    """
+
+    chosen: Chosen
+    settled: tuple[Rulebook, ...]
+    of_pod: tuple[Rulebook, ...]
+    others: tuple[Rulebook, ...]
+    early: tuple[Rulebook, ...]
+    said: dict[str, tuple[Asked, Subject, Ruling]] = field(default_factory=dict)
+    together: dict[tuple[PodClaim, ...], tuple[tuple[Asked | None, ...], Ruling]] = field(default_factory=dict)
+    """By the claims of a pod, where no rule reads more of it: what these are, and what was said of all of them."""
+
+
+class Rulings:
+    """One for the process; not shared between threads."""
+
+    def __init__(self) -> None:
+        self._policies: Policies | None = None
+        self._places: dict[tuple[str, str], _Place] = {}
+
+    def of(
+        self, arrival: Arrival, snapshot: Snapshot, policies: Policies, *, pod: Callable[[], Json], user: User
+    ) -> Ruling:
+        """Return what the rules say of the claims of a new pod; pod: the whole of it. Raises RetryError."""
+        place = self._place(arrival, policies)
+        if not place.chosen.rules:
+            return rules.NOTHING
+        person = cel_subject.person(user)
+        open_ = place.of_pod if person is None else place.others
+        if not open_ and not (place.early and any(_missing(arrival, snapshot))):
+            return _together(place, arrival, snapshot)
+        budget = Budget(cost=rules.COST, steps=rules.STEPS)
+        found = []
+        for label, asked in _asked(arrival, snapshot):
+            subject, settled = _settled(place, asked, label, arrival, snapshot, budget)
+            found.append(settled)
+            if open_:
+                found.append(rules.judge(open_, [subject.used(pod=pod, user=person)], budget=budget))
+        if place.early:
+            absent = ("user",) if person is None else ()
+            found += [rules.unasked(place.early, label, absent=absent) for label in _missing(arrival, snapshot)]
+        return rules.merged(found)
+
+    def _place(self, arrival: Arrival, policies: Policies) -> _Place:
+        if self._policies is not policies:
+            self._policies, self._places = policies, {}
+        key = arrival.namespace, arrival.queue
+        place = self._places.get(key)
+        if place is None:
+            chosen = policies.choose(*key)
+            place = _Place(
+                chosen=chosen,
+                settled=_part(chosen, lambda rule: not rule.reads & _OF_POD),
+                of_pod=_part(chosen, lambda rule: bool(rule.reads & _OF_POD) and "user" not in rule.needs),
+                others=_part(chosen, lambda rule: bool(rule.reads & _OF_POD)),
+                early=_early(chosen),
+            )
+            self._places[key] = place
+        return place
+
+
+def _together(place: _Place, arrival: Arrival, snapshot: Snapshot) -> Ruling:
+    """Return what is said of all claims of a pod that no pod matters to; from memory where they are the same."""
+    asked = tuple([_look_up(claim, arrival.namespace, snapshot) for claim in arrival.claims])
+    known = place.together.get(arrival.claims)
+    if known is not None and all(map(operator.is_, known[0], asked)):
+        return known[1]
+    budget = Budget(cost=rules.COST, steps=rules.STEPS)
+    found = [_settled(place, one, label, arrival, snapshot, budget)[1] for label, one in _asked(arrival, snapshot)]
+    said = rules.merged(found)
+    if budget.cost > 0 and budget.steps > 0:
+        if len(place.together) >= MOST:
+            place.together.clear()
+        place.together[arrival.claims] = asked, said
+    return said
+
+
+def _look_up(claim: PodClaim, namespace: str, snapshot: Snapshot) -> Asked | None:
+    if claim.template:
+        return snapshot.templates.get(f"{namespace}/{claim.template}")
+    return snapshot.claims.get(f"{namespace}/{claim.claim}")
+
+
+def _settled(  # noqa: PLR0917 - what an answer depends on
+    place: _Place, asked: Asked, label: str, arrival: Arrival, snapshot: Snapshot, budget: Budget
+) -> tuple[Subject, Ruling]:
+    """Return a claim for the rules, and what those say that no pod matters to; from memory where it is the same."""
+    key = f"{type(asked).__name__} {asked.meta.key}"
+    known = place.said.get(key)
+    if known is not None and known[0] is asked:
+        return known[1], known[2]
+    subject = Subject(
+        claim_documents.of_claim(asked) if isinstance(asked, Claim) else claim_documents.of_template(asked),
+        namespace=cel_subject.namespace(arrival.namespace, snapshot.namespaces.get(arrival.namespace)),
+        queue=arrival.queue,
+        label=label,
+    )
+    said = rules.judge(place.settled, [subject], budget=budget)
+    # What ran out of its budget may fare better on another day.
+    if budget.cost > 0 and budget.steps > 0:
+        if len(place.said) >= MOST:
+            place.said.clear()
+        place.said[key] = asked, subject, said
+    return subject, said
+
+
+def _asked(arrival: Arrival, snapshot: Snapshot) -> Iterator[tuple[str, Asked]]:
+    """Yield the claims and templates that a pod refers to and that are there."""
+    for label, found in _referred(arrival, snapshot):
+        if found is not None:
+            yield label, found
+
+
+def _missing(arrival: Arrival, snapshot: Snapshot) -> Iterator[str]:
+    """Yield how people call the claims and templates that a pod refers to and that are not there yet."""
+    return (label for label, found in _referred(arrival, snapshot) if found is None)
+
+
+def _referred(arrival: Arrival, snapshot: Snapshot) -> Iterator[tuple[str, Asked | None]]:
+    """Yield what a pod refers to, each once."""
+    for name in dict.fromkeys(claim.template for claim in arrival.claims if claim.template):
+        yield f"ResourceClaimTemplate {name}", snapshot.templates.get(f"{arrival.namespace}/{name}")
+    for name in dict.fromkeys(claim.claim for claim in arrival.claims if claim.claim):
+        yield f"ResourceClaim {name}", snapshot.claims.get(f"{arrival.namespace}/{name}")
+
+
+def _early(chosen: Chosen) -> tuple[Rulebook, ...]:
+    """Return the denying rules that read the pod, or are of a policy for some queues: a claim may say another one."""
+    of_queues = {policy.name for policy in chosen.policies if policy.queues}
+    denying = _part(chosen, lambda rule: rule.rule.action is Action.DENY)
+    books = (book if book.policy in of_queues else book.only(lambda rule: "pod" in rule.needs) for book in denying)
+    return tuple(book for book in books if book.rules)
+
+
+def _part(chosen: Chosen, wanted: Callable[[Compiled], bool]) -> tuple[Rulebook, ...]:
+    books = (book.only(wanted) for book in chosen.rules)
+    return tuple(book for book in books if book.rules)

@@ -1,0 +1,289 @@
+"""Rules of ClaimPolicies: what a claim may not ask, in the manner of ValidatingAdmissionPolicy.
+
+Every rule of every policy is asked about every request; a Deny of any denies. A rule that cannot be evaluated does what
+its action does when it is false, as with failurePolicy Fail (k8s.io/apiserver pkg/admission/plugin/policy/validating,
+v0.36); a message that cannot be written is replaced by the rule's `message`. A rule that reads what a review does not
+have, such as `pod` of a claim that nobody uses yet, is not asked.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+from admission.api.muster.policy_rules import REASON, Action, Rule, Variable
+from admission.api.values.reasons import Denial, DenyReason, Detail
+from admission.cel.core.errors import EvaluationError
+from admission.cel.expressions import Budget
+from admission.cel.limits import Inadmissible
+from admission.cel.programs import Result
+from admission.claimpolicy import cel_environment
+from admission.claimpolicy.cel_environment import Term, Vocabulary
+from admission.claimpolicy.cel_subject import Activation, Subject
+from admission.errors import Flaw
+
+COST, STEPS = 1_000_000, 100_000
+"""What all rules together may take of one review: cost in CEL's units, and turns of loops."""
+
+LONGEST_MESSAGE = 5 * 1024
+"""In bytes; ValidatingAdmissionPolicy takes no longer one from a messageExpression."""
+
+AUDIT = "claim-policies"
+"""The key of the audit annotation; the API server puts the webhook's name and a slash before it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """A rule and its place in spec.rules.
+
+    needs: what a review must have for the rule to be asked. reads: what its message reads besides. steady: whether the
+    answer is the same for all requests of a claim.
+    """
+
+    index: int
+    rule: Rule
+    condition: Term
+    message: Term | None
+    needs: frozenset[str]
+    reads: frozenset[str]
+    steady: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rulebook:
+    """The rules of one policy, compiled once for each version of it. doubts: what is allowed, yet probably wrong."""
+
+    policy: str
+    vocabulary: Vocabulary
+    rules: tuple[Compiled, ...] = ()
+    doubts: tuple[Flaw, ...] = ()
+    reads: frozenset[str] = frozenset()
+
+    def only(self, wanted: Callable[[Compiled], bool]) -> Self:
+        """Return the same with a part of the rules."""
+        rules = tuple(filter(wanted, self.rules))
+        return replace(self, rules=rules, reads=_reads(rules))
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A rule that a request breaks. error: why the rule could not be evaluated, if that is what is wrong."""
+
+    policy: str
+    index: int
+    rule: Rule
+    message: str
+    error: str = ""
+    label: str = ""
+    requests: tuple[str, ...] = ()
+
+    @property
+    def where(self) -> str:
+        """Return the field of the policy."""
+        return f"spec.rules[{self.index}]"
+
+    def __str__(self) -> str:
+        return f"ClaimPolicy {self.policy}: {self._about()}: {self.said}"
+
+    @property
+    def said(self) -> str:
+        """Return what is wrong, without policy and request."""
+        if self.error:
+            return f"{self.where} could not be evaluated: {self.error}; the policy's author has to guard it"
+        return self.message if self.rule.reason == REASON else f"{self.rule.reason}: {self.message}"
+
+    def _about(self) -> str:
+        if not self.requests:
+            return self.label
+        noun = "requests" if len(self.requests) > 1 else "request"
+        named = f"{noun} {', '.join(self.requests)}"
+        return f"{self.label}, {named}" if self.label else named
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What the rules say of one review; findings in the order of the policies and their rules."""
+
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def denial(self) -> Denial | None:
+        """Return the denial, with the words of every rule that denies."""
+        denying = self._of(Action.DENY)
+        if not denying:
+            return None
+        first = denying[0]
+        details: dict[str, Detail] = {
+            "policy": first.policy,
+            "rule": first.where,
+            "requests": list(first.requests),
+            "cause": first.rule.reason,
+        }
+        return Denial(DenyReason.POLICY_VIOLATION, "; ".join(map(str, denying)), details)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(f"muster: {finding}" for finding in self._of(Action.WARN))
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """Return the audit annotation, a JSON list with an object for each rule of action Audit."""
+        noted = [_noted(finding) for finding in self._of(Action.AUDIT)]
+        return {AUDIT: json.dumps(noted, ensure_ascii=False)} if noted else {}
+
+    def _of(self, action: Action) -> list[Finding]:
+        return [finding for finding in self.findings if finding.rule.action is action]
+
+
+NOTHING = Ruling()
+
+
+def compile_rules(
+    policy: str, variables: Sequence[Variable], rules: Sequence[Rule]
+) -> tuple[Rulebook, tuple[Flaw, ...]]:
+    """Compile the rules of a policy. Returns them, and every flaw; a policy with a flaw must not be applied in part."""
+    vocabulary, flaws = cel_environment.of(variables)
+    found = list(flaws)
+    compiled = []
+    for index, rule in enumerate(rules):
+        one = _compile(vocabulary, index, rule)
+        if isinstance(one, Compiled):
+            compiled.append(one)
+        else:
+            found += one
+    doubts = tuple(_doubts(vocabulary, compiled))
+    book = Rulebook(policy=policy, vocabulary=vocabulary, rules=tuple(compiled), doubts=doubts, reads=_reads(compiled))
+    return book, tuple(found)
+
+
+def judge(books: Iterable[Rulebook], subjects: Sequence[Subject], *, budget: Budget | None = None) -> Ruling:
+    """Ask the rules of the policies, in their order, about the claims of one review."""
+    left = Budget(cost=COST, steps=STEPS) if budget is None else budget
+    findings = [found for book in books if book.rules for subject in subjects for found in _asked(book, subject, left)]
+    return Ruling(tuple(_merged(findings))) if findings else NOTHING
+
+
+def unasked(books: Iterable[Rulebook], label: str, *, absent: Collection[str] = ()) -> Ruling:
+    """Return what is said of a claim that is not there yet, by rules that cannot be asked of it later.
+
+    label: how people call the claim. absent: what the review lacks; rules that read it are not asked now either.
+    """
+    said = f"{label} is not there yet, and this rule is asked when the pod is created; create {label} before the pod"
+    findings = (
+        Finding(book.policy, one.index, one.rule, said, label=label)
+        for book in books
+        for one in book.rules
+        if one.needs.isdisjoint(absent)
+    )
+    return Ruling(tuple(findings))
+
+
+def merged(rulings: Sequence[Ruling]) -> Ruling:
+    """Return several rulings of one review as one."""
+    findings = [found for ruling in rulings for found in ruling.findings]
+    return Ruling(tuple(_merged(findings))) if findings else NOTHING
+
+
+def _reads(rules: Iterable[Compiled]) -> frozenset[str]:
+    return frozenset[str]().union(*(one.reads for one in rules))
+
+
+def _compile(vocabulary: Vocabulary, index: int, rule: Rule) -> Compiled | list[Flaw]:
+    at = f"spec.rules[{index}]"
+    condition = vocabulary.compile(rule.cel, Result.BOOL)
+    message = vocabulary.compile(rule.message_expression, Result.STRING) if rule.message_expression else None
+    flaws = []
+    if isinstance(condition, Inadmissible):
+        flaws.append(Flaw(f"{at}.cel", cel_environment.told(condition)))
+    if isinstance(message, Inadmissible):
+        flaws.append(Flaw(f"{at}.messageExpression", cel_environment.told(message)))
+    if isinstance(condition, Inadmissible) or isinstance(message, Inadmissible):
+        return flaws
+    # A message that reads what is not there falls back, so only the condition decides where a rule is asked.
+    reads = condition.reads | (message.reads if message else frozenset())
+    return Compiled(
+        index=index,
+        rule=rule,
+        condition=condition,
+        message=message,
+        needs=condition.reads,
+        reads=reads,
+        steady="request" not in reads,
+    )
+
+
+def _doubts(vocabulary: Vocabulary, compiled: Iterable[Compiled]) -> Iterator[Flaw]:
+    for number, term in enumerate(vocabulary.variables.values()):
+        if term.doubt:
+            yield Flaw(f"spec.variables[{number}].expression", f"looks wrong: {term.doubt}")
+    for one in compiled:
+        for name, found in (("cel", one.condition), ("messageExpression", one.message)):
+            if found is not None and found.doubt:
+                yield Flaw(f"spec.rules[{one.index}].{name}", f"looks wrong: {found.doubt}")
+
+
+def _asked(book: Rulebook, subject: Subject, budget: Budget) -> Iterator[Finding]:
+    """Yield what the requests of a claim break; of a rule that reads no request, for all of them at once."""
+    present = subject.present
+    rules = [compiled for compiled in book.rules if compiled.needs <= present]
+    requests = subject.requests()
+    if not rules or not requests:
+        return
+    names = tuple(request.name for request in requests)
+    first, others = rules, [compiled for compiled in rules if not compiled.steady]
+    activation = Activation(book.vocabulary, subject, book.reads, budget)
+    for request in requests:
+        activation.turn_to(request)
+        for compiled in first:
+            said = _broken(compiled, activation)
+            if said is not None:
+                asked = names if compiled.steady else (request.name,)
+                yield Finding(book.policy, compiled.index, compiled.rule, *said, subject.label, asked)
+        first = others
+
+
+def _broken(compiled: Compiled, activation: Activation) -> tuple[str, str] | None:
+    """Return message and error of a rule that the request breaks; None where it keeps it."""
+    try:
+        if compiled.condition.expression.evaluate(activation.given, activation.budget) is True:
+            return None
+    except EvaluationError as error:
+        return "", str(error)
+    return _message(compiled, activation), ""
+
+
+def _message(compiled: Compiled, activation: Activation) -> str:
+    """Return the words of the message expression where it writes one line, else those of `message`."""
+    if compiled.message is None:
+        return compiled.rule.message
+    try:
+        written = compiled.message.expression.evaluate(activation.given, activation.budget)
+    except EvaluationError:
+        return compiled.rule.message
+    if not isinstance(written, str) or len(written.encode(errors="replace")) > LONGEST_MESSAGE:
+        return compiled.rule.message
+    said = written.strip()
+    return said if said and "\n" not in said else compiled.rule.message
+
+
+def _merged(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield findings, those of one rule that say the same as one, by policy, then rule."""
+    groups: dict[tuple[str, int, str, str, str], list[Finding]] = {}
+    policies: dict[str, int] = {}
+    for found in findings:
+        policies.setdefault(found.policy, len(policies))
+        groups.setdefault((found.policy, found.index, found.message, found.error, found.label), []).append(found)
+    for _, alike in sorted(groups.items(), key=lambda item: (policies[item[0][0]], item[0][1])):
+        names = dict.fromkeys(name for found in alike for name in found.requests)
+        yield replace(alike[0], requests=tuple(names))
+
+
+def _noted(finding: Finding) -> dict[str, object]:
+    return {
+        "policy": finding.policy,
+        "rule": finding.where,
+        "reason": finding.rule.reason,
+        "message": finding.said,
+        "requests": list(finding.requests),
+        **({"object": finding.label} if finding.label else {}),
+    }

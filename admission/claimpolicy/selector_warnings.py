@@ -1,0 +1,48 @@
+"""What the author of a claim is warned about: selectors that are taken, and then do not do what they seem to.
+
+The devices are not known at the door, so nothing is said that depends on them; `muster lint` says more.
+"""
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+
+from admission.api.kubernetes.devices import DeviceClass
+from admission.cel import lint
+from admission.cel.environment import Profile
+from admission.cel.lint import Trap, TrapKind
+from admission.podpolicy.admission import KnownClaim
+
+COMPILER = Profile(release=37)
+
+
+def of(claim: KnownClaim, classes: Mapping[str, DeviceClass]) -> tuple[str, ...]:
+    """Return the warnings about a claim's selectors, each with the corrected expression where it is known."""
+    return tuple(dict.fromkeys(_found(claim, classes)))
+
+
+def _found(claim: KnownClaim, classes: Mapping[str, DeviceClass]) -> Iterator[str]:
+    for request in claim.spec.requests:
+        for asked in request.alternatives:
+            known = classes.get(asked.device_class)
+            name = f"{request.name}/{asked.name}" if request.first_available else request.name
+            before = known.selectors if known is not None else ()
+            for index, text in enumerate(asked.selectors):
+                for trap in _traps(text, before):
+                    # A class that is not there yet may keep the devices of other drivers away.
+                    if trap.kind is TrapKind.ALWAYS_TRUE or (trap.kind is TrapKind.UNGUARDED_LOOKUP and known):
+                        yield f"muster: request {name}, selectors[{index}], {_said(trap)}"
+                before = (*before, text)
+
+
+@lru_cache(maxsize=1024)
+def _traps(text: str, before: tuple[str, ...]) -> tuple[Trap, ...]:
+    """Find the traps of a text, once: thousands of claims say the same."""
+    return lint.find(text, before=before, profile=COMPILER)
+
+
+def _said(trap: Trap) -> str:
+    """Say it shortly, with the correction first: the API server may cut a warning off after 256 characters."""
+    at = f"line {trap.line}, column {trap.column}"
+    if trap.kind is TrapKind.UNGUARDED_LOOKUP and trap.instead:
+        return f"{at}: a look-up without a guard keeps the pod from being scheduled; write: {trap.instead}"
+    return f"{at}: {trap.message}"

@@ -1,0 +1,136 @@
+"""What the status of a ClaimPolicy says: whether it is applied, why not, and where it gives way to an earlier one."""
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from admission.api.kubernetes.meta import Condition, ConditionStatus
+from admission.api.kubernetes.nodes import Namespace
+from admission.api.muster.claim_policies import ClaimPolicy, Default
+from admission.api.muster.status_reports import ConditionReport
+from admission.api.snapshot import Snapshot
+from admission.claimpolicy import draft
+from admission.claimpolicy.match import Compiled, Policies
+
+PLURAL = "claimpolicies"
+MOST_TOLD = 5
+"""How many things of one kind a message names."""
+
+NO_TROUBLES: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+
+
+def conditions(
+    policies: Policies, snapshot: Snapshot, templates: Mapping[str, tuple[str, ...]] = NO_TROUBLES
+) -> list[ConditionReport]:
+    """Return the condition Ready of every policy. templates: which are not as the policy wants them, by its name."""
+    giving_way = conflicts(policies, snapshot.namespaces)
+    reports = [
+        ConditionReport(
+            plural=PLURAL,
+            name=name,
+            generation=compiled.policy.meta.generation,
+            conditions=(_ready(compiled, giving_way.get(name, ()), templates.get(name, ()), snapshot.namespaces),),
+        )
+        for name, compiled in sorted(policies.compiled.items())
+    ]
+    malformed = [
+        ConditionReport(plural=PLURAL, name=name, generation=0, conditions=(_refused(str(error)),))
+        for (kind, name), error in sorted(snapshot.malformed.items())
+        if kind == "ClaimPolicy"
+    ]
+    return [*reports, *malformed]
+
+
+def conflicts(policies: Policies, namespaces: Mapping[str, Namespace]) -> Mapping[str, tuple[str, ...]]:
+    """Return where policies give way: the name of the later one → what an earlier one decides otherwise.
+
+    Only what is certain counts: entries without a condition, for a class and a namespace that both policies are for.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    whole = [compiled.policy for compiled in policies.whole]
+    places = {policy.name: _places(policy, namespaces) for policy in whole}
+    for index, later in enumerate(whole):
+        told = [
+            said
+            for earlier in whole[:index]
+            if _share_queues(earlier, later) and not places[earlier.name].isdisjoint(places[later.name])
+            for said in _differences(earlier, later)
+        ]
+        if told:
+            found[later.name] = tuple(told)
+    return found
+
+
+def _ready(
+    compiled: Compiled, giving_way: tuple[str, ...], templates: tuple[str, ...], namespaces: Mapping[str, Namespace]
+) -> Condition:
+    policy = compiled.policy
+    if compiled.flaws:
+        return _refused(f"nothing of the policy is applied: {_listed(list(map(str, compiled.flaws)))}")
+    if giving_way or templates:
+        reason = "GivesWay" if giving_way else "TemplatesDiffer"
+        return _condition(reason, f"is applied, but for this: {_listed((*giving_way, *templates))}")
+    if compiled.doubts:
+        return _condition("Doubtful", f"is applied as it is written: {_listed(list(map(str, compiled.doubts)))}")
+    count = len(_places(policy, namespaces))
+    if not count:
+        return _condition("NoNamespace", "is applied; no namespace has the labels of namespaceSelector yet")
+    return _condition("Applied", f"is applied in {count} namespace{'s' if count > 1 else ''}")
+
+
+def _refused(message: str) -> Condition:
+    return Condition(type="Ready", status=ConditionStatus.FALSE, reason="Malformed", message=message)
+
+
+def _condition(reason: str, message: str) -> Condition:
+    return Condition(type="Ready", status=ConditionStatus.TRUE, reason=reason, message=message)
+
+
+def _listed(found: list[str] | tuple[str, ...]) -> str:
+    more = f"; and {len(found) - MOST_TOLD} more" if len(found) > MOST_TOLD else ""
+    return "; ".join(found[:MOST_TOLD]) + more
+
+
+def _places(policy: ClaimPolicy, namespaces: Mapping[str, Namespace]) -> frozenset[str]:
+    return frozenset(name for name, namespace in namespaces.items() if policy.namespaces.matches(namespace.labels))
+
+
+def _share_queues(one: ClaimPolicy, other: ClaimPolicy) -> bool:
+    return not one.queues or not other.queues or not set(one.queues).isdisjoint(other.queues)
+
+
+def _differences(earlier: ClaimPolicy, later: ClaimPolicy) -> Iterator[str]:
+    known = [default for default in earlier.defaults if default.when is None]
+    for index, default in enumerate(later.defaults):
+        if default.when is not None:
+            continue
+        before = {
+            field: value
+            for other in reversed(known)
+            if _share_classes(other, default)
+            for field, value in _given(other).items()
+        }
+        for field, value in _given(default).items():
+            if field in before and before[field] != value:
+                yield f"ClaimPolicy {earlier.name} comes first and decides spec.defaults[{index}].{field}"
+    converted = {conversion.resource: conversion for conversion in earlier.conversions}
+    for index, conversion in enumerate(later.conversions):
+        if converted.get(conversion.resource, conversion) != conversion:
+            yield f"ClaimPolicy {earlier.name} comes first and decides spec.conversions[{index}]"
+
+
+def _share_classes(one: Default, other: Default) -> bool:
+    return not one.classes or not other.classes or not set(one.classes).isdisjoint(other.classes)
+
+
+def _given(default: Default) -> Mapping[str, object]:
+    """Return what an entry gives, by field."""
+    whole: dict[str, object] = {
+        "deviceClassName": default.device_class,
+        "count": default.count,
+        "selectors": default.selectors,
+        "tolerations": default.tolerations,
+    }
+    parts: dict[str, object] = {f"capacity.requests[{name}]": amount for name, amount in default.capacity.items()}
+    parts |= {f"labels[{key}]": value for key, value in default.labels.items()}
+    parts |= {f"config[{draft.found(entry, 'opaque', 'driver')}]": entry for entry in default.config}
+    return {**{field: value for field, value in whole.items() if value}, **parts}

@@ -1,0 +1,280 @@
+"""Which ResourceClaimTemplates must exist for ClaimPolicies, and what has to be done so that they do.
+
+Two kinds: those that a policy lists, in every namespace that it selects; and those for pods whose extended resources it
+has turned into claims, where such pods are. `cluster.templates` writes what is planned here.
+
+A template is Muster's if its label names a policy and its annotation proves that it was made for this very policy (by
+its UID), namespace and name. A copy under another name or in another namespace has no such proof. Any other template
+of the name is never touched. What is compared with the policy is a digest of the spec as the policy writes it, since
+defaults are added to what is stored. The policy owns its templates, so they go with it, whether or not Muster runs.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from admission.api.kubernetes import claims
+from admission.api.kubernetes.claims import ClaimTemplate
+from admission.api.kubernetes.nodes import Namespace
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.claim_policies import ClaimPolicy
+from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.decoding import Json
+from admission.claimpolicy import match
+from admission.claimpolicy.match import Policies
+from admission.claimpolicy.pods import extended_resources
+from admission.claimpolicy.pods.extended_resources import Recipe
+
+LONGEST_LABEL = 63
+MOST_TOLD = 3
+"""How many namespaces a message names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A template that must exist. recipe: of one for converted pods; None of one that the policy lists."""
+
+    policy: ClaimPolicy
+    namespace: str
+    name: str
+    spec: Json
+    recipe: Recipe | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def mark(self) -> str:
+        """Return the annotation by which it is known: the proof, and the digest of the spec."""
+        return f"{_proof(self.policy, self.namespace, self.name)}.{_digest(self.spec)}"
+
+    def body(self) -> dict[str, Any]:
+        """Return the ResourceClaimTemplate as it is created."""
+        policy = self.policy
+        converted = {names.CONVERTED: str(self.recipe)} if self.recipe is not None else {}
+        return {
+            "apiVersion": claims.VERSION,
+            "kind": "ResourceClaimTemplate",
+            "metadata": {
+                "name": self.name,
+                "namespace": self.namespace,
+                "labels": {names.POLICY: label(policy.name), names.MANAGED_BY: names.FIELD_MANAGER},
+                "annotations": {names.TEMPLATE: self.mark, **converted},
+                "ownerReferences": [
+                    {
+                        "apiVersion": names.API_VERSION,
+                        "kind": "ClaimPolicy",
+                        "name": policy.name,
+                        "uid": policy.meta.uid,
+                    }
+                ],
+            },
+            "spec": {"spec": self.spec},
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What has to be done.
+
+    missing: to be created. outdated: to be made anew, each with what stands there. surplus: to be deleted. idle: made
+    for converted pods, of which there are none now. taken: those in whose place stands a template of somebody else.
+    yielding: those that a policy lists and an earlier one provides, with the name of that one.
+    """
+
+    missing: tuple[Wanted, ...] = ()
+    outdated: tuple[tuple[Wanted, ClaimTemplate], ...] = ()
+    surplus: tuple[ClaimTemplate, ...] = ()
+    idle: tuple[ClaimTemplate, ...] = ()
+    taken: tuple[Wanted, ...] = ()
+    yielding: tuple[tuple[Wanted, str], ...] = ()
+
+
+def plan(policies: Policies, snapshot: Snapshot, *, spared: Iterable[str] = ()) -> Plan:
+    """Compare what must exist with what does. spared: namespaces in which Muster makes nothing."""
+    wanted, yielding = _wanted(policies, snapshot, frozenset(spared))
+    missing: list[Wanted] = []
+    outdated: list[tuple[Wanted, ClaimTemplate]] = []
+    taken: list[Wanted] = []
+    for key, one in wanted.items():
+        found = snapshot.templates.get(key)
+        if found is None:
+            unreadable = ("ResourceClaimTemplate", key) in snapshot.malformed
+            (taken if unreadable else missing).append(one)
+        elif found.meta.annotations.get(names.TEMPLATE) == one.mark and _owner(found, policies) is one.policy:
+            continue
+        elif _owner(found, policies) is None:
+            taken.append(one)
+        elif found.meta.deleted is None:
+            outdated.append((one, found))
+    left = [found for key, found in snapshot.templates.items() if key not in wanted and _is_surplus(found, policies)]
+    used = _used(snapshot) if left else frozenset[str]()
+    return Plan(
+        missing=tuple(missing),
+        outdated=tuple(outdated),
+        surplus=tuple(found for found in left if names.CONVERTED not in found.meta.annotations),
+        idle=tuple(found for found in left if names.CONVERTED in found.meta.annotations and found.meta.key not in used),
+        taken=tuple(taken),
+        yielding=tuple(yielding),
+    )
+
+
+def wanted_of(policies: Policies, snapshot: Snapshot, namespace: str, name: str) -> Wanted | None:
+    """Return the template of this name that a policy lists for a namespace; of several the first in order."""
+    known = snapshot.namespaces.get(namespace)
+    if known is None:
+        return None
+    for compiled in policies.whole:
+        for template in compiled.policy.templates:
+            if template.name == name and _selects(compiled.policy, known, snapshot):
+                return Wanted(policy=compiled.policy, namespace=namespace, name=name, spec=template.spec)
+    return None
+
+
+def of_recipe(recipe: Recipe, policies: Policies, namespace: Namespace, queue: str) -> Wanted | None:
+    """Return the template for a converted pod; None where no policy there converts the resource so."""
+    compiled = policies.compiled.get(recipe.policy)
+    if compiled is None or not compiled.applied:
+        return None
+    conversion = next((one for one in compiled.policy.conversions if one.resource == recipe.resource), None)
+    if conversion is None or not match.applies(compiled.policy, namespace.labels, queue):
+        return None
+    return Wanted(
+        policy=compiled.policy,
+        namespace=namespace.meta.name,
+        name=recipe.template,
+        spec=extended_resources.spec(recipe, conversion),
+        recipe=recipe,
+    )
+
+
+def label(policy: str) -> str:
+    """Return the value of the label for a policy: its name, as far as a label holds it."""
+    if len(policy) <= LONGEST_LABEL:
+        return policy
+    return f"{policy[: LONGEST_LABEL - 9].rstrip('.-')}-{hashlib.sha256(policy.encode()).hexdigest()[:8]}"
+
+
+def troubles(found: Plan, refused: Iterable[tuple[Wanted, str]]) -> dict[str, tuple[str, ...]]:
+    """Return what a policy's author has to know, by the policy's name. refused: what could not be written, and why."""
+    sayings = [
+        *((one, "is somebody else's and stays; rename one of the two, or delete it") for one in found.taken),
+        *((one, f"is that of ClaimPolicy {first}, which comes first") for one, first in found.yielding),
+        *((one, f"is not written: {why}") for one, why in refused),
+    ]
+    places: dict[tuple[str, str, str], list[str]] = {}
+    for one, said in sayings:
+        places.setdefault((one.policy.name, one.name, said), []).append(one.namespace)
+    told: dict[str, tuple[str, ...]] = {}
+    for (policy, name, said), where in sorted(places.items()):
+        told[policy] = (*told.get(policy, ()), f"in {_named(where)}, template {name} {said}")
+    return told
+
+
+def _wanted(
+    policies: Policies, snapshot: Snapshot, spared: frozenset[str]
+) -> tuple[dict[str, Wanted], list[tuple[Wanted, str]]]:
+    """Return the templates that must exist by their keys, and those that give way to an earlier policy's."""
+    found: dict[str, Wanted] = {}
+    yielding: list[tuple[Wanted, str]] = []
+    for one in _listed(policies, snapshot, spared):
+        first = found.setdefault(one.key, one)
+        if first is not one:
+            yielding.append((one, first.policy.name))
+    for one in _converted(policies, snapshot, spared) if policies.convert else ():
+        found.setdefault(one.key, one)
+    return found, yielding
+
+
+def _listed(policies: Policies, snapshot: Snapshot, spared: frozenset[str]) -> Iterator[Wanted]:
+    for compiled in policies.whole:
+        policy = compiled.policy
+        if not policy.templates:
+            continue
+        for name, namespace in snapshot.namespaces.items():
+            if name in spared or namespace.meta.deleted is not None or not _selects(policy, namespace, snapshot):
+                continue
+            for template in policy.templates:
+                yield Wanted(policy=policy, namespace=name, name=template.name, spec=template.spec)
+
+
+def _selects(policy: ClaimPolicy, namespace: Namespace, snapshot: Snapshot) -> bool:
+    """Return whether a policy is for a namespace; one for some queues only where one of these is open to it."""
+    if not policy.namespaces.matches(namespace.labels):
+        return False
+    queues = (snapshot.queues.get(name) for name in policy.queues)
+    return not policy.queues or any(
+        queue is not None and queue.namespaces is not None and queue.namespaces.matches(namespace.labels)
+        for queue in queues
+    )
+
+
+def _converted(policies: Policies, snapshot: Snapshot, spared: frozenset[str]) -> Iterator[Wanted]:
+    """Yield what pods wait for whose resources were turned into claims."""
+    for pod in snapshot.pods.values():
+        if names.CONVERTED not in pod.meta.annotations or pod.finished or pod.meta.namespace in spared:
+            continue
+        namespace = snapshot.namespaces.get(pod.meta.namespace)
+        if namespace is None or namespace.meta.deleted is not None:
+            continue
+        referred = _referred(pod)
+        for recipe in extended_resources.recipes(pod.meta.annotations):
+            one = of_recipe(recipe, policies, namespace, pod.queue) if recipe.template in referred else None
+            if one is not None:
+                yield one
+
+
+def _used(snapshot: Snapshot) -> frozenset[str]:
+    """Return the keys of the templates that pods refer to which have not ended."""
+    pods = (pod for pod in snapshot.pods.values() if pod.claims and not pod.finished)
+    return frozenset(f"{pod.meta.namespace}/{name}" for pod in pods for name in _referred(pod))
+
+
+def _referred(pod: Pod) -> frozenset[str]:
+    return frozenset(claim.template for claim in pod.claims if claim.template)
+
+
+def _is_surplus(found: ClaimTemplate, policies: Policies) -> bool:
+    """Return whether a template is Muster's, and its policy says no more that it must be there.
+
+    A policy with a flaw, or one that is being deleted, says nothing; the templates of the latter go with it.
+    """
+    if names.POLICY not in found.meta.labels or found.meta.deleted is not None:
+        return False
+    owner = _owner(found, policies)
+    return owner is not None and policies.compiled[owner.name].applied
+
+
+def _owner(found: ClaimTemplate, policies: Policies) -> ClaimPolicy | None:
+    """Return the policy that a template was made for; None where it was not made by Muster."""
+    said = found.meta.labels.get(names.POLICY)
+    if said is None:
+        return None
+    compiled = policies.compiled.get(said) or next(
+        (one for name, one in policies.compiled.items() if len(name) > LONGEST_LABEL and label(name) == said), None
+    )
+    if compiled is None:
+        return None
+    proof, _, _ = found.meta.annotations.get(names.TEMPLATE, "").partition(".")
+    policy = compiled.policy
+    return policy if proof == _proof(policy, found.meta.namespace, found.meta.name) else None
+
+
+def _proof(policy: ClaimPolicy, namespace: str, name: str) -> str:
+    return _digest([policy.meta.uid, namespace, name])
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _named(namespaces: list[str]) -> str:
+    found = sorted(namespaces)
+    if len(found) == 1:
+        return f"namespace {found[0]}"
+    more = f" and {len(found) - MOST_TOLD} more" if len(found) > MOST_TOLD else ""
+    return f"namespaces {', '.join(found[:MOST_TOLD])}{more}"

@@ -1,0 +1,1 @@
+"""What follows from a grant until it is released."""

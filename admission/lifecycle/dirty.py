@@ -1,0 +1,101 @@
+"""Of which gangs in the books something may follow: those about which something changed since nothing followed.
+
+Whether claims are to be settled, charged anew or given back is said in `transitions`, from a gang's placement, its pods
+and claims and their devices. As long as all of these are the same objects, nothing follows that did not before.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from admission.accounting.books import Book
+from admission.api.muster.ledger_entries import Placement
+from admission.api.snapshot import Snapshot, changed
+from admission.api.values.names import GangUid, Uid
+from admission.dra.metering.device_meters import Meters
+from admission.lifecycle.transitions import Sight
+
+
+@dataclass(slots=True)
+class Stir:
+    """The gangs that are to be looked at, and what was seen when the others were. One for each leader."""
+
+    _snapshot: Snapshot = field(default_factory=Snapshot)
+    _meters: Meters | None = None
+    _placements: Mapping[GangUid, Placement] = field(default_factory=dict)
+    _open: set[GangUid] = field(default_factory=set)
+    _followed: set[GangUid] = field(default_factory=set)
+    """Those of which something followed in this cycle, and may not have come to pass."""
+
+    def look(self, book: Book, sight: Sight, users: Mapping[Uid, Collection[Uid]]) -> None:
+        """Take note of what changed. users: by the UIDs of claims, the pods with a seat in the book that use them."""
+        before, snapshot = self._snapshot, sight.snapshot
+        rules = (before.malformed == snapshot.malformed, before.classes == snapshot.classes)
+        if self._meters is not sight.meters or not all(rules):
+            self._open = set(book.placements)
+        else:
+            self._open |= set(changed(self._placements, book.placements))
+            self._open |= set(_by_pods(before, snapshot, book))
+            self._open |= set(_by_claims(before, snapshot, book, users))
+            self._open |= set(_by_slices(before, snapshot, book))
+            self._open |= {gang for uid in self._open for gang in _beside(uid, book, self._placements)}
+        self._open &= book.placements.keys()
+        self._snapshot, self._meters, self._placements = snapshot, sight.meters, book.placements
+
+    def placements(self, book: Book) -> Iterator[Placement]:
+        """Yield the gangs of which something may follow."""
+        return (placement for uid, placement in book.placements.items() if uid in self._open)
+
+    def follows(self, uid: GangUid) -> None:
+        """Note that something follows of a gang."""
+        self._followed.add(uid)
+
+    def rest(self) -> None:
+        """Note that nothing more follows of the others as they are now."""
+        self._open, self._followed = self._followed, set()
+
+
+def _by_pods(before: Snapshot, snapshot: Snapshot, book: Book) -> Iterator[GangUid]:
+    for uid in changed(before.pods, snapshot.pods):
+        gang = book.owners.get(uid)
+        if gang is not None:
+            yield gang
+
+
+def _by_claims(
+    before: Snapshot, snapshot: Snapshot, book: Book, users: Mapping[Uid, Collection[Uid]]
+) -> Iterator[GangUid]:
+    """Yield the gangs that pay for a claim that changed, and those with a pod that uses it."""
+    keys = changed(before.claims, snapshot.claims)
+    found = (claims.get(key) for key in keys for claims in (before.claims, snapshot.claims))
+    known = [claim for claim in found if claim is not None]
+    if not known:
+        return
+    # A claim that kube-scheduler has made for extended resources goes by its pod in the books.
+    pods = {Uid(uid) for claim in known for uid in (*claim.reserved_for, *(owner.uid for owner in claim.meta.owners))}
+    yield from (book.owners[uid] for uid in pods if uid in book.owners)
+    uids = {claim.meta.uid for claim in known}
+    using = {pod for uid in uids for pod in users.get(uid, ())}
+    yield from (book.owners[uid] for uid in uids | using if uid in book.owners)
+
+
+def _by_slices(before: Snapshot, snapshot: Snapshot, book: Book) -> Iterator[GangUid]:
+    """Yield the gangs that hold a device of a pool of which a slice changed."""
+    keys = changed(before.slices, snapshot.slices)
+    known = (slices.get(key) for key in keys for slices in (before.slices, snapshot.slices))
+    pools = {(piece.driver, piece.pool) for piece in known if piece is not None}
+    if not pools:
+        return
+    for gang, placement in book.placements.items():
+        given = (one.device for holding in placement.holdings.values() for one in holding.devices)
+        if any((device.driver, device.pool) in pools for device in given):
+            yield gang
+
+
+def _beside(gang: GangUid, book: Book, before: Mapping[GangUid, Placement]) -> Iterator[GangUid]:
+    """Yield the gangs that pay for what the pods of another one use, or used."""
+    for placement in (book.placements.get(gang), before.get(gang)):
+        for seat in placement.seats.values() if placement is not None else ():
+            for uid in seat.claims:
+                payer = book.owners.get(Uid(uid))
+                if payer is not None and payer != gang:
+                    yield payer

@@ -1,0 +1,88 @@
+"""Gangs that may run no longer: their queue is drained, or they have run for as long as it allows.
+
+Whatever takes back a gang that could go on is an eviction made here, and is remembered in the Gang's status before
+anything is deleted: the next leader ends what was begun.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from admission.api.muster.gangs import Evicted
+from admission.api.muster.ledger_entries import Placement
+from admission.api.muster.queues import Queue, StopPolicy
+from admission.api.values import durations
+from admission.api.values.names import QueueName
+from admission.api.values.reasons import EvictionReason
+from admission.lifecycle.requeue_backoff import LONGEST
+from admission.lifecycle.transitions import Eviction
+from admission.quota.tree import Tree
+from admission.workloads.gangs import Group
+
+
+def limiting(tree: Tree) -> frozenset[QueueName]:
+    """Return the queues whose gangs may have to end: of most nobody need be looked at."""
+    found = {name for name, queue in tree.queues.items() if queue.stop_policy is StopPolicy.HOLD_AND_DRAIN}
+    for name in tree.order if found else ():
+        if tree.parents.get(name) in found:
+            found.add(name)
+    return frozenset(found).union(name for name, queue in tree.queues.items() if queue.max_runtime is not None)
+
+
+def due(group: Group, tree: Tree, now: datetime) -> Eviction | None:
+    """Return why a gang has to end, if it has to."""
+    placement = group.placement
+    if placement is None or not placement.seats:
+        return None
+    drained = _drained(placement, tree)
+    if drained is not None:
+        return evicted(group, EvictionReason.QUEUE_DRAINED, f"queue {drained.name} is stopped by HoldAndDrain")
+    end, queue = at_latest(placement, tree), tree.queues.get(placement.queue)
+    if end is None or queue is None or queue.max_runtime is None or now < end:
+        return None
+    said = f"it ran for longer than {durations.render(queue.max_runtime)}, the maxRuntime of queue {queue.name}"
+    return evicted(group, EvictionReason.RUNTIME_EXCEEDED, said)
+
+
+def begun(group: Group, record: Evicted) -> Eviction | None:
+    """Return an eviction that was decided before, and is not done yet."""
+    return evicted(group, record.reason, record.message, made_room_for=record.made_room_for)
+
+
+def evicted(group: Group, cause: EvictionReason, reason: str, *, made_room_for: str = "") -> Eviction | None:
+    """Return the eviction of a gang as a whole; None where none of its pods has a place any more."""
+    seats = group.placement.seats if group.placement is not None else {}
+    seated = [pod for pod in group.pods if pod.meta.uid in seats]
+    if not seated:
+        return None
+    return Eviction(
+        group=group,
+        pods=tuple(pod for pod in seated if not pod.gated),
+        reason=reason,
+        timed_out=cause is EvictionReason.RUNTIME_EXCEEDED,
+        cause=cause,
+        made_room_for=made_room_for,
+    )
+
+
+def at_latest(placement: Placement, tree: Tree) -> datetime | None:
+    """Return until when a gang may run, by the first of its reservations; None where nobody limits it.
+
+    Pods that come later, in the stead of others or beside them, give it no more time.
+    """
+    queue = tree.queues.get(placement.queue)
+    if queue is None or queue.max_runtime is None or not placement.seats:
+        return None
+    return placement.begun + min(queue.max_runtime, LONGEST)
+
+
+def limits(placements: Iterable[Placement], tree: Tree) -> list[datetime]:
+    """Return until when gangs may run, of those whose queues limit that."""
+    limited = {name for name, queue in tree.queues.items() if queue.max_runtime is not None}
+    ends = (at_latest(placement, tree) for placement in placements if limited and placement.queue in limited)
+    return [end for end in ends if end is not None]
+
+
+def _drained(placement: Placement, tree: Tree) -> Queue | None:
+    """Return the queue, of those above the gang, that lets nobody go on."""
+    path = (tree.queues.get(name) for name in tree.path(placement.queue))
+    return next((queue for queue in path if queue and queue.stop_policy is StopPolicy.HOLD_AND_DRAIN), None)

@@ -1,0 +1,68 @@
+"""Whether kube-scheduler would give a gang the devices that are booked for it, if its gates were opened now.
+
+What was planned for Muster to allocate may have any devices. Where Muster may not allocate any more by the time the
+gang is placed, such a plan holds only if it is what kube-scheduler would do all the same. The books do not say for whom
+a plan was made, nor in which order its pods come; so it is tried, in the order in which the gates would be opened.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.ledger_entries import RequestDevice
+from admission.api.values import names
+from admission.api.values.names import NodeName, Uid
+from admission.dra.allocator import nominated
+from admission.dra.allocator.results import StepsEndedError
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.state.cluster_state import Awaited, World
+from admission.lifecycle.placement_progress import Missing
+from admission.workloads.gangs import Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitting:
+    """What is tried with: the world in which the gang is planned, and the bound of each search."""
+
+    world: World
+    selectors: Selectors
+    steps: int
+
+
+def holds(group: Group, gates: Iterable[tuple[Pod, NodeName]], missing: Iterable[Missing], fitting: Fitting) -> bool:
+    """Return whether each claim of a gang that has no devices yet would get those that are booked for it.
+
+    Those whose gates are open come before it. What is not found out within the bound does not hold; what asks for
+    extended resources was planned as kube-scheduler does in any case.
+    """
+    booked = {one.claim.meta.uid: (one.claim, one.devices) for one in missing}
+    seats = group.placement.seats if group.placement is not None else {}
+    if any(names.is_extended_claim(uid) for seat in seats.values() for uid in seat.claims):
+        return True
+    lanes: dict[NodeName, list[Awaited]] = {}
+    for pod, node in gates:
+        mine = [*_taken(seats[pod.meta.uid].claims, booked)]
+        if mine:
+            claims, devices = (tuple(part) for part in zip(*mine, strict=True))
+            lanes.setdefault(node, []).append(Awaited(claims=claims, devices=devices, gang=group.key))
+    return not booked and all(_hold(node, pods, fitting) for node, pods in lanes.items())
+
+
+def _taken(
+    wanted: Iterable[Uid], booked: dict[Uid, tuple[Claim, tuple[RequestDevice, ...]]]
+) -> Iterator[tuple[Claim, tuple[RequestDevice, ...]]]:
+    """Yield what a pod's claims have booked, each for the first pod that comes with it."""
+    for uid in wanted:
+        if uid in booked:
+            yield booked.pop(uid)
+
+
+def _hold(node: NodeName, pods: list[Awaited], fitting: Fitting) -> bool:
+    world = fitting.world
+    before = world.awaited.get(node, ())
+    try:
+        landings = nominated.replayed(node, [*before, *pods], world, selectors=fitting.selectors, steps=fitting.steps)
+    except StepsEndedError:
+        return False
+    return all(one.holds for one in landings[len(before) :])

@@ -1,0 +1,114 @@
+"""What is still to be done for a gang that was granted its places, and whether it can be done: claims, then gates.
+
+The ledger knows the devices of every claim before they are written to it, so a controller finds here what it has to do
+next, whether it has just granted the gang or an earlier one died half-way.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from admission.accounting.books import Book
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.ledger_entries import Holding, RequestDevice, Seat
+from admission.api.values import names
+from admission.api.values.names import NodeName, Uid
+from admission.lifecycle.transitions import Sight
+from admission.workloads.gangs import Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """A claim without the devices that the books have for it. node: where the pod goes that brings it."""
+
+    claim: Claim
+    devices: tuple[RequestDevice, ...]
+    node: NodeName
+
+
+def holdings(group: Group, book: Book) -> list[Holding]:
+    """Return what the books have open for the claims of a gang's seats, whichever gang pays for it."""
+    placement = group.placement
+    wanted = {uid for seat in placement.seats.values() for uid in seat.claims} if placement is not None else set()
+    return [holding for uid in sorted(wanted) if (holding := _holding(uid, book)) is not None]
+
+
+def missing(group: Group, book: Book, sight: Sight) -> list[Missing]:
+    """Return the claims of pods that are not bound yet that have no devices, each once.
+
+    Those that kube-scheduler makes itself, or that a device plugin serves, are not among them.
+    """
+    found: dict[Uid, Missing] = {}
+    for _, seat in _unbound(group):
+        for uid in _named(seat):
+            claim, holding = sight.claims.get(uid), _holding(uid, book)
+            if claim is not None and claim.allocation is None and holding is not None and uid not in found:
+                found[uid] = Missing(claim=claim, devices=holding.devices, node=seat.node)
+    return list(found.values())
+
+
+def unread(group: Group, book: Book, sight: Sight) -> str | None:
+    """Return a claim of a gang that is there and cannot be read: nothing can be done for the gang until it can."""
+    for holding in holdings(group, book):
+        if holding.claim_uid not in sight.claims and sight.is_unreadable("ResourceClaim", holding.claim):
+            return holding.claim
+    return None
+
+
+def trouble(group: Group, book: Book, sight: Sight) -> str | None:
+    """Return what keeps a gang from starting as it was planned: its nodes, claims or devices are not what they were."""
+    for pod, seat in _unbound(group):
+        if seat.node and seat.node not in sight.snapshot.nodes:
+            return f"node {seat.node}, where pod {pod.meta.key} was to go, is gone"
+        made_anew = _made_anew(pod, seat, sight)
+        if made_anew is not None:
+            return f"claim {made_anew.meta.key} of pod {pod.meta.key} was made anew"
+        for uid in _named(seat):
+            found = _trouble_of(uid, pod, book, sight)
+            if found is not None:
+                return found
+    return None
+
+
+def _trouble_of(uid: Uid, pod: Pod, book: Book, sight: Sight) -> str | None:
+    claim, holding = sight.claims.get(uid), _holding(uid, book)
+    if claim is None:
+        named = f"claim {holding.claim}" if holding is not None else f"a claim (UID {uid})"
+        return f"{named} of pod {pod.meta.key} is gone"
+    if claim.meta.deleted is not None:
+        return f"claim {claim.meta.key} of pod {pod.meta.key} is being deleted"
+    if claim.allocation is None:
+        return None if holding is not None else f"claim {claim.meta.key} of pod {pod.meta.key} has lost its devices"
+    lost = next((given.device for given in claim.allocation.devices if given.device not in sight.devices), None)
+    if lost is not None and not claim.reserved_for:
+        return f"device {lost} of claim {claim.meta.key} is gone"
+    return None
+
+
+def _unbound(group: Group) -> Iterator[tuple[Pod, Seat]]:
+    """Yield the pods that have a place and are not bound to it yet."""
+    seats = group.placement.seats if group.placement is not None else {}
+    for pod in group.pods:
+        if not pod.node and pod.meta.uid in seats:
+            yield pod, seats[pod.meta.uid]
+
+
+def _named(seat: Seat) -> Iterator[Uid]:
+    """Yield the claims that a pod names."""
+    for uid in seat.claims:
+        if not names.is_extended_claim(uid) and names.pod_of_plugin_claim(uid) is None:
+            yield uid
+
+
+def _made_anew(pod: Pod, seat: Seat, sight: Sight) -> Claim | None:
+    """Return a claim that the pod names now and did not name when it was planned."""
+    for named in pod.claims:
+        claim = sight.snapshot.claims.get(f"{pod.meta.namespace}/{pod.claim_name(named)}")
+        if claim is not None and claim.meta.uid not in seat.claims:
+            return claim
+    return None
+
+
+def _holding(uid: Uid, book: Book) -> Holding | None:
+    gang = book.owners.get(uid)
+    return book.placements[gang].holdings.get(uid) if gang is not None else None

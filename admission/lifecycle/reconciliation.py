@@ -1,0 +1,416 @@
+"""The books against the cluster: what differs, and the entries by which the books say what the cluster shows.
+
+A leader does most of this by itself, cycle after cycle (`transitions`). This is for what it cannot see: pods and claims
+that ran before it came, charges at yesterday's price, books that somebody has changed by hand; and for the time in
+which no leader runs. Nothing is decided here about quota: what the cluster has given is charged, whatever is left.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+from admission.accounting import books
+from admission.accounting.books import Book
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import Charge
+from admission.api.muster.ledger_entries import Bucket, Entry, Holding, Kind, Placement, RequestDevice, Seat
+from admission.api.snapshot import Snapshot
+from admission.api.values import names, quantities
+from admission.api.values.names import MeterName, QueueName, Uid
+from admission.dra.metering import holdings
+from admission.dra.requests import extended_resources
+from admission.lifecycle import transitions
+from admission.lifecycle.transitions import Sight
+from admission.workloads import gangs
+from admission.workloads.gangs import Group
+
+
+class What(StrEnum):
+    """How the books and the cluster can differ."""
+
+    CLAIM_GONE = "ClaimGone"
+    """The books hold devices for a claim that does not exist any more."""
+    CLAIM_FREE = "ClaimFree"
+    """The books hold devices for a claim that is not allocated, and whose pods have ended."""
+    POD_GONE = "PodGone"
+    """The books keep a seat for a pod that has ended or does not exist any more."""
+    NOT_SETTLED = "NotSettled"
+    """A claim was allocated; the books have no more than the plan."""
+    NOT_BOOKED = "NotBooked"
+    """A claim is allocated to a pod of a queue, and the books do not have it."""
+    NO_PRICE = "NoPrice"
+    """The same, but today's meters cannot say what it costs."""
+    DEVICES = "DevicesDiffer"
+    """A claim has other devices than those in the books."""
+    CHARGE = "ChargeDiffers"
+    """Today's meters ask another charge for the devices than the one in the books."""
+    QUOTA = "QuotaDiffers"
+    """The nominal quota in the books is not that of the Queue."""
+    BALANCE = "BalanceDiffers"
+    """What stands on a queue's accounts is not what its open holdings cost: somebody has changed rows by hand."""
+
+
+MENDS: Mapping[What, str] = {
+    What.CLAIM_GONE: "release what is held for it",
+    What.CLAIM_FREE: "release what is held for it",
+    What.POD_GONE: "release its seat",
+    What.NOT_SETTLED: "settle it",
+    What.NOT_BOOKED: "charge it to the pod's queue",
+    What.NO_PRICE: "nothing: mend the Meter or publish the device's slice first",
+    What.DEVICES: "adjust the books to the devices it has",
+    What.CHARGE: "adjust the charge",
+    What.QUOTA: "grant the difference",
+    What.BALANCE: "make balances and holdings anew from the chain of transactions",
+}
+"""What is posted for each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One thing of which the books say something else than the cluster.
+
+    subject: `Kind namespace/name`. uid: of the pod or claim; empty for queues. gang and queue: whom it is charged to.
+    books, cluster: what each of them says.
+    """
+
+    what: What
+    subject: str
+    books: str
+    cluster: str
+    queue: QueueName
+    uid: Uid = Uid("")
+    gang: str = ""
+    meter: MeterName = MeterName("")
+
+    @property
+    def mend(self) -> str:
+        """Say what would be posted for it."""
+        return MENDS[self.what]
+
+    @property
+    def mendable(self) -> bool:
+        """Whether an entry can mend it, or the books made anew."""
+        return self.what is not What.NO_PRICE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Author:
+    """Who posts corrections, when and why."""
+
+    at: datetime
+    actor: str
+    reason: str
+
+
+def differences(book: Book, sight: Sight) -> list[Difference]:
+    """Return everything of which the books say something else than the cluster, in a stable order."""
+    wanted = transitions.wanted_claims(book.placements.values(), sight)
+    found = [*_balances(book), *_quotas(book, sight.snapshot), *_missing(book, sight)]
+    for placement in book.placements.values():
+        found += _gone(placement, sight, wanted)
+        found += _unsettled(placement, sight)
+        found += _given_otherwise(placement, sight)
+    return sorted(found, key=lambda one: (one.queue, one.gang, one.what, one.subject, one.uid, one.meter))
+
+
+def corrections(book: Book, sight: Sight, wanted: Collection[Difference], author: Author) -> list[Entry]:
+    """Return the entries that mend these differences, of those that `differences` finds in the same book and sight.
+
+    Those of balances are mended by no entry: the chain of transactions is right, what was made of it is not.
+    """
+    chosen: defaultdict[What, set[Uid]] = defaultdict(set)
+    for one in wanted:
+        chosen[one.what].add(one.uid)
+    quotas = {(one.queue, one.meter) for one in wanted if one.what is What.QUOTA}
+    entries: list[Entry | None] = [
+        books.grant(queue, meter, delta, at=author.at, actor=author.actor, after=book.sequence)
+        for (queue, meter), delta in _quota_changes(book, sight.snapshot).items()
+        if (queue, meter) in quotas
+    ]
+    for placement in book.placements.values():
+        entries += _of_placement(placement, sight, chosen, author)
+    entries += _entries(book, sight, chosen[What.NOT_BOOKED], author)
+    return [replace(entry, reason=author.reason) for entry in entries if entry is not None]
+
+
+def note(book: Book, author: Author) -> Entry:
+    """Return the entry that says that balances and what is open were made anew from the chain; it moves nothing."""
+    return Entry(
+        kind=Kind.ADJUST,
+        key=f"{Kind.ADJUST}:anew:{book.sequence}",
+        at=author.at,
+        actor=author.actor,
+        reason=f"{author.reason}: balances and what is open were made anew from the chain",
+        queue=QueueName(""),
+    )
+
+
+def _of_placement(
+    placement: Placement, sight: Sight, chosen: Mapping[What, Collection[Uid]], author: Author
+) -> Iterator[Entry | None]:
+    at, actor = author.at, author.actor
+    planned = transitions.allocated(placement, sight, settled=False)
+    yield books.settle(placement, _among(planned, chosen[What.NOT_SETTLED]), at=at, actor=actor)
+    given = transitions.allocated(placement, sight, settled=True)
+    changed = {*chosen[What.DEVICES], *chosen[What.CHARGE]}
+    yield books.readjust(placement, _among(given, changed), at=at, actor=actor)
+    claims = {*chosen[What.CLAIM_GONE], *chosen[What.CLAIM_FREE]}
+    pods = chosen[What.POD_GONE]
+    yield books.release(placement, pods=pods, claims=claims, at=at, actor=actor, reason=author.reason)
+
+
+def _among(given: Mapping[Uid, books.Allocated], uids: Collection[Uid]) -> dict[Uid, books.Allocated]:
+    return {uid: one for uid, one in given.items() if uid in uids}
+
+
+# What a placement has open that the cluster does not show so.
+
+
+def _gone(placement: Placement, sight: Sight, wanted: frozenset[Uid]) -> Iterator[Difference]:
+    entry = transitions.release(placement, sight, wanted, at=placement.reserved_at, actor="")
+    for uid in entry.closes if entry else ():
+        seat = placement.seats.get(uid)
+        if seat is not None:
+            ended = "it has ended" if uid in sight.snapshot.pods else "it does not exist"
+            yield _of(placement, What.POD_GONE, uid, f"Pod {seat.pod}", f"a seat on {seat.node}", ended)
+            continue
+        holding = placement.holdings[uid]
+        there = uid in sight.claims
+        what = What.CLAIM_FREE if there else What.CLAIM_GONE
+        state = "it is not allocated, and its pods have ended" if there else "it does not exist"
+        yield _of(placement, what, uid, _subject(uid, holding.claim), _held(holding), state)
+
+
+def _unsettled(placement: Placement, sight: Sight) -> Iterator[Difference]:
+    for uid, given in transitions.allocated(placement, sight, settled=False).items():
+        holding = placement.holdings[uid]
+        planned = f"a plan: {_held(holding)}"
+        yield _of(
+            placement, What.NOT_SETTLED, uid, _subject(uid, holding.claim), planned, _given(given.devices, given.charge)
+        )
+
+
+def _given_otherwise(placement: Placement, sight: Sight) -> Iterator[Difference]:
+    for uid, given in transitions.allocated(placement, sight, settled=True).items():
+        holding = placement.holdings[uid]
+        moved = sorted(holding.devices) != sorted(given.devices)
+        if moved or _spelled(holding.charge) != _spelled(given.charge):
+            what = What.DEVICES if moved else What.CHARGE
+            yield _of(
+                placement, what, uid, _subject(uid, holding.claim), _held(holding), _given(given.devices, given.charge)
+            )
+
+
+def _of(placement: Placement, what: What, uid: Uid, subject: str, booked: str, shown: str) -> Difference:  # noqa: PLR0917 - a line of the report
+    return Difference(
+        what=what,
+        subject=subject,
+        books=booked,
+        cluster=shown,
+        queue=placement.queue,
+        uid=uid,
+        gang=placement.gang,
+    )
+
+
+# What the cluster shows that no placement has.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Unbooked:
+    """Something that a bound pod has and the books do not. holding: what they would say; None without a price."""
+
+    uid: Uid
+    subject: str
+    pod: Pod
+    shown: str
+    holding: Holding | None
+
+
+def _missing(book: Book, sight: Sight) -> Iterator[Difference]:
+    for group in gangs.groups(sight.snapshot, book.placements):
+        for one in _unbooked(group, book, sight):
+            yield Difference(
+                what=What.NO_PRICE if one.holding is None else What.NOT_BOOKED,
+                subject=one.subject,
+                books="nothing",
+                cluster=f"{one.shown}, for pod {one.pod.meta.key}",
+                queue=_queue_of(group),
+                uid=one.uid,
+                gang=_gang_of(group),
+            )
+
+
+def _entries(book: Book, sight: Sight, only: Collection[Uid], author: Author) -> Iterator[Entry]:
+    """Yield, for each gang, what enters these into the books, with the seats of pods that have none."""
+    entered: set[Uid] = set()
+    for group in gangs.groups(sight.snapshot, book.placements):
+        wanted = [one for one in _unbooked(group, book, sight) if one.uid in only and one.uid not in entered]
+        entered.update(one.uid for one in wanted)
+        if wanted:
+            yield _entered(group, wanted, book, sight, author)
+
+
+def _unbooked(group: Group, book: Book, sight: Sight) -> Iterator[_Unbooked]:
+    """Yield the allocated claims and the plugins' resources of a gang's bound pods that the books do not have."""
+    seen: set[Uid] = set()
+    for pod in group.pods if any(pod.node for pod in group.pods) else ():
+        for one in (*_of_claims(pod, sight), *_of_plugins(pod, sight)) if pod.node else ():
+            if one.uid not in book.owners and one.uid not in seen:
+                seen.add(one.uid)
+                yield one
+
+
+def _of_claims(pod: Pod, sight: Sight) -> Iterator[_Unbooked]:
+    for uid, claim in _claims_of(pod, sight).items():
+        if claim.allocation is None:
+            continue
+        charge = transitions.price(claim, sight)
+        devices = tuple(result.given for result in claim.allocation.devices)
+        given = ((result.given, result.admin_access) for result in claim.allocation.devices)
+        holding = Holding(
+            claim_uid=uid,
+            claim=claim.meta.key,
+            devices=devices,
+            charge=charge or {},
+            classes=holdings.classes(sight.meters, claim.spec, given),
+        )
+        shown = _given(devices, charge or {})
+        yield _Unbooked(
+            uid=uid,
+            subject=_subject(uid, claim.meta.key),
+            pod=pod,
+            shown=shown,
+            holding=None if charge is None else holding,
+        )
+
+
+def _of_plugins(pod: Pod, sight: Sight) -> Iterator[_Unbooked]:
+    made = names.extended_claim(pod.meta.uid) in sight.claims
+    by_devices = extended_resources.resources_of(pod.containers, sight.snapshot.classes) if made else ()
+    holding = holdings.of_pod(sight.meters, pod.meta.uid, pod.meta.key, holdings.by_plugins(pod.requests, by_devices))
+    if holding is not None:
+        yield _Unbooked(
+            uid=holding.claim_uid,
+            subject=f"Pod {pod.meta.key}",
+            pod=pod,
+            shown=_held(holding),
+            holding=holding,
+        )
+
+
+def _claims_of(pod: Pod, sight: Sight) -> dict[Uid, Claim]:
+    """Return the claims that the pod names, and the one that kube-scheduler has made for its extended resources."""
+    keys = (f"{pod.meta.namespace}/{pod.claim_name(named)}" for named in pod.claims)
+    found = {claim.meta.uid: claim for key in keys if (claim := sight.snapshot.claims.get(key)) is not None}
+    made = names.extended_claim(pod.meta.uid)
+    return found | ({made: sight.claims[made]} if made in sight.claims else {})
+
+
+def _queue_of(group: Group) -> QueueName:
+    """Return the queue that pays: where a gang is placed already, it stays."""
+    return group.placement.queue if group.placement else group.queue
+
+
+def _gang_of(group: Group) -> str:
+    return group.placement.gang if group.placement else group.key
+
+
+def _entered(group: Group, wanted: Iterable[_Unbooked], book: Book, sight: Sight, author: Author) -> Entry:
+    workload = group.identity.workload
+    listed = [one for one in wanted if one.holding is not None]
+    unseated = {one.pod.meta.uid: one.pod for one in listed if one.pod.meta.uid not in book.owners}
+    reservation = books.reserve(
+        gang_uid=group.uid,
+        gang=_gang_of(group),
+        queue=_queue_of(group),
+        seats=[_seat(pod, sight) for pod in unseated.values()],
+        holdings=[one.holding for one in listed if one.holding is not None],
+        at=author.at,
+        actor=author.actor,
+        reason=author.reason,
+        on_behalf_of=f"{workload.kind} {group.identity.namespace}/{workload.name}" if workload else group.key,
+        user=group.placement.user if group.placement else listed[0].pod.user,
+    )
+    return books.adjust(reservation)
+
+
+def _seat(pod: Pod, sight: Sight) -> Seat:
+    return Seat(pod_uid=pod.meta.uid, pod=pod.meta.key, node=pod.node, claims=tuple(_claims_of(pod, sight)))
+
+
+# Queues.
+
+
+def _quotas(book: Book, snapshot: Snapshot) -> Iterator[Difference]:
+    for (queue, meter), delta in _quota_changes(book, snapshot).items():
+        known = book.nominal(queue, meter)
+        yield Difference(
+            what=What.QUOTA,
+            subject=f"Queue {queue}",
+            books=f"nominal {meter} {quantities.render(known)}",
+            cluster=f"nominal {meter} {quantities.render(known + delta)}",
+            queue=queue,
+            meter=meter,
+        )
+
+
+def _quota_changes(book: Book, snapshot: Snapshot) -> dict[tuple[QueueName, MeterName], int]:
+    """Return by how much each nominal quota is not what the books say; of a Queue that is gone, all of it."""
+    wanted = {(name, quota.meter): quota.nominal for name, queue in snapshot.queues.items() for quota in queue.quotas}
+    known = {(account.queue, account.meter) for account in book.balances}
+    found = {key: wanted.get(key, 0) - book.nominal(*key) for key in sorted({*wanted, *known})}
+    return {key: delta for key, delta in found.items() if delta and ("Queue", key[0]) not in snapshot.malformed}
+
+
+def _balances(book: Book) -> Iterator[Difference]:
+    """Yield the accounts on which something else stands than what is open costs."""
+    due: defaultdict[tuple[QueueName, MeterName, Bucket], int] = defaultdict(int)
+    for placement in book.placements.values():
+        for holding in placement.holdings.values():
+            for meter, amount in holding.charge.items():
+                due[placement.queue, meter, Bucket.USED if holding.settled else Bucket.RESERVED] += amount
+    accounts = {(account.queue, account.meter) for account in book.balances} | {
+        (queue, meter) for queue, meter, _ in due
+    }
+    for queue, meter in sorted(accounts):
+        for bucket in (Bucket.RESERVED, Bucket.USED):
+            stands, right = book.balance(queue, meter, bucket), due[queue, meter, bucket]
+            if stands != right:
+                yield _balance(queue, meter, f"{bucket} {meter} {stands}", f"its open holdings cost {right}")
+        total = sum(book.balance(queue, meter, bucket) for bucket in _OF_QUOTA)
+        if total:
+            yield _balance(queue, meter, f"accounts of {meter} that sum to {total}", "they sum to 0 by their making")
+
+
+_OF_QUOTA = (Bucket.ENTITLEMENT, Bucket.FREE, Bucket.RESERVED, Bucket.USED)
+
+
+def _balance(queue: QueueName, meter: MeterName, stands: str, right: str) -> Difference:
+    return Difference(
+        what=What.BALANCE, subject=f"Queue {queue}", books=stands, cluster=right, queue=queue, meter=meter
+    )
+
+
+# Words.
+
+
+def _subject(uid: Uid, key: str) -> str:
+    """Name what is held: a claim, or what a device plugin gave to a pod."""
+    return f"Pod {key}" if names.pod_of_plugin_claim(uid) else f"ResourceClaim {key}"
+
+
+def _held(holding: Holding) -> str:
+    return _given(holding.devices, holding.charge)
+
+
+def _given(devices: Iterable[RequestDevice], charge: Charge) -> str:
+    listed = ", ".join(str(one.device) for one in sorted(devices))
+    return f"{listed or 'no device'} for {_spelled(charge) or 'nothing'}"
+
+
+def _spelled(charge: Charge) -> str:
+    return ", ".join(f"{meter} {quantities.render(amount)}" for meter, amount in sorted(charge.items()) if amount)

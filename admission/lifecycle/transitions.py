@@ -1,0 +1,316 @@
+"""What follows from a grant: settle what was allocated, release what is gone, finish what was begun, or take it back.
+
+A placement in the ledger is compared with the snapshot. The same rules serve the ordinary course of things and the
+recovery of a controller that died half-way: what is granted but not yet placed is placed, what cannot start any more is
+taken back.
+"""
+
+import sys
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Self
+
+from admission.accounting import books
+from admission.accounting.books import Book
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import Device, DeviceId, Slice
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import Charge
+from admission.api.muster.ledger_entries import Entry, Holding, Placement, Seat
+from admission.api.muster.meters import Measure
+from admission.api.snapshot import Snapshot
+from admission.api.values import durations, names
+from admission.api.values.names import NodeName, Uid
+from admission.api.values.reasons import EvictionReason
+from admission.dra.metering import device_meters, holdings
+from admission.dra.metering.device_meters import ChargeError, Meters
+from admission.dra.requests import extended_resources
+from admission.workloads.gangs import Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction:
+    """A gang that is taken back as a whole: the pods to delete, and why.
+
+    timed_out: whether it backs off before it is tried again. failure: what kept it from starting, if it was not time.
+    cause: why a gang that might go on is taken back; None for one that cannot start. made_room_for: the gang that gets
+    what it had, if that is why.
+    """
+
+    group: Group
+    pods: tuple[Pod, ...]
+    reason: str
+    timed_out: bool
+    failure: str = ""
+    cause: EvictionReason | None = None
+    made_room_for: str = ""
+
+    @property
+    def told(self) -> str:
+        """Return the reason as the books have it."""
+        return f"{self.cause}: {self.reason}" if self.cause is not None else self.reason
+
+
+def index_devices(snapshot: Snapshot) -> dict[DeviceId, Device]:
+    """Return every device by what names it, of the newest generation of its pool."""
+    return _index(snapshot.slices.values())
+
+
+def _index(slices: Iterable[Slice]) -> dict[DeviceId, Device]:
+    newest: dict[DeviceId, tuple[int, Device]] = {}
+    for piece in slices:
+        for device in piece.devices:
+            found = DeviceId(piece.driver, piece.pool, device.name)
+            if found not in newest or newest[found][0] < piece.generation:
+                newest[found] = (piece.generation, device)
+    return {found: device for found, (_, device) in newest.items()}
+
+
+class Devices(Mapping[DeviceId, Device]):
+    """Every device by what names it, of the newest generation of its pool: pools are looked into when one is asked for.
+
+    The same as `index_devices`, for those who ask for few of many.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._pools: dict[tuple[str, str], list[Slice]] = {}
+        for piece in snapshot.slices.values():
+            self._pools.setdefault((piece.driver, piece.pool), []).append(piece)
+        self._known: dict[tuple[str, str], Mapping[DeviceId, Device]] = {}
+
+    def __getitem__(self, device: DeviceId) -> Device:
+        pool = (device.driver, device.pool)
+        known = self._known.get(pool)
+        if known is None:
+            known = self._known[pool] = _index(self._pools.get(pool, ()))
+        return known[device]
+
+    def __iter__(self) -> Iterator[DeviceId]:
+        return iter(index_devices(self._snapshot))
+
+    def __len__(self) -> int:
+        return len(index_devices(self._snapshot))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """What the snapshot shows of the things that placements are about."""
+
+    snapshot: Snapshot
+    index: extended_resources.Index
+    devices: Mapping[DeviceId, Device]
+    meters: Meters
+
+    @property
+    def claims(self) -> Mapping[Uid, Claim]:
+        """Every claim, by `extended.index_claims`."""
+        return self.index.claims
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, meters: Meters, before: Self | None = None) -> Self:
+        """Index a snapshot. before: what was seen earlier; of what did not change since its indices are taken over."""
+        known = before.snapshot if before is not None else None
+        same_slices = known is not None and known.slices is snapshot.slices
+        return cls(
+            snapshot=snapshot,
+            index=extended_resources.Index.of(snapshot, before.index if before is not None else None),
+            devices=before.devices if before is not None and same_slices else Devices(snapshot),
+            meters=meters,
+        )
+
+    def is_unreadable(self, kind: str, key: str) -> bool:
+        """Whether an object is there but cannot be read: nothing follows from not seeing it."""
+        return (kind, key) in self.snapshot.malformed
+
+
+def settlement(placement: Placement, sight: Sight, *, at: datetime, actor: str) -> Entry | None:
+    """Return the entry that replaces planned by allocated devices, for every claim that has been allocated since."""
+    return books.settle(placement, allocated(placement, sight, settled=False), at=at, actor=actor)
+
+
+def adjustment(placement: Placement, sight: Sight, *, at: datetime, actor: str) -> Entry | None:
+    """Return the entry for settled claims that were deallocated and allocated anew otherwise.
+
+    Otherwise means other devices, or shares that consume something else. What has another price today, on a meter that
+    was changed, added or removed meanwhile, stays charged as it is.
+    """
+    given = allocated(placement, sight, settled=True)
+    changed = {uid: new for uid, new in given.items() if _differs(placement.holdings[uid], new, sight)}
+    return books.readjust(placement, changed, at=at, actor=actor)
+
+
+def wanted_claims(placements: Iterable[Placement], sight: Sight) -> frozenset[Uid]:
+    """Return the claims that a pod with a seat uses, of any gang: a shared claim ends with the last of them."""
+    return frozenset(
+        claim
+        for placement in placements
+        for seat in placement.seats.values()
+        if not _is_over(seat, sight)
+        for claim in seat.claims
+    )
+
+
+class Wanted(Container[Uid]):
+    """The same as `wanted_claims` of all placements of a book, for those who ask about few."""
+
+    def __init__(self, users: Mapping[Uid, frozenset[Uid]], book: Book, sight: Sight) -> None:
+        """users: the pods with a seat that use a claim."""
+        self._users = users
+        self._book = book
+        self._sight = sight
+
+    def __contains__(self, claim: object) -> bool:
+        """Return whether a pod that has not ended uses a claim, by its UID."""
+        pods = self._users.get(Uid(claim), frozenset()) if isinstance(claim, str) else ()
+        return any(not _is_over(self._seat(pod), self._sight) for pod in pods)
+
+    def _seat(self, pod: Uid) -> Seat:
+        return self._book.placements[self._book.owners[pod]].seats[pod]
+
+
+def release(placement: Placement, sight: Sight, wanted: Container[Uid], *, at: datetime, actor: str) -> Entry | None:
+    """Return the entry that gives back what is gone. wanted: `wanted_claims` of all placements.
+
+    A seat ends with its pod. A holding ends when its claim is gone, or when the claim is not allocated and no pod that
+    would use it is left; while such a pod lives, kube-scheduler may still allocate it, so it stays charged. What a
+    device plugin serves ends with its pod.
+    """
+    pods = {uid for uid, seat in placement.seats.items() if _is_over(seat, sight)}
+    claims = {uid for uid, holding in placement.holdings.items() if _is_free(uid, holding, sight, wanted)}
+    reason = "the pods have ended and their claims are free" if claims else "the pods have ended"
+    return books.release(placement, pods=pods, claims=claims, at=at, actor=actor, reason=reason)
+
+
+def allocated(placement: Placement, sight: Sight, *, settled: bool) -> dict[Uid, books.Allocated]:
+    """Return what claims were allocated, of those that are settled in the books or of those that are not.
+
+    What device plugins serve is taken as soon as the pod is bound. The charge is what was planned where a device has
+    left its slice or has no price, and on meters that are gone or cannot be read: nothing gets free by that.
+    """
+    found: dict[Uid, books.Allocated] = {}
+    for uid, holding in placement.holdings.items():
+        if holding.settled is not settled:
+            continue
+        given = _plugged(uid, holding, sight) or _given(uid, holding, sight)
+        if given is not None:
+            gone = {meter: amount for meter, amount in holding.charge.items() if meter not in sight.meters.meters}
+            found[uid] = given._replace(charge={**given.charge, **gone})
+    return found
+
+
+def _plugged(uid: Uid, holding: Holding, sight: Sight) -> books.Allocated | None:
+    """Return what a pod has of device plugins, once it is bound."""
+    owner = names.pod_of_plugin_claim(uid)
+    pod = sight.snapshot.pods.get(owner) if owner is not None else None
+    if pod is None or not pod.node:
+        return None
+    return books.Allocated((), holdings.charge(sight.meters, holding.classes), holding.classes)
+
+
+def _given(uid: Uid, holding: Holding, sight: Sight) -> books.Allocated | None:
+    claim = sight.claims.get(uid)
+    if claim is None or claim.allocation is None:
+        return None
+    results = claim.allocation.devices
+    charge = price(claim, sight)
+    return books.Allocated(
+        tuple(result.given for result in results),
+        holding.charge if charge is None else charge,
+        holdings.classes(sight.meters, claim.spec, ((result.given, result.admin_access) for result in results)),
+    )
+
+
+def price(claim: Claim, sight: Sight) -> Charge | None:
+    """Return the charge of what a claim was allocated; None where a device has left its slice or has no price."""
+    given: list[device_meters.Given] = []
+    for result in claim.allocation.devices if claim.allocation else ():
+        device = sight.devices.get(result.device)
+        if device is None:
+            return None
+        given.append(device_meters.Given(result.given, device, result.admin_access, result.consumed or None))
+    charge = device_meters.charge(sight.meters, claim.spec, given)
+    return None if isinstance(charge, ChargeError) else charge
+
+
+def unfinished(group: Group) -> list[tuple[Pod, NodeName]]:
+    """Return the pods that were granted a node but whose gate is still closed."""
+    if group.placement is None:
+        return []
+    return [(pod, group.placement.seats[pod.meta.uid].node) for pod in group.half_open]
+
+
+def eviction(
+    group: Group, sight: Sight, *, start_timeout: timedelta, now: datetime, begun: str = "", had: int = sys.maxsize
+) -> Eviction | None:
+    """Return why a gang must be taken back, if it must. To be asked before anything of the gang is released.
+
+    Either a pod went away before the gang ran, so that it cannot start whole; or it was let in and is not running in
+    time. Where as many run as it needs the others may be late; with fewer, those that run can do nothing. begun: why
+    some of its pods were evicted while others could not be; these are not to run without them. had: how many places it
+    had when it last ran whole: it needs no more, though it was scaled up since.
+    """
+    placement = group.placement
+    if placement is None or not placement.seats:
+        return None
+    seated = [pod for pod in group.pods if pod.meta.uid in placement.seats]
+    let_in = tuple(pod for pod in seated if not pod.gated)
+    late = [pod.meta.name for pod in seated if pod.phase == "Pending"]
+    lost = sorted(seat.pod for seat in placement.seats.values() if _is_lost(seat, sight) or _is_leaving(seat, sight))
+    needed = min(group.still_needed, had)
+    if lost and seated and len(late) == len(seated) and len(seated) < needed:
+        reason = f"pod {lost[0]} went away before the whole gang ran"
+        return Eviction(group=group, pods=let_in, reason=reason, timed_out=False)
+    runs = len(seated) - len(late) >= needed
+    if late and not runs and now - placement.reserved_at >= start_timeout:
+        within = durations.render(start_timeout)
+        reason = f"{len(late)} of {len(seated)} pods did not run within {within}: {_some(late)}"
+        return Eviction(group=group, pods=let_in, reason=reason, timed_out=True)
+    return Eviction(group=group, pods=let_in, reason=begun, timed_out=False) if begun and seated else None
+
+
+def _differs(holding: Holding, given: books.Allocated, sight: Sight) -> bool:
+    """Return whether a claim has other devices than the books say, or shares that consume something else."""
+    if sorted(holding.devices) != sorted(given.devices):
+        return True
+    claim = sight.claims.get(holding.claim_uid)
+    if claim is None or claim.allocation is None or not any(result.consumed for result in claim.allocation.devices):
+        return False
+    meters = sight.meters.meters
+    measuring = {name for name in meters if any(one.measure is Measure.CAPACITY for one in meters[name].sources)}
+    return any(given.charge.get(name) != amount for name, amount in holding.charge.items() if name in measuring)
+
+
+def _is_over(seat: Seat, sight: Sight) -> bool:
+    pod = sight.snapshot.pods.get(seat.pod_uid)
+    return _is_lost(seat, sight) if pod is None else pod.finished
+
+
+def _is_lost(seat: Seat, sight: Sight) -> bool:
+    """Whether the pod is not there any more, and not just unreadable."""
+    return seat.pod_uid not in sight.snapshot.pods and not sight.is_unreadable("Pod", seat.pod)
+
+
+def _is_leaving(seat: Seat, sight: Sight) -> bool:
+    """Whether the pod is being deleted: a finalizer may keep it for long, and it will never run."""
+    pod = sight.snapshot.pods.get(seat.pod_uid)
+    return pod is not None and pod.meta.deleted is not None and not pod.finished
+
+
+def _is_free(uid: Uid, holding: Holding, sight: Sight, wanted: Container[Uid]) -> bool:
+    owner = names.pod_of_plugin_claim(uid)
+    if owner is not None:
+        pod = sight.snapshot.pods.get(owner)
+        return not sight.is_unreadable("Pod", holding.claim) if pod is None else pod.finished
+    claim = sight.claims.get(uid)
+    if claim is None and names.is_extended_claim(uid) and uid in wanted:
+        return False
+    if claim is None:
+        return not sight.is_unreadable("ResourceClaim", holding.claim)
+    return claim.allocation is None and uid not in wanted
+
+
+def _some(names: Iterable[str]) -> str:
+    listed = sorted(names)
+    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")

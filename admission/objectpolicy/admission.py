@@ -1,0 +1,120 @@
+"""The door for Muster's own objects: refuses what can never work, and warns of what its author may not have meant.
+
+What the API server's own validation says by the CRDs is not said again. Only a changed spec is judged, so that labels,
+finalizers and what stood there before never get in anybody's way; and nothing that is deleted is refused.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from admission.api.kubernetes.admission_review import ALLOWED, Verdict
+from admission.api.muster import claim_policies, gangs, meters, queues
+from admission.api.snapshot import Snapshot
+from admission.api.values.decoding import Json
+from admission.api.values.reasons import Denial, Detail
+from admission.claimpolicy.match import Policies
+from admission.errors import MalformedObjectError
+from admission.objectpolicy import claim_policies as objectpolicy_claim_policies
+from admission.objectpolicy import gangs as objectpolicy_gangs
+from admission.objectpolicy import meters as objectpolicy_meters
+from admission.objectpolicy import queues as objectpolicy_queues
+from admission.objectpolicy.findings import Concern
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectArrival:
+    """One of Muster's own objects, by its plural. obj: None where it is deleted; old: None where it is new."""
+
+    plural: str
+    namespace: str = ""
+    obj: Json | None = None
+    old: Json | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knowledge:
+    """What the door knows of the cluster."""
+
+    snapshot: Snapshot
+    policies: Policies = field(default_factory=lambda: Policies({}, {}))
+
+
+T = TypeVar("T")
+Look = Callable[[ObjectArrival, Knowledge], Iterable[Concern]]
+
+
+def judge(arrival: ObjectArrival, known: Knowledge) -> Verdict:
+    """Judge an object. Raises MalformedObjectError with every flaw, or RetryError."""
+    if arrival.obj is None:
+        return _on_deletion(arrival, known)
+    if _is_going(arrival.obj) or (arrival.old is not None and arrival.obj.get("spec") == arrival.old.get("spec")):
+        return ALLOWED
+    return _verdict(WRITTEN[arrival.plural](arrival, known))
+
+
+def _on_deletion(arrival: ObjectArrival, known: Knowledge) -> Verdict:
+    look = DELETED.get(arrival.plural)
+    if look is None or arrival.old is None or _is_going(arrival.old):
+        return ALLOWED
+    try:
+        return _verdict(look(arrival, known))
+    except MalformedObjectError:
+        # It was of no use to anybody.
+        return ALLOWED
+
+
+def _verdict(concerns: Iterable[Concern]) -> Verdict:
+    found = list(dict.fromkeys(concerns))
+    warnings = tuple(f"muster: {concern}" for concern in found if concern.denied is None)
+    denying = [concern for concern in found if concern.denied is not None]
+    reasons = [concern.denied for concern in denying if concern.denied is not None]
+    if not reasons:
+        return Verdict(warnings=warnings) if warnings else ALLOWED
+    details: dict[str, Detail] = {"fields": [concern.field for concern in denying]}
+    return Verdict(denial=Denial(reasons[0], "; ".join(map(str, denying)), details), warnings=warnings)
+
+
+def _is_going(obj: Json) -> bool:
+    metadata = obj.get("metadata")
+    return isinstance(metadata, dict) and metadata.get("deletionTimestamp") is not None
+
+
+def _queue(arrival: ObjectArrival, known: Knowledge) -> Iterable[Concern]:
+    before = _read_if_whole(queues.decode, arrival.old)
+    return objectpolicy_queues.written(queues.decode(arrival.obj or {}), known.snapshot, before)
+
+
+def _meter(arrival: ObjectArrival, known: Knowledge) -> Iterable[Concern]:
+    before = _read_if_whole(meters.decode, arrival.old)
+    return objectpolicy_meters.written(meters.decode(arrival.obj or {}), known.snapshot, before)
+
+
+def _policy(arrival: ObjectArrival, known: Knowledge) -> Iterable[Concern]:
+    return objectpolicy_claim_policies.written(claim_policies.decode(arrival.obj or {}), known.snapshot, known.policies)
+
+
+def _gang(arrival: ObjectArrival, known: Knowledge) -> Iterable[Concern]:
+    gang = gangs.decode(arrival.obj or {})
+    # A gang stays in its queue, whatever becomes of the labels of its namespace.
+    return objectpolicy_gangs.written(gang, known.snapshot, arrival.namespace) if arrival.old is None else ()
+
+
+def _read_if_whole(decode: Callable[[Json], T], old: Json | None) -> T | None:
+    """Read what an object was; nothing is known of one that could not be read."""
+    try:
+        return None if old is None else decode(old)
+    except MalformedObjectError:
+        return None
+
+
+def _deleted_queue(arrival: ObjectArrival, known: Knowledge) -> Iterable[Concern]:
+    return objectpolicy_queues.deleted(queues.decode(arrival.old or {}), known.snapshot)
+
+
+def _deleted_meter(arrival: ObjectArrival, known: Knowledge) -> Iterable[Concern]:
+    return objectpolicy_meters.deleted(meters.decode(arrival.old or {}), known.snapshot)
+
+
+WRITTEN: dict[str, Look] = {"queues": _queue, "meters": _meter, "claimpolicies": _policy, "gangs": _gang}
+DELETED: dict[str, Look] = {"queues": _deleted_queue, "meters": _deleted_meter}

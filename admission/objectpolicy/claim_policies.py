@@ -1,0 +1,80 @@
+"""What is wrong with a ClaimPolicy that is created or changed.
+
+One with a flaw would not be applied at all, so it is refused: the rules that were there before go on to hold.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from admission.api.muster.claim_policies import ClaimPolicy, Template
+from admission.api.snapshot import Snapshot
+from admission.api.validation import objects
+from admission.api.values.decoding import Json, Reader
+from admission.cel import limits
+from admission.cel.lint import TrapKind
+from admission.claimpolicy import match, status
+from admission.claimpolicy.match import Compiled, Policies
+from admission.errors import Flaw
+from admission.objectpolicy import findings
+from admission.objectpolicy.findings import Concern
+
+
+def written(policy: ClaimPolicy, snapshot: Snapshot, known: Policies) -> Iterator[Concern]:
+    """Yield what is wrong with a policy as it will be stored. known: all policies, as they are now."""
+    compiled = match.compile_policy(policy)
+    yield from understood(compiled)
+    for at, template in enumerate(policy.templates):
+        yield from findings.refusals(_flaws_of_template(template, f"spec.templates[{at}]"))
+    for at, default in enumerate(policy.defaults):
+        yield from _trapped(default.selectors, f"spec.defaults[{at}]", ())
+    for at, conversion in enumerate(policy.conversions):
+        of_class = snapshot.classes.get(conversion.device_class)
+        before = of_class.selectors if of_class is not None else None
+        yield from _trapped(conversion.selectors, f"spec.conversions[{at}]", before)
+    yield from strangers(policy, snapshot)
+    if not compiled.flaws:
+        all_ = Policies({**known.compiled, policy.name: compiled}, snapshot.namespaces)
+        for told in status.conflicts(all_, snapshot.namespaces).get(policy.name, ()):
+            yield Concern(field="spec.order", message=told)
+
+
+def understood(compiled: Compiled) -> list[Concern]:
+    """Return what is wrong with the CEL of a policy."""
+    return [*findings.refusals(compiled.flaws), *findings.doubts(compiled.doubts)]
+
+
+def strangers(policy: ClaimPolicy, snapshot: Snapshot) -> Iterator[Concern]:
+    """Yield queues that are not there: a policy for those alone is for no claim."""
+    for at, queue in enumerate(policy.queues):
+        if queue not in snapshot.queues:
+            yield Concern(field=f"spec.queues[{at}]", message=f"there is no queue {queue}")
+
+
+def _flaws_of_template(template: Template, path: str) -> Iterator[Flaw]:
+    """Yield what every API server would refuse of a template."""
+    body = {"metadata": {"name": template.name}, "spec": {"spec": template.spec}}
+    for flaw in objects.flaws("ResourceClaimTemplate", body):
+        field = flaw.field.replace("metadata.name", f"{path}.name", 1).replace("spec.spec", f"{path}.spec", 1)
+        yield Flaw(field, flaw.message)
+    reader = Reader(template.spec, f"{path}.spec")
+    for request in reader.child("devices").children("requests"):
+        for asked in (request.child("exactly"), *request.children("firstAvailable")):
+            yield from _flaws_of_selectors(asked)
+
+
+def _flaws_of_selectors(asked: Reader) -> Iterator[Flaw]:
+    for selector in asked.children("selectors"):
+        text = selector.child("cel").raw("expression")
+        refused = limits.device(text, profile=findings.COMPILER) if isinstance(text, str) and text else None
+        if refused is not None:
+            yield Flaw(f"{selector.path}.cel.expression", f"is not CEL that Kubernetes takes: {refused}")
+
+
+def _trapped(selectors: Sequence[Json], path: str, before: tuple[str, ...] | None) -> Iterator[Concern]:
+    """Yield the traps of selectors. before: those of their class; None where it is not known."""
+    for at, selector in enumerate(selectors):
+        text = str(selector["cel"]["expression"])
+        for trap in findings.traps_of(text, before or ()):
+            if trap.kind is not TrapKind.UNGUARDED_LOOKUP or before:
+                yield findings.trapped(f"{path}.selectors[{at}].cel.expression", text, trap)
+        if before is not None:
+            before = (*before, text)

@@ -1,0 +1,49 @@
+"""What is wrong with a Meter that is created, changed or deleted. CEL that cannot be used is refused."""
+
+from collections.abc import Iterator
+
+from admission.api.muster.meters import Meter
+from admission.api.snapshot import Snapshot
+from admission.cel.lint import TrapKind
+from admission.dra.metering import device_meters
+from admission.objectpolicy import findings, in_use
+from admission.objectpolicy.findings import Concern
+
+
+def written(meter: Meter, snapshot: Snapshot, before: Meter | None = None) -> Iterator[Concern]:
+    """Yield what is wrong with a meter as it will be stored. before: as it was, where it is changed."""
+    yield from unusable(meter)
+    for at, source in enumerate(meter.sources):
+        # A class has chosen the devices already, so a look-up without a guard is usual here.
+        for trap in findings.traps_of(source.selector or "true"):
+            if trap.kind is not TrapKind.UNGUARDED_LOOKUP:
+                yield findings.trapped(f"spec.sources[{at}].selector", source.selector or "", trap)
+    missing = sorted(meter.classes - set(snapshot.classes))
+    if missing and snapshot.classes:
+        yield Concern(field="spec.sources", message=f"no DeviceClass is called {findings.listed(missing)} yet")
+    if before is not None:
+        amount, holders = in_use.charged(meter.name, snapshot.gangs.values())
+        if amount:
+            message = f"{in_use.said(amount, meter.name)} stay charged as they are to {findings.listed(holders)}"
+            yield Concern(field="spec", message=f"{message}; only what is let in from now on is counted the new way")
+
+
+def unusable(meter: Meter) -> list[Concern]:
+    """Return the CEL of a meter with which nothing can be counted."""
+    return findings.refusals(device_meters.compile_meters([meter]).flaws.get(meter.name, ()))
+
+
+def deleted(meter: Meter, snapshot: Snapshot) -> Iterator[Concern]:
+    """Yield what becomes of those who use a meter that is deleted."""
+    amount, holders = in_use.charged(meter.name, snapshot.gangs.values())
+    if amount:
+        message = f"{in_use.said(amount, meter.name)} stay charged to {findings.listed(holders)} until their claims go"
+        yield Concern(field=".", message=message)
+    queues = sorted(
+        queue.name
+        for queue in snapshot.queues.values()
+        if meter.name in {*(quota.meter for quota in queue.quotas), *(budget.meter for budget in queue.budgets)}
+    )
+    if queues:
+        message = f"queues {findings.listed(queues)} name it: no gang that needs devices starts there any more"
+        yield Concern(field=".", message=f"{message}; take it from their quotas and budgets first")

@@ -1,0 +1,209 @@
+"""What is wrong with a Queue that is created, changed or deleted.
+
+A queue that would close a circle, or stand deeper than the tree may be, is refused; one whose parent or meter is not
+there yet is not, since manifests are applied in any order. One that stands so already may be changed in all else.
+"""
+
+from collections.abc import Iterator
+
+from admission.api.kubernetes.meta import Meta
+from admission.api.muster.queues import Queue, Quota
+from admission.api.snapshot import Snapshot
+from admission.api.values import quantities
+from admission.api.values.names import MeterName, QueueName
+from admission.api.values.reasons import DenyReason
+from admission.objectpolicy import findings, in_use
+from admission.objectpolicy.findings import Concern
+from admission.quota.headroom import Standing
+from admission.quota.tree import Inactive, Tree
+
+
+def written(queue: Queue, snapshot: Snapshot, before: Queue | None = None) -> Iterator[Concern]:
+    """Yield what is wrong with a queue as it will be stored. before: as it was, where it is changed."""
+    others = [other for name, other in snapshot.queues.items() if name != queue.name]
+    old = Tree.of(others if before is None else [*others, before])
+    new = Tree.of([*others, queue])
+    yield from _place(queue, new, snapshot, moved=before is None or before.parent != queue.parent)
+    yield from _sunken(queue, old, new)
+    yield from _meters(queue, snapshot)
+    yield from _limits(queue, new)
+    yield from _rivals(queue, snapshot)
+    yield from _namesakes(queue, snapshot)
+    if before is not None:
+        yield from _overdrawn(queue, old, new, snapshot)
+        yield from _shut_out(queue, before, snapshot)
+
+
+def deleted(queue: Queue, snapshot: Snapshot) -> Iterator[Concern]:
+    """Yield what becomes of those who use a queue that is deleted."""
+    tree = Tree.of(snapshot.queues.values())
+    below = _below(queue.name, tree)
+    live = in_use.alive({queue.name, *below}, snapshot.gangs.values())
+    holders = [gang.meta.key for gang in live if in_use.let_in(gang)]
+    waiting = [gang.meta.key for gang in live if not in_use.let_in(gang)]
+    if holders:
+        stays = f"{findings.counted(len(holders), 'gang')} let in here or below ({findings.listed(holders)})"
+        yield _warning(".", f"the queue takes no new gangs from now on, and goes when {stays} gave the devices back")
+    if waiting:
+        wait = f"{findings.counted(len(waiting), 'gang')} that wait here or below ({findings.listed(waiting)})"
+        yield _warning(".", f"{wait} will not start; delete their pods, and create them in another queue")
+    if below:
+        message = f"{findings.counted(len(below), 'queue')} below ({findings.listed(below)}) become inactive"
+        yield _warning(".", f"{message}; give them another parent first")
+
+
+def _warning(field: str, message: str) -> Concern:
+    return Concern(field=field, message=message)
+
+
+def _below(queue: QueueName, tree: Tree) -> list[QueueName]:
+    found = list(tree.children.get(queue, ()))
+    # The list grows while it is walked.
+    for name in found:
+        found.extend(tree.children.get(name, ()))
+    return sorted(found)
+
+
+def _place(queue: Queue, tree: Tree, snapshot: Snapshot, *, moved: bool) -> Iterator[Concern]:
+    flaw = tree.flaws.get(queue.name)
+    match flaw.reason if flaw else None:
+        case Inactive.CYCLE | Inactive.TOO_DEEP if flaw:
+            denied = DenyReason.MALFORMED_REQUEST if moved else None
+            yield Concern(field="spec.parent", message=flaw.message, denied=denied)
+        case Inactive.MISSING_PARENT | Inactive.ANCESTOR if flaw:
+            unread = snapshot.malformed.get(("Queue", queue.parent or ""))
+            message = f"queue {queue.parent} exists but cannot be read: {unread}" if unread else flaw.message
+            yield _warning("spec.parent", f"{message}; until then the queue takes nothing")
+        case _:
+            pass
+
+
+def _sunken(queue: Queue, old: Tree, new: Tree) -> Iterator[Concern]:
+    """Yield the queues that become too deep since one above them was moved."""
+    deep = [
+        name
+        for name, flaw in new.flaws.items()
+        if flaw.reason is Inactive.TOO_DEEP and name != queue.name and name not in old.flaws
+    ]
+    if deep and queue.name not in new.flaws:
+        yield _warning("spec.parent", f"queues {findings.listed(deep)} become too deep, and so inactive")
+
+
+def _meters(queue: Queue, snapshot: Snapshot) -> Iterator[Concern]:
+    named = [(f"spec.quotas[{at}].meter", quota.meter) for at, quota in enumerate(queue.quotas)]
+    named += [(f"spec.budgets[{at}].meter", budget.meter) for at, budget in enumerate(queue.budgets)]
+    for field, meter in named:
+        unread = snapshot.malformed.get(("Meter", meter))
+        if unread is not None:
+            yield _warning(field, f"Meter {meter} cannot be read ({unread}); no gang that needs devices starts before")
+        elif meter not in snapshot.meters:
+            yield _warning(field, f"there is no Meter {meter}; no gang that needs devices starts before it is created")
+
+
+def _limits(queue: Queue, tree: Tree) -> Iterator[Concern]:
+    """Yield limits that change nothing, which their author cannot have meant."""
+    for at, quota in enumerate(queue.quotas):
+        field = f"spec.quotas[{at}]"
+        if queue.parent is None:
+            if quota.borrowing_limit is not None:
+                yield _warning(f"{field}.borrowingLimit", "has no effect: without a parent there is nobody to lend")
+            if quota.lending_limit is not None:
+                yield _warning(f"{field}.lendingLimit", "has no effect: without a parent there is nobody to borrow")
+        elif _lends_more_than_it_has(quota) and queue.namespaces is not None and queue.name not in tree.children:
+            nominal = quantities.render(quota.nominal)
+            yield _warning(f"{field}.lendingLimit", f"has no effect: it is more than nominal, which is {nominal}")
+
+
+def _lends_more_than_it_has(quota: Quota) -> bool:
+    return quota.lending_limit is not None and quota.lending_limit > quota.nominal
+
+
+def _rivals(queue: Queue, snapshot: Snapshot) -> Iterator[Concern]:
+    """Yield other queues that are the default of the same namespaces."""
+    if not queue.default or queue.namespaces is None:
+        return
+    labels = {
+        name: known.labels for name, known in snapshot.namespaces.items() if queue.namespaces.matches(known.labels)
+    }
+    for other in sorted(snapshot.queues.values(), key=lambda other: other.name):
+        if other.name == queue.name or not other.default or other.namespaces is None or other.meta.deleted is not None:
+            continue
+        shared = sorted(name for name, own in labels.items() if other.namespaces.matches(own))
+        if shared:
+            places = f"{'namespace' if len(shared) == 1 else 'namespaces'} {findings.listed(shared)}"
+            message = f"queue {other.name} is the default of {places} as well; pods there that name no queue enter none"
+            yield _warning("spec.default", message)
+
+
+def _namesakes(queue: Queue, snapshot: Snapshot) -> Iterator[Concern]:
+    """Yield other queues that are called the same in the same namespaces."""
+    if not queue.aliases or queue.namespaces is None:
+        return
+    labels = {
+        name: known.labels for name, known in snapshot.namespaces.items() if queue.namespaces.matches(known.labels)
+    }
+    for other in sorted(snapshot.queues.values(), key=lambda other: other.name):
+        same = sorted(queue.aliases & other.aliases)
+        if other.name == queue.name or not same or other.namespaces is None or other.meta.deleted is not None:
+            continue
+        shared = sorted(name for name, own in labels.items() if other.namespaces.matches(own))
+        if shared:
+            places = f"{'namespace' if len(shared) == 1 else 'namespaces'} {findings.listed(shared)}"
+            message = (
+                f"queue {other.name} is called {findings.listed(same)} in {places} as well; pods there that name it"
+            )
+            yield _warning("spec.aliases", f"{message} are refused")
+
+
+def _overdrawn(queue: Queue, old: Tree, new: Tree, snapshot: Snapshot) -> Iterator[Concern]:
+    """Yield the queues that use more than they could have from now on, and those that will be borrowing."""
+    uses = in_use.amounts(snapshot.gangs.values())
+    before, after = Standing(old, uses), Standing(new, uses)
+    for meter in sorted({meter for own in uses.values() for meter in own}):
+        over = [
+            name
+            for name in new.order
+            if after.usage(name, meter) > after.potential(name, meter) and not _was_over(before, name, meter)
+        ]
+        if over:
+            told = [
+                f"{name} uses {quantities.render(after.usage(name, meter))}"
+                f" of at most {quantities.render(after.potential(name, meter))}"
+                for name in over
+            ]
+            message = f"{meter}: more is in use than can be had from now on: queue {findings.listed(told)}"
+            yield _warning("spec.quotas", f"{message}; nothing is evicted, and nothing more starts until it is less")
+            continue
+        used, nominal = after.usage(queue.name, meter), after.quota(queue.name, meter)
+        if queue.name in new.placed and nominal < before.quota(queue.name, meter) and used > nominal:
+            message = (
+                f"{in_use.said(used, meter)} are in use; all above {quantities.render(nominal)} is borrowed from now on"
+            )
+            yield _warning("spec.quotas", message)
+
+
+def _was_over(standing: Standing, queue: QueueName, meter: MeterName) -> bool:
+    return standing.usage(queue, meter) > standing.potential(queue, meter)
+
+
+def _shut_out(queue: Queue, before: Queue, snapshot: Snapshot) -> Iterator[Concern]:
+    """Yield the gangs whose namespaces could enter before, and cannot any more."""
+    if before.namespaces is None or before.namespaces == queue.namespaces:
+        return
+    kept = queue.namespaces
+    out = [
+        gang.meta
+        for gang in in_use.alive({queue.name}, snapshot.gangs.values())
+        if kept is None or not kept.matches(_labels(gang.meta, snapshot))
+    ]
+    if out:
+        gangs = f"{findings.counted(len(out), 'gang')} ({findings.listed([meta.key for meta in out])})"
+        message = (
+            f"{gangs} of namespaces that may not enter any more keep what they have until they end, and start no pods"
+        )
+        yield _warning("spec.namespaceSelector", message)
+
+
+def _labels(meta: Meta, snapshot: Snapshot) -> dict[str, str]:
+    known = snapshot.namespaces.get(meta.namespace)
+    return dict(known.labels) if known is not None else {}

@@ -1,0 +1,39 @@
+"""What is wrong with a workload that will be held in a queue, though nothing refuses it."""
+
+from collections.abc import Iterator
+
+from admission.api.muster.queues import HoldAt
+from admission.api.snapshot import Snapshot
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.names import QueueName
+from admission.objectpolicy.findings import Concern
+from admission.podpolicy import workload_admission
+from admission.podpolicy.queue_selection import Defaults
+from admission.workloads import suspendable
+from admission.workloads.kinds import registry
+from admission.workloads.suspendable import Holdable
+
+
+def written(kind: Holdable, obj: Json, *, namespace: str, snapshot: Snapshot, defaults: Defaults) -> Iterator[Concern]:
+    """Yield what is wrong with a workload. Raises MalformedObjectError and RetryError."""
+    arrival = workload_admission.decode(kind, obj, namespace)
+    queue = workload_admission.queue_of(arrival, snapshot, defaults)
+    if queue is None or not any(registry.deadlines_at(Reader(obj), kind.deadline)):
+        return
+    if not suspendable.is_free(arrival.meta.controller):
+        return
+    may_suspend = arrival.may_suspend
+    if may_suspend and queue.hold_at is HoldAt.WORKLOAD:
+        return
+    yield _clock_runs(kind, queue.name, may_suspend=may_suspend)
+
+
+def _clock_runs(kind: Holdable, queue: QueueName, *, may_suspend: bool) -> Concern:
+    """Say that a workload's deadline comes nearer while its pods wait at their gates (`pkg/controller/job`, v1.37)."""
+    field = ".".join(kind.deadline)
+    whole = f"have queue {queue} hold workloads as a whole (holdAt: Workload), or " if may_suspend else ""
+    message = (
+        f"counts from when the {kind.kind} starts, and after that its pods wait at their gates in queue {queue}:"
+        f" waiting alone may end it; {whole}write the deadline on the pods, where it counts from when they run"
+    )
+    return Concern(field=field, message=message)

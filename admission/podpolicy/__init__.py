@@ -1,0 +1,1 @@
+"""What a pod or workload gets at admission, or is refused for."""

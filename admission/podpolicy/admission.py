@@ -1,0 +1,429 @@
+"""The door: what the webhook adds to a pod, and which pods it refuses; `update` judges what is changed of them.
+
+`flow.reviewing` calls it with one review and one snapshot. Two rules:
+
+- The mutating half only adds what is missing and refuses nothing: another webhook may still mend the pod after it, and
+  the API server may call it again. The validating half comes last and judges what will be stored.
+- What can never be is refused here; what may be later (a claim that does not exist yet, a stopped queue, quota in use)
+  is let in and waits behind the gate.
+
+A pod with another schedulerName is let in with a warning. Its gate holds all the same, since the API server itself
+refuses to bind a gated pod whoever asks (`pkg/registry/core/pod/storage`, "has non-empty .spec.schedulingGates"), and
+second profiles of kube-scheduler are common. Only a scheduler with rules of its own may disregard the plan; such a gang
+is evicted by the queue's startTimeout, and that is what the warning says.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from admission.api.kubernetes.admission_review import ALLOWED, Verdict
+from admission.api.kubernetes.claims import MAX_RESULTS, ClaimSpec
+from admission.api.kubernetes.nodes import Resources
+from admission.api.kubernetes.pods import PodClaim
+from admission.api.muster.queues import Queue, UnmeteredClasses
+from admission.api.snapshot import Snapshot
+from admission.api.values import json_patch, names
+from admission.api.values.json_patch import Patch
+from admission.api.values.reasons import Denial, DenyReason
+from admission.dra.metering import holdings
+from admission.dra.requests import extended_resources
+from admission.podpolicy import annotations, queue_selection
+from admission.podpolicy.pod_view import Arrival, JobArrival
+from admission.podpolicy.queue_selection import Defaults
+from admission.workloads.kinds import foreign_queues
+
+JOB_CONTROLLERS = frozenset({"system:serviceaccount:kube-system:job-controller", "system:kube-controller-manager"})
+"""Who makes the pods of Jobs: the Job controller, with an account of its own or with that of its program."""
+
+TRY_AGAIN = "create the pod again; if this persists, another webhook takes away what Muster's mutating webhook adds"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownClaim:
+    """One of the pod's claims whose spec is known. source: how people would say it, `template gpu of claim gpus`."""
+
+    source: str
+    spec: ClaimSpec
+    allocated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extended:
+    """The extended resources of a pod. offered: those that devices may serve; claim: what would be claimed for them."""
+
+    resources: Resources = field(default_factory=dict)
+    offered: tuple[str, ...] = ()
+    claim: ClaimSpec | None = None
+
+
+NOTHING = Extended()
+
+Limits = Callable[[Queue, Sequence[KnownClaim], Extended], Denial | None]
+"""Refuses what the queue could not hold even if nobody used anything (`limits.Limits`)."""
+
+
+Passed = dict[tuple[str | int, ...], tuple[ClaimSpec, ...]]
+"""Claims that passed their checks: by queue and the ids of their specs, which are kept, so that no other gets one."""
+
+MOST_PASSED = 10_000
+
+
+def no_limits(_queue: Queue, _claims: Sequence[KnownClaim], _extended: Extended) -> Denial | None:
+    """Refuse nothing."""
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What an installation decides about its door."""
+
+    controller: str
+    """User name of Muster's controller, as the API server authenticates it; it alone may open gates."""
+    schedulers: frozenset[str] = frozenset({"default-scheduler"})
+    """Scheduler names that follow kube-scheduler's rules; others are warned about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What a check may read: the pod, the queue that it enters, its claims as far as they are known."""
+
+    arrival: Arrival
+    queue: Queue
+    snapshot: Snapshot
+    claims: tuple[KnownClaim, ...] = ()
+    missing: tuple[str, ...] = ()
+    limits: Limits = field(default=no_limits)
+    passed: Passed = field(default_factory=dict)
+    username: str = ""
+
+
+def additions(
+    arrival: Arrival, snapshot: Snapshot, defaults: Defaults, *, username: str = "", trace: str = ""
+) -> Patch:
+    """Return what a new pod lacks: the gate, the label of a queue that it enters by default, and who made it.
+
+    username: who creates it; empty where nobody knows, and then nobody is named. trace: where its trace goes on, if it
+    has one. Raises RetryError.
+    """
+    if arrival.node:
+        return ()
+    queue = queue_selection.entrance(arrival, snapshot, defaults).queue
+    if queue is None:
+        return ()
+    told = {names.USER: maker(arrival, username)} if username else {}
+    if trace:
+        told[names.TRACE] = trace
+    return (
+        *_gate(arrival),
+        *json_patch.set_pairs("/metadata/labels", arrival.labels, {names.QUEUE: queue.name}),
+        *json_patch.set_pairs("/metadata/annotations", arrival.annotations or None, told),
+    )
+
+
+def maker(arrival: Arrival, username: str) -> str:
+    """Return who made a pod, or the Job that it belongs to.
+
+    The template of a Job says who made the Job, since nobody but this webhook can write that there. It is believed of
+    pods that the Job controller creates; anybody else is named as the API server knows them.
+    """
+    if username in JOB_CONTROLLERS and arrival.is_of_job:
+        return arrival.annotations.get(names.USER) or username
+    return username
+
+
+def job_additions(job: JobArrival, username: str) -> Patch:
+    """Return what makes the template of a new Job name its maker, whatever its author wrote there.
+
+    Some systems are told the queue by a label of the Job alone. Its pods say it in an annotation, which counts only
+    where a queue is called so.
+    """
+    alias = foreign_queues.of_job(job.labels)
+    said = {names.USER: username} | ({names.QUEUE_ALIAS: alias} if alias else {})
+    return _annotated(job, said)
+
+
+def _annotated(job: JobArrival, said: dict[str, str]) -> Patch:
+    if not job.has_meta:
+        return (json_patch.add("/spec/template/metadata", {"annotations": said}),)
+    return tuple(json_patch.set_pairs("/spec/template/metadata/annotations", job.annotations, said))
+
+
+def job_restorations(old: JobArrival, new: JobArrival) -> Patch:
+    """Return what makes the template of a changed Job name whom it named before."""
+    before, after = ((job.annotations or {}).get(names.USER) for job in (old, new))
+    if before == after:
+        return ()
+    if before is None:
+        return (json_patch.remove(json_patch.pointer("spec", "template", "metadata", "annotations", names.USER)),)
+    return _annotated(new, {names.USER: before})
+
+
+def judge_creation(
+    arrival: Arrival,
+    snapshot: Snapshot,
+    *,
+    rules: Rules,
+    defaults: Defaults,
+    limits: Limits = no_limits,
+    passed: Passed | None = None,
+    username: str = "",
+) -> Verdict:
+    """Judge a new pod as it will be stored. username: who creates it; empty where nobody knows. Raises RetryError.
+
+    passed: remembers claims that passed, for as long as queues and meters stay what they are.
+    """
+    if arrival.is_mirror:
+        return ALLOWED
+    entrance = queue_selection.entrance(arrival, snapshot, defaults)
+    if entrance.denial is not None:
+        return Verdict(denial=entrance.denial)
+    if entrance.queue is None:
+        return _outside(arrival, entrance.warning)
+    claims, missing = _look_up(arrival, snapshot)
+    inputs = Inputs(
+        arrival=arrival,
+        queue=entrance.queue,
+        snapshot=snapshot,
+        claims=claims,
+        missing=missing,
+        limits=limits,
+        passed={} if passed is None else passed,
+        username=username,
+    )
+    for check in CHECKS:
+        denial = check(inputs)
+        if denial is not None:
+            return Verdict(denial=denial)
+    return Verdict(warnings=tuple(_warnings(inputs, rules)), annotations={"queue": entrance.queue.name})
+
+
+def _gate(arrival: Arrival) -> Iterator[json_patch.Operation]:
+    if arrival.gates is None:
+        yield json_patch.add("/spec/schedulingGates", [{"name": names.GATE}])
+    elif not arrival.gated:
+        yield json_patch.add("/spec/schedulingGates/-", {"name": names.GATE})
+
+
+def _outside(arrival: Arrival, warning: str) -> Verdict:
+    warnings = [warning] if warning else []
+    if arrival.gated:
+        warnings.append(
+            f"muster: the pod has scheduling gate {names.GATE} but enters no queue, so nothing will ever open it;"
+            f" name a queue in label {names.QUEUE} or leave the gate out"
+        )
+    return Verdict(warnings=warnings) if warnings else ALLOWED
+
+
+def _scheduler_is_not_bypassed(inputs: Inputs) -> Denial | None:
+    node = inputs.arrival.node
+    if not node:
+        return None
+    return Denial(
+        DenyReason.POLICY_VIOLATION,
+        f"spec.nodeName is set to {node}: that bypasses the scheduler and so the gate of queue {inputs.queue.name};"
+        " leave it out, and use spec.nodeSelector or node affinity to choose a node",
+        {"node": node, "queue": inputs.queue.name},
+    )
+
+
+def _gate_is_there(inputs: Inputs) -> Denial | None:
+    arrival, queue = inputs.arrival, inputs.queue.name
+    if not arrival.gated:
+        return Denial(
+            DenyReason.GATE_TAMPERING,
+            f"the pod enters queue {queue} without scheduling gate {names.GATE}; {TRY_AGAIN}",
+            {"queue": queue},
+        )
+    if arrival.queue != queue:
+        return Denial(
+            DenyReason.GATE_TAMPERING,
+            f"the pod enters queue {queue}, the default of namespace {arrival.namespace},"
+            f" without label {names.QUEUE}; {TRY_AGAIN}",
+            {"queue": queue},
+        )
+    return None
+
+
+def _job_makes_it(inputs: Inputs) -> Denial | None:
+    """Refuse a pod that would be taken for a Job's: the Job's UID is what its gang is known by."""
+    arrival, username = inputs.arrival, inputs.username
+    if not arrival.is_of_job or not username or username in JOB_CONTROLLERS:
+        return None
+    name = arrival.controller.name if arrival.controller is not None else ""
+    return Denial(
+        DenyReason.GATE_TAMPERING,
+        f"metadata.ownerReferences say that Job {name} controls the pod, and {username} makes it: only the Job"
+        " controller makes pods of Jobs; leave the reference out, or its field controller",
+        {"user": username, "job": name},
+    )
+
+
+def _maker_is_named(inputs: Inputs) -> Denial | None:
+    said = inputs.arrival.annotations.get(names.USER)
+    if not inputs.username or said == maker(inputs.arrival, inputs.username):
+        return None
+    return Denial(
+        DenyReason.GATE_TAMPERING,
+        f"annotation {names.USER} is {said!r}, and the pod is made by {inputs.username}; {TRY_AGAIN}",
+        {"user": inputs.username},
+    )
+
+
+def _what_it_says_is_sound(inputs: Inputs) -> Denial | None:
+    return annotations.judge(inputs.arrival)
+
+
+def _gang_is_nobodys(inputs: Inputs) -> Denial | None:
+    """Refuse the name of a gang that is known by its Job or pod: both would have one Gang object, and one place."""
+    for where, text in inputs.arrival.settings(names.GANG).items():
+        known = inputs.snapshot.gangs.get(f"{inputs.arrival.namespace}/{text}")
+        if known is not None and known.workload is not None and not known.written_by_user:
+            owner = f"{known.workload.kind} {known.workload.name}"
+            return Denial(
+                DenyReason.POLICY_VIOLATION,
+                f"{where} {names.GANG} is {text}, the gang of {owner}, which no other pod can join; write another name",
+                {"key": names.GANG, "gang": text},
+            )
+    return None
+
+
+def _claims_will_do(inputs: Inputs) -> Denial | None:
+    """Check the claims, unless those of a pod before were the same: pods of a Job share their templates."""
+    if inputs.arrival.containers:
+        return _first_denial(inputs)
+    key: tuple[str | int, ...] = (inputs.queue.name,)
+    key += tuple([id(claim.spec) * (-1 if claim.allocated else 1) for claim in inputs.claims])
+    if key in inputs.passed:
+        return None
+    denial = _first_denial(inputs)
+    if denial is None:
+        if len(inputs.passed) >= MOST_PASSED:
+            inputs.passed.clear()
+        inputs.passed[key] = tuple(claim.spec for claim in inputs.claims)
+    return denial
+
+
+def _first_denial(inputs: Inputs) -> Denial | None:
+    return next((denial for check in CLAIM_CHECKS if (denial := check(inputs)) is not None), None)
+
+
+def _claims_are_small_enough(inputs: Inputs) -> Denial | None:
+    return next((denial for claim in inputs.claims if (denial := too_large(claim)) is not None), None)
+
+
+def too_large(claim: KnownClaim) -> Denial | None:
+    """Refuse what the allocator gives up on: a claim's results are limited, and the API server checks no count.
+
+    As the allocator counts, a `firstAvailable` request weighs as much as its lightest alternative, and `All` nothing
+    that is known before (`dynamic-resource-allocation/structured`, AllocationResultsMaxSize, v0.37.1).
+    """
+    count = sum(min((a.count for a in r.alternatives), default=0) for r in claim.spec.requests)
+    if count <= MAX_RESULTS:
+        return None
+    return Denial(
+        DenyReason.CLAIM_TOO_LARGE,
+        f"{claim.source} asks for {count} devices; Kubernetes allocates at most {MAX_RESULTS} in one claim;"
+        " spread them over several claims or pods",
+        {"count": count, "limit": MAX_RESULTS},
+    )
+
+
+def _classes_are_metered(inputs: Inputs) -> Denial | None:
+    found = (unmetered(claim, inputs.queue, inputs.snapshot) for claim in inputs.claims)
+    return next((denial for denial in found if denial is not None), None)
+
+
+def unmetered(claim: KnownClaim, queue: Queue, snapshot: Snapshot) -> Denial | None:
+    """Refuse a claim with a request for a class that no meter counts, unless the queue allows it."""
+    if queue.unmetered is UnmeteredClasses.ALLOW:
+        return None
+    for request in claim.spec.requests:
+        for alternative in request.alternatives:
+            if not _is_metered(alternative.device_class, snapshot):
+                name = f"{request.name}/{alternative.name}" if request.first_available else request.name
+                return _unmetered(alternative.device_class, claim.source, name, queue)
+    return None
+
+
+def _fits_one_day(inputs: Inputs) -> Denial | None:
+    arrival, classes = inputs.arrival, inputs.snapshot.classes
+    if not arrival.containers:
+        return inputs.limits(inputs.queue, inputs.claims, NOTHING)
+    asked = Extended(
+        resources=holdings.by_plugins(arrival.requests),
+        offered=extended_resources.resources_of(arrival.containers, classes),
+        claim=extended_resources.spec_of(arrival.containers, classes),
+    )
+    return inputs.limits(inputs.queue, inputs.claims, asked)
+
+
+Check = Callable[[Inputs], Denial | None]
+
+CLAIM_CHECKS: tuple[Check, ...] = (_claims_are_small_enough, _classes_are_metered, _fits_one_day)
+
+CHECKS: tuple[Check, ...] = (
+    _scheduler_is_not_bypassed,
+    _gate_is_there,
+    _job_makes_it,
+    _maker_is_named,
+    _what_it_says_is_sound,
+    _gang_is_nobodys,
+    _claims_will_do,
+)
+"""Checks of a new pod that enters a queue, in order; the first denial is the answer."""
+
+
+def _is_metered(device_class: str, snapshot: Snapshot) -> bool:
+    return any(device_class in source.classes for meter in snapshot.meters.values() for source in meter.sources)
+
+
+def _unmetered(device_class: str, source: str, request: str, queue: Queue) -> Denial:
+    return Denial(
+        DenyReason.UNMETERED_CLASS,
+        f"{source} asks in request {request} for device class {device_class or '(none)'}, which no Meter counts, and"
+        f" queue {queue.name} refuses what is not counted; add the class to a Meter's sources, use another class,"
+        " or set unmeteredClasses: Allow on the queue",
+        {"class": device_class, "request": request, "source": source, "queue": queue.name},
+    )
+
+
+def _look_up(arrival: Arrival, snapshot: Snapshot) -> tuple[tuple[KnownClaim, ...], tuple[str, ...]]:
+    """Return the pod's claims that are known, and the names of the templates and claims that are not."""
+    known: list[KnownClaim] = []
+    missing: list[str] = []
+    for claim in arrival.claims:
+        source = _source(claim)
+        spec = _spec(claim, source, arrival.namespace, snapshot)
+        if spec is not None:
+            known.append(spec)
+        elif source:
+            missing.append(source)
+    return tuple(known), tuple(missing)
+
+
+def _source(claim: PodClaim) -> str:
+    """Name what a pod's claim refers to; nothing when it names neither, which the API server refuses."""
+    if claim.template:
+        return f"ResourceClaimTemplate {claim.template}"
+    return f"ResourceClaim {claim.claim}" if claim.claim else ""
+
+
+def _spec(claim: PodClaim, source: str, namespace: str, snapshot: Snapshot) -> KnownClaim | None:
+    if claim.template:
+        template = snapshot.templates.get(f"{namespace}/{claim.template}")
+        return None if template is None else KnownClaim(source=source, spec=template.spec)
+    found = snapshot.claims.get(f"{namespace}/{claim.claim}")
+    if found is None:
+        return None
+    return KnownClaim(source=source, spec=found.spec, allocated=found.allocation is not None)
+
+
+def _warnings(inputs: Inputs, rules: Rules) -> Iterator[str]:
+    for source in inputs.missing:
+        yield f"muster: {source} is not there in namespace {inputs.arrival.namespace}; the pod waits until it exists"
+    scheduler = inputs.arrival.scheduler
+    if scheduler and scheduler not in rules.schedulers:
+        yield (
+            f"muster: schedulerName {scheduler}: the gate holds the pod, but the plan follows kube-scheduler's rules;"
+            " if this scheduler places the pod elsewhere, its gang is evicted when the queue's startTimeout is over"
+        )

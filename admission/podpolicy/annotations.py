@@ -1,0 +1,125 @@
+"""What a pod says of its gang, by labels and annotations, judged by itself: names, sizes, topology and runtime.
+
+`admission` asks it about every pod that enters a queue.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from admission.api.values import durations, formats, names
+from admission.api.values.reasons import Denial, DenyReason
+from admission.podpolicy.pod_view import Arrival
+from admission.workloads import gang_key, topology
+from admission.workloads.gang_key import LARGEST_SIZE, OBJECT_NAME
+from admission.workloads.kinds import labels, pod_labels
+
+LONGEST_GANG = 63
+"""Characters. A gang's name is that of an object, and a label's value, which is the narrower of the two."""
+
+
+def judge(arrival: Arrival) -> Denial | None:
+    """Return the first thing that the pod says and that nobody could act on."""
+    return next((denial for check in _CHECKS if (denial := check(arrival)) is not None), None)
+
+
+def _gang_is_a_name(arrival: Arrival) -> Denial | None:
+    """Refuse a gang whose Gang object could not be made."""
+    said = arrival.settings(names.GANG)
+    for where, text in said.items():
+        if len(text) > LONGEST_GANG or not OBJECT_NAME.fullmatch(text):
+            return _malformed(
+                names.GANG,
+                f"{where} {names.GANG} is {labels.shown(text)!r}, which no Gang can be called; write at most"
+                f" {LONGEST_GANG} lower-case letters, digits, '-' and '.', with a letter or digit at both ends of every"
+                " part",
+            )
+    if len(set(said.values())) > 1:
+        label, annotation = said.values()
+        return _malformed(names.GANG, f"{names.GANG} is {label} as a label and {annotation} as an annotation; keep one")
+    return None
+
+
+def _sizes_are_numbers(arrival: Arrival) -> Denial | None:
+    sizes: dict[str, int] = {}
+    for key in (names.GANG_SIZE, names.GANG_MIN):
+        for where, text in arrival.settings(key).items():
+            size = gang_key.size_in(text)
+            if not size:
+                return _malformed(key, f"{where} {key} is {text!r}; write a whole number from 1 to {LARGEST_SIZE}")
+            if sizes.setdefault(key, size) != size:
+                return _malformed(key, f"{key} is {sizes[key]} as a label and {size} as an annotation; keep one")
+    least, most = sizes.get(names.GANG_MIN), sizes.get(names.GANG_SIZE)
+    if least is not None and most is not None and least > most:
+        return _malformed(
+            names.GANG_MIN, f"{names.GANG_MIN} is {least}, more than {names.GANG_SIZE}, which is {most}; lower it"
+        )
+    return None
+
+
+def _groups_of_others_have_sizes(arrival: Arrival) -> Denial | None:
+    """Refuse a size that another system would not take either."""
+    for key in pod_labels.NUMBERS:
+        text = arrival.annotations.get(key)
+        if text and not labels.number(text):
+            return _malformed(key, f"annotation {key} is {labels.shown(text)!r}; write a whole number from 1")
+    return None
+
+
+def _topology_is_a_label(arrival: Arrival) -> Denial | None:
+    for key in topology.KEYS:
+        said = set[str]()
+        for where, text in arrival.settings(key).items():
+            wrong = formats.key(text)
+            if wrong is not None:
+                return _malformed(key, f"{where} {key}: {wrong}; write the key of a label of nodes")
+            said.add(text)
+        if len(said) > 1:
+            label, annotation = arrival.settings(key).values()
+            return _malformed(key, f"{key} is {label} as a label and {annotation} as an annotation; keep one")
+    return None
+
+
+def _subgroup_is_a_name(arrival: Arrival) -> Denial | None:
+    said = arrival.settings(names.SUBGROUP)
+    for where, text in said.items():
+        wrong = formats.value(text)
+        if wrong is not None:
+            return _malformed(names.SUBGROUP, f"{where} {names.SUBGROUP}: {wrong}")
+    if len(set(said.values())) > 1:
+        label, annotation = said.values()
+        return _malformed(
+            names.SUBGROUP, f"{names.SUBGROUP} is {label} as a label and {annotation} as an annotation; keep one"
+        )
+    return None
+
+
+def _runtime_is_a_duration(arrival: Arrival) -> Denial | None:
+    for where, text in arrival.settings(names.RUNTIME).items():
+        flaw = _flaw_of_duration(text)
+        if flaw:
+            return _malformed(names.RUNTIME, f"{where} {names.RUNTIME}: {flaw}")
+    return None
+
+
+@lru_cache(maxsize=1024)
+def _flaw_of_duration(text: str) -> str:
+    """Return what is wrong with a duration. The pods of a cluster say a few of them again and again."""
+    try:
+        durations.parse_positive(text)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _malformed(key: str, message: str) -> Denial:
+    return Denial(DenyReason.MALFORMED_REQUEST, message, {"key": key})
+
+
+_CHECKS: tuple[Callable[[Arrival], Denial | None], ...] = (
+    _gang_is_a_name,
+    _sizes_are_numbers,
+    _groups_of_others_have_sizes,
+    _topology_is_a_label,
+    _subgroup_is_a_name,
+    _runtime_is_a_duration,
+)

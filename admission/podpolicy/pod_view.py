@@ -1,0 +1,254 @@
+"""What the door reads of a pod: far less than the planner does, since this runs for every pod that anyone creates.
+
+`kubernetes.pods` reads a whole pod. Here only the fields are touched that `admission` decides by; everything else about
+the pod is for the API server to judge, which answers with its own words.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypedDict
+
+import msgspec
+
+from admission.api.kubernetes import meta, pods
+from admission.api.kubernetes.meta import Owner
+from admission.api.kubernetes.nodes import Resources
+from admission.api.kubernetes.pods import Container, PodClaim
+from admission.api.values import names
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.names import Uid
+from admission.errors import Flaw, MalformedObjectError
+
+MIRROR = "kubernetes.io/config.mirror"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """A pod at the door. labels and gates: None when the pod has no such field, since a patch must then make it.
+
+    requests and containers: as of a Pod, but only where a container asks for a resource with a domain in its name.
+    """
+
+    namespace: str
+    labels: Mapping[str, str] | None = None
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    gates: tuple[str, ...] | None = None
+    node: str = ""
+    scheduler: str = ""
+    claims: tuple[PodClaim, ...] = ()
+    requests: Resources = field(default_factory=dict)
+    containers: tuple[Container, ...] = ()
+    controller: Owner | None = None
+
+    @property
+    def queue(self) -> str:
+        """Return the queue that the pod names, or nothing."""
+        return (self.labels or {}).get(names.QUEUE, "")
+
+    @property
+    def gated(self) -> bool:
+        return names.GATE in (self.gates or ())
+
+    @property
+    def is_of_job(self) -> bool:
+        """Whether it says that a Job's controller makes it."""
+        owner = self.controller
+        return owner is not None and owner.kind == "Job" and owner.api_version == "batch/v1"
+
+    @property
+    def job(self) -> Uid | None:
+        """Return the UID of the Job that it says controls it, or None."""
+        return self.controller.uid if self.controller is not None and self.is_of_job else None
+
+    @property
+    def is_mirror(self) -> bool:
+        """Whether this stands for a static pod, which the kubelet runs already.
+
+        The annotation alone proves nothing, anyone may write it; with a node name it is harmless, for a kubelet runs no
+        mirror that it did not make (`pkg/kubelet/kubelet.go`, HandlePodAdditions).
+        """
+        return bool(self.node) and MIRROR in self.annotations
+
+    def settings(self, key: str) -> Mapping[str, str]:
+        """Return what the pod says under one key: `label` or `annotation` → text; an empty text says nothing."""
+        label, annotation = (self.labels or {}).get(key), self.annotations.get(key)
+        if not label and not annotation:
+            return {}
+        return {where: text for where, text in (("label", label), ("annotation", annotation)) if text}
+
+
+class ClaimHead(TypedDict, total=False):
+    """As much of an entry of spec.resourceClaims."""
+
+    name: str | None
+    resourceClaimName: str | None
+    resourceClaimTemplateName: str | None
+
+
+class GateHead(TypedDict, total=False):
+    """As much of an entry of spec.schedulingGates."""
+
+    name: str | None
+
+
+class OwnerHead(TypedDict, total=False):
+    """As much of an entry of metadata.ownerReferences."""
+
+    apiVersion: str | None
+    kind: str | None
+    name: str | None
+    uid: str | None
+    controller: bool | None
+
+
+class MetaHead(TypedDict, total=False):
+    """As much of metadata."""
+
+    name: str | None
+    generateName: str | None
+    labels: dict[str, str] | None
+    annotations: dict[str, str] | None
+    ownerReferences: list[OwnerHead] | None
+
+
+class ResourcesHead(TypedDict, total=False):
+    """As much of a container's resources."""
+
+    requests: dict[str, str | int | float] | None
+    limits: dict[str, str | int | float] | None
+
+
+class ContainerHead(TypedDict, total=False):
+    """As much of a container."""
+
+    restartPolicy: str | None
+    resources: ResourcesHead | None
+
+
+class SpecHead(TypedDict, total=False):
+    """As much of spec."""
+
+    nodeName: str | None
+    schedulerName: str | None
+    schedulingGates: list[GateHead] | None
+    resourceClaims: list[ClaimHead] | None
+    containers: list[ContainerHead] | None
+    initContainers: list[ContainerHead] | None
+    overhead: dict[str, str | int | float] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobArrival:
+    """A Job at the door: whether its pod template has metadata, and the annotations there; None when it has none.
+
+    labels: its own, not those of its pods.
+    """
+
+    has_meta: bool
+    annotations: Mapping[str, str] | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+class TemplateHead(TypedDict, total=False):
+    """As much of a pod template."""
+
+    metadata: MetaHead | None
+
+
+class JobSpecHead(TypedDict, total=False):
+    """As much of a Job's spec."""
+
+    template: TemplateHead | None
+
+
+class JobHead(TypedDict):
+    """The fields of a Job that `decode_job` reads."""
+
+    metadata: MetaHead
+    spec: JobSpecHead
+
+
+class PodHead(TypedDict):
+    """The fields of a pod that `decode` reads; the webhook parses no more of a pod than this."""
+
+    metadata: MetaHead
+    spec: SpecHead
+
+
+def decode(obj: Json | None, namespace: str) -> Arrival:
+    """Read a pod of that namespace (the request's; the object need not carry it). Raises MalformedObjectError."""
+    try:
+        head = msgspec.convert(obj, PodHead)
+    except msgspec.ValidationError as error:
+        raise MalformedObjectError("Pod", meta.name_in(obj), (_flaw(error),)) from error
+    return read(head, namespace)
+
+
+def read(head: PodHead, namespace: str) -> Arrival:
+    """Read a pod whose fields are known to have the right types. Raises MalformedObjectError for what they say."""
+    labels, spec = head["metadata"].get("labels"), head["spec"]
+    gates = spec.get("schedulingGates")
+    requests, containers = pods.decode_asks(Reader(spec)) if _asks_for_devices(spec) else ({}, ())
+    return Arrival(
+        namespace=namespace,
+        labels=labels,
+        annotations=head["metadata"].get("annotations") or {},
+        gates=None if gates is None else tuple([gate.get("name") or "" for gate in gates]),
+        node=spec.get("nodeName") or "",
+        scheduler=spec.get("schedulerName") or "",
+        claims=tuple([_claim(claim) for claim in spec.get("resourceClaims") or ()]),
+        requests=requests,
+        containers=containers,
+        controller=_controller(head["metadata"].get("ownerReferences") or ()),
+    )
+
+
+def decode_job(obj: Json | None) -> JobArrival:
+    """Read a Job. Raises MalformedObjectError."""
+    try:
+        job = msgspec.convert(obj, JobHead)
+    except msgspec.ValidationError as error:
+        raise MalformedObjectError("Job", meta.name_in(obj), (_flaw(error),)) from error
+    known = (job["spec"].get("template") or {}).get("metadata")
+    return JobArrival(
+        has_meta=known is not None,
+        annotations=known.get("annotations") if known else None,
+        labels=job["metadata"].get("labels") or {},
+    )
+
+
+def _asks_for_devices(spec: SpecHead) -> bool:
+    """Return whether a container asks for a resource with a domain in its name; of most pods none does."""
+    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+        resources = container.get("resources") or {}
+        for name in (*(resources.get("requests") or ()), *(resources.get("limits") or ())):
+            if "/" in name:
+                return True
+    return False
+
+
+def _controller(owners: Iterable[OwnerHead]) -> Owner | None:
+    for owner in owners:
+        if owner.get("controller"):
+            return Owner(
+                api_version=owner.get("apiVersion") or "",
+                kind=owner.get("kind") or "",
+                name=owner.get("name") or "",
+                uid=Uid(owner.get("uid") or ""),
+                controller=True,
+            )
+    return None
+
+
+def _claim(head: ClaimHead) -> PodClaim:
+    return PodClaim(
+        name=head.get("name") or "",
+        claim=head.get("resourceClaimName"),
+        template=head.get("resourceClaimTemplateName"),
+    )
+
+
+def _flaw(error: msgspec.ValidationError) -> Flaw:
+    """Turn `Expected X, got Y - at `$.spec.nodeName`` into the form of our other flaws."""
+    message, _, path = str(error).partition(" - at `$.")
+    return Flaw(path.rstrip("`") or ".", message)

@@ -1,0 +1,91 @@
+"""What a queue could hold if nobody used anything: a pod that certainly needs more is refused at the door.
+
+Only what is certain counts (`dra.metering.lower_bound`): the cheapest alternative, and no meter whose amount depends on
+the device. A pod that passes may still never fit; then its gang is held, with the planner's reason.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from admission.api.kubernetes.claims import ClaimSpec
+from admission.api.muster.gangs import Charge
+from admission.api.muster.meters import Meter
+from admission.api.muster.queues import Queue
+from admission.api.values.names import MeterName, QueueName
+from admission.api.values.reasons import Denial, DenyReason
+from admission.dra.metering import device_meters, holdings
+from admission.dra.metering.device_meters import Meters
+from admission.podpolicy.admission import NOTHING, Extended, KnownClaim
+from admission.quota.headroom import Standing
+from admission.quota.tree import Tree
+
+MOST_BOUNDS = 10_000
+"""Claim specs whose bounds are remembered; templates that were replaced would pile up otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Limits:
+    """All queues' limits, for as long as queues and meters stay the same; callable as `doors.Limits`.
+
+    _potentials and _bounds remember what was asked before, for a door is asked the same few things over and over.
+    standing: of queues that use nothing; made once, as it costs a step for every queue.
+    """
+
+    meters: Meters
+    standing: Standing
+    _potentials: dict[tuple[QueueName, MeterName], int] = field(default_factory=dict)
+    _bounds: dict[int, tuple[ClaimSpec, Charge]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, queues: Iterable[Queue], meters: Iterable[Meter]) -> Self:
+        return cls(meters=device_meters.compile_meters(meters), standing=Standing(Tree.of(queues), {}))
+
+    def __call__(
+        self, queue: Queue, claims: Sequence[KnownClaim], extended: Extended = NOTHING, *, noun: str = "the pod"
+    ) -> Denial | None:
+        """Refuse what together exceeds what the queue could ever take. Inactive queues hold, they refuse nothing.
+
+        A claim that is allocated already is charged to whoever took it first. noun: who needs it, for people.
+        """
+        if not (claims or extended.resources) or not self.standing.tree.active(queue.name):
+            return None
+        bounds = [self._bound(claim.spec) for claim in claims if not claim.allocated]
+        bounds.append(holdings.least(self.meters, extended.resources, extended.offered, extended.claim))
+        needed = Counter[MeterName]()
+        for bound in bounds:
+            needed.update(bound)
+        for meter, amount in sorted(needed.items()):
+            most = self._potential(queue.name, meter)
+            if amount > most:
+                sources = [*(claim.source for claim in claims), *sorted(extended.resources)]
+                return _never_fits(queue.name, meter, (amount, most), noun, sources)
+        return None
+
+    def _bound(self, spec: ClaimSpec) -> Charge:
+        """Return the least charge of a claim. The pods of a gang share their templates, so few are computed."""
+        known = self._bounds.get(id(spec))
+        if known is None:
+            if len(self._bounds) >= MOST_BOUNDS:
+                self._bounds.clear()
+            # The spec is kept beside its bound, so that no other can get its id.
+            known = self._bounds[id(spec)] = spec, device_meters.lower_bound(self.meters, spec)
+        return known[1]
+
+    def _potential(self, queue: QueueName, meter: MeterName) -> int:
+        key = queue, meter
+        if key not in self._potentials:
+            self._potentials[key] = self.standing.potential(queue, meter)
+        return self._potentials[key]
+
+
+def _never_fits(queue: QueueName, meter: MeterName, amounts: tuple[int, int], noun: str, sources: list[str]) -> Denial:
+    """Word the denial. amounts: what is needed, and the most that there can be."""
+    amount, most = amounts
+    return Denial(
+        DenyReason.NEVER_FITS,
+        f"{noun} needs at least {amount} {meter}; queue {queue} can never have more than {most}, with all that"
+        " it may borrow; ask for less, or for more quota",
+        {"queue": queue, "meter": meter, "needed": str(amount), "potential": str(most), "sources": sources},
+    )

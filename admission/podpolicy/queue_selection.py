@@ -1,0 +1,238 @@
+"""Which queue a pod enters: the one it names, or the one that is the default of its namespace, or none.
+
+Queues without a namespaceSelector are parents: they pool what their children lend, and nobody enters them.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from admission.api.kubernetes.nodes import Namespace
+from admission.api.muster.queues import Queue
+from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import QueueName
+from admission.api.values.reasons import Denial, DenyReason
+from admission.api.values.selectors import LabelSelector, Requirement
+from admission.errors import RetryError
+from admission.podpolicy.pod_view import Arrival
+from admission.workloads.kinds import foreign_queues, labels
+from admission.workloads.kinds.foreign_queues import Said
+
+MOST_NAMED = 10
+"""Aliases that a message names."""
+
+HOW_TO_LIST = "`kubectl get queues.muster.dev` lists them"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entrance:
+    """Where a pod goes: into a queue, nowhere (the pod is not Muster's business), or away with a denial."""
+
+    queue: Queue | None = None
+    denial: Denial | None = None
+    warning: str = ""
+
+
+class Defaults:
+    """The default queues of every namespace that was asked for, and those that other systems call something.
+
+    They are kept as long as queues and namespaces stay the same.
+
+    One that is being deleted makes room for another, which may be there already; alone, it is better than none.
+
+    With hundreds of queues, matching all their selectors would be most of the work of a review.
+    """
+
+    def __init__(self, queues: Iterable[Queue], namespaces: Mapping[str, Namespace]) -> None:
+        self._candidates = [(q, q.namespaces) for q in queues if q.default and q.namespaces is not None]
+        self._aliased = [(q, q.namespaces) for q in queues if q.aliases and q.namespaces is not None]
+        self._namespaces = namespaces
+        self._found: dict[str, tuple[Queue, ...]] = {}
+        self._called: dict[str, dict[str, tuple[Queue, ...]]] = {}
+
+    def of(self, namespace: str) -> tuple[Queue, ...]:
+        """Return the queues marked default that are open to a namespace; one is right, more are a mistake."""
+        found = self._found.get(namespace)
+        if found is None:
+            if not self._candidates:
+                return ()
+            labels = _labels(namespace, self._namespaces)
+            every = tuple(queue for queue, selector in self._candidates if selector.matches(labels))
+            found = tuple(queue for queue in every if queue.meta.deleted is None) or every
+            self._found[namespace] = found
+        return found
+
+    def called(self, namespace: str) -> Mapping[str, tuple[Queue, ...]]:
+        """Return the queues that are open to a namespace by each of their aliases; more than one is a mistake."""
+        if not self._aliased:
+            return {}
+        found = self._called.get(namespace)
+        if found is None:
+            labels = _labels(namespace, self._namespaces)
+            found = {}
+            for queue, selector in self._aliased:
+                if selector.matches(labels) and queue.meta.deleted is None:
+                    found |= {alias: (*found.get(alias, ()), queue) for alias in queue.aliases}
+            self._called[namespace] = found
+        return found
+
+
+def entrance(arrival: Arrival, snapshot: Snapshot, defaults: Defaults) -> Entrance:
+    """Find the pod's queue. Raises RetryError when that depends on a namespace which has not been seen yet."""
+    if arrival.queue:
+        return _named(QueueName(arrival.queue), arrival.namespace, snapshot)
+    called = defaults.called(arrival.namespace)
+    said = foreign_queues.said(arrival.labels or {}, arrival.annotations) if called else None
+    return _default(arrival.namespace, defaults) if said is None else _aliased(said, called, arrival.namespace)
+
+
+def _aliased(said: Said, called: Mapping[str, tuple[Queue, ...]], namespace: str) -> Entrance:
+    """Return the queue that another system calls so; nobody enters one by chance, so all other names are refused."""
+    found = called.get(said.name, ())
+    if len(found) == 1:
+        return Entrance(queue=found[0])
+    shown = labels.shown(said.name)
+    if found:
+        names_: list[str] = sorted(queue.name for queue in found)
+        message = (
+            f"{said.where} names queue {shown}, and so {' and '.join(names_)} are called in namespace {namespace}; take"
+            f" it out of spec.aliases of all but one, or name the queue in label {names.QUEUE}"
+        )
+        return Entrance(denial=Denial(DenyReason.UNKNOWN_QUEUE, message, {"queue": shown, "queues": names_}))
+    near = difflib.get_close_matches(said.name, called, n=3)
+    known = f"nearest: {', '.join(near)}" if near else f"known are {', '.join(sorted(called)[:MOST_NAMED])}"
+    message = (
+        f"{said.where} names queue {shown}, and no queue that is open to namespace {namespace} is called so in its"
+        f" spec.aliases ({known}); add it there, or name the queue in label {names.QUEUE}"
+    )
+    return Entrance(denial=Denial(DenyReason.UNKNOWN_QUEUE, message, {"queue": shown, "nearest": near}))
+
+
+def _named(name: QueueName, namespace: str, snapshot: Snapshot) -> Entrance:
+    queue = snapshot.queues.get(name)
+    if queue is None:
+        return Entrance(denial=_unknown(name, namespace, snapshot))
+    if queue.namespaces is not None:
+        _labels(namespace, snapshot.namespaces)
+    denial = shut(queue, namespace, snapshot)
+    return Entrance(queue=queue) if denial is None else Entrance(denial=denial)
+
+
+def shut(queue: Queue, namespace: str, snapshot: Snapshot) -> Denial | None:
+    """Refuse a namespace that a queue is not open to. Nothing is said of one that has not been seen yet."""
+    if queue.namespaces is None:
+        return _is_parent(queue.name, namespace, snapshot)
+    known = snapshot.namespaces.get(namespace)
+    if known is None or queue.namespaces.matches(known.labels):
+        return None
+    return _not_open(queue.name, queue.namespaces, namespace, known.labels)
+
+
+def _default(namespace: str, defaults: Defaults) -> Entrance:
+    found = defaults.of(namespace)
+    if len(found) == 1:
+        return Entrance(queue=found[0])
+    if not found:
+        return Entrance()
+    several = ", ".join(sorted(queue.name for queue in found))
+    return Entrance(
+        warning=f"muster: queues {several} are all marked default for namespace {namespace}, so the pod enters none;"
+        f" name one in label {names.QUEUE}"
+    )
+
+
+def _labels(namespace: str, namespaces: Mapping[str, Namespace]) -> Mapping[str, str]:
+    known = namespaces.get(namespace)
+    if known is None:
+        # Right after its creation. Deciding without its labels would let a pod past its quota or refuse it wrongly.
+        raise RetryError(f"namespace {namespace} has not been seen yet; try again in a moment")
+    return known.labels
+
+
+def _unknown(name: QueueName, namespace: str, snapshot: Snapshot) -> Denial:
+    broken = snapshot.malformed.get(("Queue", name))
+    if broken is not None:
+        return Denial(
+            DenyReason.UNKNOWN_QUEUE,
+            f"queue {name} exists but cannot be read: {broken}",
+            {"queue": name, "flaws": list(map(str, broken.flaws))},
+        )
+    near = difflib.get_close_matches(name, _open_to(namespace, snapshot), n=3)
+    return Denial(
+        DenyReason.UNKNOWN_QUEUE,
+        f"there is no queue {name}; {_suggestion(near, namespace, snapshot)}",
+        {"queue": name, "nearest": near},
+    )
+
+
+def _suggestion(near: list[str], namespace: str, snapshot: Snapshot) -> str:
+    if near:
+        return f"nearest by name: {', '.join(near)}; {HOW_TO_LIST}"
+    if not _open_to(namespace, snapshot):
+        return f"no queue at all is open to namespace {namespace}; {HOW_TO_LIST}"
+    return HOW_TO_LIST
+
+
+def _is_parent(name: QueueName, namespace: str, snapshot: Snapshot) -> Denial:
+    below = sorted(
+        other
+        for other in _open_to(namespace, snapshot)
+        if (parent := snapshot.queues[QueueName(other)].parent) is not None and parent == name
+    )
+    mend = f"name one below it: {', '.join(below)}" if below else HOW_TO_LIST
+    return Denial(
+        DenyReason.QUEUE_NOT_OPEN,
+        f"queue {name} has no namespaceSelector: it is a parent and nobody enters it; {mend}",
+        {"queue": name, "children": below},
+    )
+
+
+def _not_open(name: QueueName, selector: LabelSelector, namespace: str, labels: Mapping[str, str]) -> Denial:
+    wanted = describe(selector)
+    has = ", ".join(f"{key}={value}" for key, value in sorted(labels.items())) or "no labels"
+    return Denial(
+        DenyReason.QUEUE_NOT_OPEN,
+        f"queue {name} is open to namespaces with {wanted}; namespace {namespace} has {has}",
+        {"queue": name, "namespace": namespace, "selector": wanted, "labels": has},
+    )
+
+
+def open_to(namespace: str, snapshot: Snapshot) -> list[Queue]:
+    """Return the queues that the namespace may enter, by name."""
+    known = snapshot.namespaces.get(namespace)
+    if known is None:
+        return []
+    found = (
+        queue
+        for queue in snapshot.queues.values()
+        if queue.namespaces is not None and queue.namespaces.matches(known.labels)
+    )
+    return sorted(found, key=lambda queue: queue.name)
+
+
+def _open_to(namespace: str, snapshot: Snapshot) -> list[str]:
+    """Return the names of the queues that the namespace may enter; others would only lead to the next denial."""
+    return [queue.name for queue in open_to(namespace, snapshot)]
+
+
+def describe(selector: LabelSelector) -> str:
+    """Write a selector as kubectl's `-l` takes it."""
+    return ",".join(map(_requirement, selector.requirements)) or "any labels"
+
+
+def _requirement(requirement: Requirement) -> str:
+    values = ",".join(requirement.values)
+    match requirement.operator:
+        case "In" if len(requirement.values) == 1:
+            return f"{requirement.key}={values}"
+        case "In":
+            return f"{requirement.key} in ({values})"
+        case "NotIn":
+            return f"{requirement.key} notin ({values})"
+        case "Exists":
+            return requirement.key
+        case "DoesNotExist":
+            return f"!{requirement.key}"
+        case _:
+            return f"{requirement.key} {requirement.operator} {values}"

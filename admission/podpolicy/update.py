@@ -1,0 +1,96 @@
+"""What may not be changed of a pod that is there: its gate, its queue, its gang, its claims, and who made it.
+
+`flow.reviewing` asks about every change that the webhook is shown (`cluster.meeting`, MATTERS), whoever makes it and by
+whatever kind of request.
+"""
+
+from collections.abc import Mapping
+
+from admission.api.values import names
+from admission.api.values.reasons import Denial, DenyReason
+from admission.podpolicy.admission import JOB_CONTROLLERS, Rules
+from admission.podpolicy.pod_view import Arrival
+from admission.workloads import topology
+from admission.workloads.kinds import catalog
+
+FIXED = (
+    names.QUEUE,
+    names.GANG,
+    names.GANG_SIZE,
+    names.GANG_MIN,
+    *topology.KEYS,
+    names.SUBGROUP,
+    names.CLAIMS,
+    names.CONVERTED,
+)
+"""Labels and annotations that stay what they were when the pod was created."""
+
+KEEPERS = JOB_CONTROLLERS | {"system:serviceaccount:kube-system:generic-garbage-collector"}
+"""Who changes whose Job's a pod is: the Job controller adopts and releases pods, the garbage collector orphans them."""
+
+
+def judge(old: Arrival, new: Arrival, *, username: str, rules: Rules) -> Denial | None:
+    """Judge an update: of a queued pod, gate, queue and gang are the controller's alone to change."""
+    if username == rules.controller:
+        return None
+    if old.gated and not new.gated:
+        return Denial(
+            DenyReason.GATE_TAMPERING,
+            f"scheduling gate {names.GATE} is removed by {username or 'an unknown user'}; only {rules.controller} opens"
+            " it, when the pod's gang is admitted; delete the pod if it shall not wait",
+            {"user": username},
+        )
+    if not old.queue and not new.queue:
+        return None
+    denial = _of_keys(old, new)
+    if denial is not None:
+        return denial
+    before_user, after_user = (pod.annotations.get(names.USER) for pod in (old, new))
+    if before_user != after_user:
+        return _renamed(before_user, after_user)
+    return None if old.job == new.job or username in KEEPERS else _moved(old, new, username)
+
+
+def _of_keys(old: Arrival, new: Arrival) -> Denial | None:
+    """Refuse a change of what a pod says. In the words of other systems their controllers may say what nobody has."""
+    for key in dict.fromkeys((*FIXED, *catalog.FIXED, *catalog.SUBGROUP_KEYS)):
+        before, after = old.settings(key), new.settings(key)
+        if before != after and (before or key in FIXED):
+            return _changed(key, _said(before), _said(after))
+    return None
+
+
+def _changed(key: str, before: str, after: str) -> Denial:
+    return Denial(
+        DenyReason.GATE_TAMPERING,
+        f"{key} of a pod in a queue is changed from {before} to {after}; queue, gang and claims are fixed when the pod"
+        " is created; delete the pod and create it with the other value",
+        {"key": key, "before": before, "after": after},
+    )
+
+
+def _renamed(before: str | None, after: str | None) -> Denial:
+    return Denial(
+        DenyReason.GATE_TAMPERING,
+        f"annotation {names.USER} of a pod in a queue is changed from {before!r} to {after!r}; it says who made the"
+        " pod, as the API server knew them, and stays as it is",
+        {"key": names.USER, "before": before or "", "after": after or ""},
+    )
+
+
+def _moved(old: Arrival, new: Arrival, username: str) -> Denial:
+    before, after = (_job(pod) for pod in (old, new))
+    return Denial(
+        DenyReason.GATE_TAMPERING,
+        f"metadata.ownerReferences of a pod in a queue: the Job that controls it is changed from {before} to {after} by"
+        f" {username or 'an unknown user'}; a pod stays in the gang of the Job that made it; delete the pod instead",
+        {"user": username, "before": before, "after": after},
+    )
+
+
+def _job(pod: Arrival) -> str:
+    return f"{pod.controller.name} (UID {pod.job})" if pod.controller is not None and pod.job is not None else "none"
+
+
+def _said(settings: Mapping[str, str]) -> str:
+    return " and ".join(f"{where} {text!r}" for where, text in settings.items()) or "nothing"

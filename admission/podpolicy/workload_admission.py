@@ -1,0 +1,218 @@
+"""The door for workloads of queues that say `holdAt: Workload`: they are suspended when they come, and stay so.
+
+Whoever creates a workload there, or resumes one that he had suspended himself, has it held: it is suspended, marked,
+and resumed by the controller when its gang may start. What its author suspends is his to resume. Nobody else resumes
+what is held, or writes the mark, as nobody else opens a gate; and behind all of this there are still the gates.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from admission.api.kubernetes import meta
+from admission.api.kubernetes.jobs import PodTemplate
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.owners import UNSERVED
+from admission.api.muster.queues import HoldAt, Queue
+from admission.api.snapshot import Snapshot
+from admission.api.values import json_patch, names
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.json_patch import Operation, Patch
+from admission.api.values.names import Held
+from admission.api.values.reasons import Denial, DenyReason
+from admission.podpolicy import admission, queue_selection
+from admission.podpolicy.admission import Rules
+from admission.podpolicy.pod_view import Arrival
+from admission.podpolicy.queue_selection import Defaults
+from admission.workloads import suspendable
+from admission.workloads.kinds import registry
+from admission.workloads.suspendable import Holdable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadArrival:
+    """A workload at the door. obj: all of it, as JSON; meta: with the namespace of the request.
+
+    may_suspend: whether its controller bears with it when it is suspended.
+    """
+
+    kind: Holdable
+    obj: Json
+    meta: Meta
+    namespace: str
+    suspended: bool
+    templates: tuple[PodTemplate, ...]
+    may_suspend: bool = True
+
+    @property
+    def held(self) -> Held | None:
+        return suspendable.held(self.meta)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether Muster has it wait."""
+        return self.suspended and self.held is Held.WAITING
+
+
+def decode(kind: Holdable, obj: Json | None, namespace: str) -> WorkloadArrival:
+    """Read a workload. Raises MalformedObjectError."""
+    reader = Reader(obj)
+    known = meta.decode(reader)
+    suspended, may_suspend = registry.is_suspended(reader, kind.suspend), kind.may_suspend(reader)
+    reader.finish(kind.kind, known.key)
+    return WorkloadArrival(
+        kind=kind,
+        obj=obj or {},
+        meta=known,
+        namespace=namespace,
+        suspended=suspended,
+        templates=kind.templates(obj or {}),
+        may_suspend=may_suspend,
+    )
+
+
+def additions(
+    arrival: WorkloadArrival,
+    snapshot: Snapshot,
+    defaults: Defaults,
+    *,
+    username: str,
+    before: WorkloadArrival | None = None,
+) -> Patch:
+    """Return what has a workload held that comes, or that its author resumes. Raises RetryError.
+
+    before: as it was, where it is changed.
+    """
+    if not suspendable.is_free(arrival.meta.controller):
+        return ()
+    queue = queue_of(arrival, snapshot, defaults)
+    if before is not None:
+        resumes = before.suspended and not arrival.suspended and not before.is_waiting
+        held_anew = resumes and _is_held(arrival, queue, snapshot)
+        return (*_suspended(arrival), *_said(arrival, _HELD)) if held_anew else ()
+    if queue is None or not _is_held(arrival, queue, snapshot):
+        return tuple(_unmarked(arrival))
+    # The template of a batch Job says who made it already.
+    maker = {names.USER: username} if username and arrival.kind is not suspendable.JOB else {}
+    labels = tuple(_labelled(arrival, queue))
+    if arrival.is_waiting:
+        return (*labels, *_said(arrival, maker))  # it was here before
+    if arrival.suspended:
+        return (*labels, *_said(arrival, maker), *_unmarked(arrival))
+    return (*labels, *_suspended(arrival), *_said(arrival, {**maker, **_HELD}))
+
+
+def judge(
+    arrival: WorkloadArrival,
+    snapshot: Snapshot,
+    defaults: Defaults,
+    *,
+    rules: Rules,
+    username: str,
+    before: WorkloadArrival | None = None,
+) -> Denial | None:
+    """Refuse what would have a workload run that is held, and marks that are not Muster's. Raises RetryError."""
+    if username == rules.controller or not suspendable.is_free(arrival.meta.controller):
+        return None
+    if before is None:
+        missed = not arrival.suspended and _is_held(arrival, queue_of(arrival, snapshot, defaults), snapshot)
+        return _missed(arrival) if missed else None
+    if before.is_waiting and not arrival.suspended and _is_seen(arrival, snapshot):
+        return _resumed(arrival, username)
+    is_held_anew = arrival.is_waiting and not before.is_waiting
+    if before.meta.annotations.get(names.HELD) != arrival.meta.annotations.get(names.HELD) and not is_held_anew:
+        return _marked(arrival, username)
+    return None
+
+
+def queue_of(arrival: WorkloadArrival, snapshot: Snapshot, defaults: Defaults) -> Queue | None:
+    """Return the queue that the pods of a workload will enter, by the first of its templates; None: they enter none."""
+    data = next((Reader(template.body).child("metadata") for template in arrival.templates), Reader(None))
+    pod = Arrival(namespace=arrival.namespace, labels=data.pairs("labels"), annotations=data.pairs("annotations"))
+    return queue_selection.entrance(pod, snapshot, defaults).queue
+
+
+def _is_held(arrival: WorkloadArrival, queue: Queue | None, snapshot: Snapshot) -> bool:
+    """Whether a workload is held as a whole. Where Muster may not read its kind, nobody would resume it."""
+    is_asked = queue is not None and queue.hold_at is HoldAt.WORKLOAD and arrival.may_suspend
+    return is_asked and _is_seen(arrival, snapshot)
+
+
+def _is_seen(arrival: WorkloadArrival, snapshot: Snapshot) -> bool:
+    """Whether Muster reads what is of this kind. One that was not served when it was looked for is, and soon seen."""
+    return snapshot.unwatched.get(arrival.kind.key, UNSERVED) == UNSERVED
+
+
+def _label(template: PodTemplate) -> str:
+    return Reader(template.body).child("metadata").pairs("labels").get(names.QUEUE, "")
+
+
+# What is added.
+
+
+_HELD = {names.HELD: Held.WAITING.value}
+
+
+def _said(arrival: WorkloadArrival, wanted: Mapping[str, str]) -> Iterable[Operation]:
+    """Return what annotates a workload."""
+    return json_patch.set_pairs("/metadata/annotations", arrival.meta.annotations or None, wanted)
+
+
+def _suspended(arrival: WorkloadArrival) -> Iterator[Operation]:
+    """Yield what suspends a workload."""
+    *above, _ = way = arrival.kind.suspend
+    reader = Reader(arrival.obj)
+    for depth, name in enumerate(above, 1):
+        if name not in reader:
+            yield json_patch.add(json_patch.pointer(*way[:depth]), {})
+        reader = reader.child(name)
+    yield json_patch.add(json_patch.pointer(*way), value=True)
+
+
+def _unmarked(arrival: WorkloadArrival) -> Iterator[Operation]:
+    """Yield what takes a mark away that its author has written."""
+    if names.HELD in arrival.meta.annotations:
+        yield json_patch.remove(json_patch.pointer("metadata", "annotations", names.HELD))
+
+
+def _labelled(arrival: WorkloadArrival, queue: Queue) -> Iterator[Operation]:
+    """Yield what fixes the queue of all pods that will come, as a pod's is fixed when it is created."""
+    for template in arrival.templates:
+        if _label(template):
+            continue
+        path, body = json_patch.pointer(*template.path), Reader(template.body)
+        if "metadata" not in body:
+            yield json_patch.add(f"{path}/metadata", {"labels": {names.QUEUE: queue.name}})
+            continue
+        labels = body.child("metadata").pairs("labels") if "labels" in body.child("metadata") else None
+        yield from json_patch.set_pairs(f"{path}/metadata/labels", labels, {names.QUEUE: queue.name})
+
+
+# What is refused.
+
+
+def _missed(arrival: WorkloadArrival) -> Denial:
+    where = ".".join(arrival.kind.suspend)
+    return Denial(
+        DenyReason.GATE_TAMPERING,
+        f"the workload enters a queue with holdAt: Workload and {where} is not true; {admission.TRY_AGAIN}",
+        {"field": where},
+    )
+
+
+def _resumed(arrival: WorkloadArrival, username: str) -> Denial:
+    where = ".".join(arrival.kind.suspend)
+    return Denial(
+        DenyReason.GATE_TAMPERING,
+        f"{where} is set to false by {username or 'an unknown user'}; Muster holds the workload as a whole and resumes"
+        " it when its gang is admitted (`muster why` says what it waits for); delete it if it shall not wait",
+        {"user": username, "field": where},
+    )
+
+
+def _marked(arrival: WorkloadArrival, username: str) -> Denial:
+    return Denial(
+        DenyReason.GATE_TAMPERING,
+        f"annotation {names.HELD} of {arrival.kind.kind} {arrival.meta.name} is changed by"
+        f" {username or 'an unknown user'}; only Muster writes it",
+        {"user": username, "key": names.HELD},
+    )

@@ -1,4 +1,0 @@
-"""What people submit, and which of its pods start together: one small module for each family of kinds.
-
-`table` lists them all. A new kind is one entry: where it is served, how its size is read, and what a pod is to it.
-"""

@@ -1,0 +1,1 @@
+"""One AdmissionReview, from the request to its response."""

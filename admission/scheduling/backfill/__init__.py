@@ -1,0 +1,1 @@
+"""EASY backfill: reservations in time for the heads of queues."""

@@ -1,0 +1,90 @@
+"""The first time by which there is a plan for a gang, as those who are there end; for `policy`.
+
+Plans are dear and counting is cheap. So the time is looked for from which on counting does not show that there is none
+(too little quota, or too little room for its pods wherever they may go), and plans are made from there on.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from admission.dra.planner.candidate_nodes import Lack
+from admission.dra.requests.gang_request import Plan
+from admission.dra.state.simulation import Outlook
+from admission.scheduling.backfill import reservations
+from admission.scheduling.backfill.reservations import Moment, Reservation, Times
+from admission.scheduling.backfill.running import Presence
+from admission.scheduling.cache.plan_cache import Recall
+from admission.scheduling.checks import chain
+from admission.scheduling.checks.chain import Grant, Inputs
+
+Others = Callable[[datetime], Sequence[Reservation]]
+"""Returns what is reserved for those ahead of a gang, as far as they may have it at a time."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Search:
+    """One search, for the gang of its inputs. later: imagines the worlds in which some have ended."""
+
+    inputs: Inputs
+    present: Presence
+    later: Outlook
+    others: Others
+    _lack: Lack | None = None
+    _moments: dict[datetime, Moment] = field(default_factory=dict)
+    _may: dict[datetime, bool] = field(default_factory=dict)
+    _plans: dict[datetime, Plan | None] = field(default_factory=dict)
+
+    def first(self, times: Times, guess: datetime | None = None) -> tuple[Moment, Plan] | None:
+        """Return how things stand by the first of some times by which there is a plan, and the plan.
+
+        guess: a time that it may be at about; what is found does not depend on it. None where there is no such time.
+        """
+        start = 0 if guess is None else times.near(guess)
+        low = reservations.first(times, self._may_fit, start)
+        if low is None:
+            return None
+        # Where room was counted, there mostly is a plan as soon as there is enough.
+        found = reservations.first(times, self._fits, low if self._lack is not None else max(low, start))
+        plan = self._plans[times[found]] if found is not None else None
+        return None if found is None or plan is None else (self._moments[times[found]], plan)
+
+    def _may_fit(self, at: datetime) -> bool:
+        """Return whether counting does not show that there is no plan."""
+        if at not in self._may:
+            self._may[at] = self._is_enough(at)
+        return self._may[at]
+
+    def _is_enough(self, at: datetime) -> bool:
+        inputs, moment = self.inputs, self._moment(at)
+        if not chain.is_whole(inputs.group):
+            return True
+        if not moment.standing.fits(inputs.queue.name, inputs.needed):
+            return False
+        if self._lack is None:
+            self._lack = chain.lack(replace(inputs, world=moment.world))
+        return self._lack is None or not self._lack.is_felt(moment.world)
+
+    def _fits(self, at: datetime) -> bool:
+        """Return whether there is a plan."""
+        if at not in self._plans:
+            self._plans[at] = planned(self.inputs, self._moment(at), Recall()) if self._may_fit(at) else None
+        return self._plans[at] is not None
+
+    def _moment(self, at: datetime) -> Moment:
+        if at not in self._moments:
+            others, gone = self.others(at), self.present.gone(at)
+            world = self.later.world(
+                self.inputs.world, gone=[one.stay for one in gone], came=[one.visit for one in others]
+            )
+            moment = self._moments[at] = reservations.moment(world, self.inputs.standing, at, gone)
+            reservations.take(moment.standing, others)
+        return self._moments[at]
+
+
+def planned(inputs: Inputs, moment: Moment, recall: Recall) -> Plan | None:
+    """Return how a gang could start at a time. recall: proofs of worlds like that."""
+    rules = replace(inputs.rules, recall=recall, mute=True, balances=None, defects=[])
+    then = replace(inputs, rules=rules, world=moment.world, standing=moment.standing, blocked_by="")
+    found = chain.decide(then).outcome
+    return found.plan if isinstance(found, Grant) else None

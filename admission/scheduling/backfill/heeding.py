@@ -1,0 +1,49 @@
+"""Deciding about a gang outside of a round, and beside what is reserved for those ahead of it.
+
+So it is for gangs that others are evicted for: they are planned in worlds that are not there yet, where some have gone.
+What is reserved is looked at as it would be in such a world. Nothing is reserved or given up for the question.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import datetime
+
+from admission.dra.state.simulation import Outlook
+from admission.scheduling.backfill import reservations
+from admission.scheduling.backfill.policy import Reserve
+from admission.scheduling.backfill.reservations import Beside
+from admission.scheduling.cache.plan_cache import Recall
+from admission.scheduling.cache.verdict_cache import Finding
+from admission.scheduling.checks import chain
+from admission.scheduling.checks.chain import Grant, Inputs
+
+
+def granted(
+    inputs: Inputs,
+    absent: Collection[str],
+    reserve: Reserve | None,
+    start: datetime | None = None,
+    *,
+    spares_all: bool = True,
+) -> Finding | None:
+    """Return what a gang may be granted; None where it is held, or in the way of what is reserved for those ahead.
+
+    absent: the gangs that are not in the world of the question, and are there now. start: when it is to start; None:
+    now. spares_all: whether nothing is granted as well where something that is reserved could not be had in any case.
+    """
+    found = chain.decide(inputs)
+    if not isinstance(found.outcome, Grant):
+        return None
+    if reserve is None:
+        return found
+    ahead = [*reserve.ahead(inputs, absent, start or reserve.present.now)]
+    bound = [one for one in ahead if one is not None]
+    if spares_all and len(bound) < len(ahead):
+        return None
+    requests = reservations.requests(inputs.group, found.outcome.plan)
+    if all(one.leaves(found.outcome.plan, requests, inputs.queue.name) for one in bound):
+        return found
+    rules, standing = replace(inputs.rules, recall=Recall(), mute=True), Beside(inputs.standing, bound)
+    world = Outlook("heeding").world(inputs.world, kept=[one.visit for one in bound])
+    beside = chain.decide(replace(inputs, rules=rules, world=world, standing=standing))
+    return beside if isinstance(beside.outcome, Grant) else None

@@ -1,0 +1,498 @@
+"""Backfill: the head of a queue that cannot start is promised a time, and who is behind it must not delay that.
+
+The rule is EASY (Lifka, *The ANL/IBM SP scheduling system*, JSSPP 1995), with plans in place of counts of processors.
+The *head* of a queue is the first of its gangs that waits for devices or quota, as long as what holds them ends some
+day. It gets a *reservation*: the first of the expected ends of running gangs by which there is a plan for it, with all
+that has ended by then given back; and that plan, its devices, nodes and quota. A gang that is behind a head, in
+whichever queue, starts if it ends before the reservation begins, or leaves all that is reserved alone.
+
+Behind is who has a lower priority, or the same one and waits for less long. So a reservation is made beside those of
+the heads that are ahead of its own, and whoever is ahead of a head may take what is reserved for it, which then gets
+another reservation. Where nobody knows when what a head needs is free, there is no reservation, and gangs pass it as
+long as they fit; who does not say how long it runs is taken to run for ever.
+
+Reservations are made when somebody is in their way, and stand until their time has come, or something is not as
+expected: plans are dear. One `Reserve` for each leader, or for each trace that is played.
+"""
+
+import heapq
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import partial
+
+from admission.api.muster.queues import Queue, QueueingStrategy
+from admission.api.values.names import GangUid, QueueName
+from admission.api.values.reasons import Hold, HoldReason
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.requests.gang_request import Plan
+from admission.dra.state.cluster_state import World
+from admission.dra.state.simulation import Outlook, Stay, Visit
+from admission.quota import queue_order
+from admission.quota.headroom import Standing
+from admission.quota.queue_order import Rank
+from admission.scheduling.backfill import earliest_start, foretelling, reservations
+from admission.scheduling.backfill.reservations import Beside, Estimate, Moment, Reservation, Tenure, Times
+from admission.scheduling.backfill.running import Presence
+from admission.scheduling.backfill.unreachable import Hopes
+from admission.scheduling.cache.plan_cache import Recall
+from admission.scheduling.cache.queue_cache import Ground
+from admission.scheduling.cache.verdict_cache import PROOF, QUOTA, RESERVED, Finding
+from admission.scheduling.checks import chain, runtime
+from admission.scheduling.checks.chain import Grant, Inputs, Rules
+from admission.workloads.gangs import Group
+
+MOST = 16
+"""Heads that may have a reservation at a time, the first ones: each costs plans, and a look for every gang behind."""
+
+WAITING = frozenset({PROOF, QUOTA, RESERVED})
+"""What holds gangs until others end."""
+
+SOONER = timedelta(seconds=10)
+"""For how long a reservation stands though something has ended sooner than expected, so that a better one may be."""
+
+NEVER = -1
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Head:
+    """The first gang of a queue that waits for others to end.
+
+    is_old: whether something has ended sooner than was expected when its reservation was made. tried: as of which
+    change nothing could be reserved.
+    """
+
+    group: Group
+    queue: Queue
+    reservation: Reservation | None = None
+    made: datetime | None = None
+    is_old: bool = False
+    tried: int = NEVER
+
+    @property
+    def rank(self) -> Rank:
+        return queue_order.rank(self.group)
+
+    def is_to_come_forward(self, present: Presence) -> bool:
+        """Return whether its reservation is to be reckoned anew, since it may be sooner; remember what has gone."""
+        if self.reservation is None or self.made is None:
+            return False
+        self.is_old |= present.is_sooner(self.made)
+        return self.is_old and present.now - self.made >= SOONER
+
+    def is_behind(self, group: Group) -> bool:
+        """Return whether it has to wait until another gang of its queue has started, whatever is free."""
+        return self.queue.strategy is QueueingStrategy.STRICT_FIFO and queue_order.rank(group) < self.rank
+
+
+@dataclass(slots=True)
+class Reserve:
+    """The heads of the queues, what is reserved for them, and who is there."""
+
+    present: Presence
+    revision: int = 0
+    """Grows when something is not reserved any more."""
+    is_new: bool = False
+    """Whether it was not known at the beginning of the cycle who is ahead."""
+    _heads: dict[QueueName, _Head] = field(default_factory=dict)
+    _front: list[tuple[Rank, _Head]] | None = None
+    """The heads that may have a reservation, in order; None where that is to be found anew."""
+    _grounds: tuple[Hashable, ...] = ()
+    _seen: World | None = None
+    """The world of the last cycle."""
+    _unsure: dict[QueueName, tuple[GangUid, Estimate]] = field(default_factory=dict)
+    """The first gangs of queues that wait for somebody of whom nobody knows when it ends."""
+    _guesses: dict[QueueName, datetime] = field(default_factory=dict)
+    """When the last head of each queue was to start: the next one, or the same anew, may be at about that time."""
+    _recall: Recall = field(default_factory=Recall)
+    """Proofs that there is no plan beside what is reserved."""
+    _beside: Outlook = field(default_factory=lambda: Outlook("beside"))
+    _later: Outlook = field(default_factory=lambda: Outlook("later"))
+    _reserved: tuple[World, dict[tuple[Visit, ...], World]] | None = None
+    """A world, and what is left of it beside all that was ever kept in it."""
+    _hopes: Hopes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._hopes = Hopes(self.present)
+
+    def begin(self, rules: Rules, waiting: Collection[GangUid], world: World) -> None:
+        """Start a cycle. waiting: the gangs that wait.
+
+        What is reserved is proved anew when it is needed and anything is different, and found anew where that is more
+        than the world and who is there. Who is ahead stays ahead.
+        """
+        present, now = self.present, rules.now
+        present.now = now
+        grounds = rules.profile, rules.rest.cleared
+        self.is_new = not self._grounds
+        if grounds != self._grounds:
+            self._grounds = grounds
+            self._begin_anew(rules.snapshot.queues)
+        is_vague, is_same = present.is_vague, world is self._seen
+        self._seen = world
+        if is_vague:
+            self._hopes.clear()
+        for queue, head in [*self._heads.items()]:
+            if head.group.uid not in waiting:
+                self._drop(queue)
+            elif head.reservation is not None:
+                head.reservation.is_proved &= is_same
+                if head.is_to_come_forward(present):
+                    self._cancel(head)
+        present.begin()
+        self._unsure = {queue: one for queue, one in self._unsure.items() if one[0] in waiting}
+        if not self._heads and not self._hopes:
+            self._recall = Recall()
+            self._hopes.forget()
+        self._hopes.begin(waiting, 2 * len(waiting) + MOST)
+
+    def _begin_anew(self, queues: Mapping[QueueName, Queue]) -> None:
+        for name, head in [*self._heads.items()]:
+            queue = queues.get(name)
+            if queue is None:
+                self._drop(name)
+            else:
+                self._cancel(head)
+                head.queue, head.tried = queue, NEVER
+        self._forget()
+
+    def advance(self, now: datetime) -> bool:
+        """Let time go on where there are no cycles; return whether something that was reserved may not be any more."""
+        present = self.present
+        present.now = now
+        late, before = present.late(), self.revision
+        for head in self._heads.values():
+            one = head.reservation
+            if one is None:
+                continue
+            is_old = head.is_to_come_forward(present)
+            if is_old or one.at <= now or any(end > one.at and one.counts_on(gang) for gang, end in late.items()):
+                self._cancel(head)
+        present.is_early, present.overdue = False, None
+        return self.revision != before
+
+    @property
+    def next(self) -> datetime | None:
+        """Return when the next of the heads is to start."""
+        found = (head.reservation for head in self._heads.values())
+        return min((one.at for one in found if one is not None and one.at > self.present.now), default=None)
+
+    def decide(self, inputs: Inputs) -> Finding:
+        """Decide about a gang; hold it where it would be in the way of what is reserved for those ahead of it."""
+        short = self._shortly(inputs) if inputs.rules.mute else None
+        if short is not None:
+            return short
+        found = chain.decide(inputs)
+        if not isinstance(found.outcome, Grant):
+            return found
+        bound = self._binding(inputs)
+        requests = reservations.requests(inputs.group, found.outcome.plan)
+        if all(one.leaves(found.outcome.plan, requests, inputs.queue.name) for one in bound):
+            return found
+        rules = replace(inputs.rules, recall=self._recall, mute=True)
+        world, standing = self._world(bound, inputs.world), Beside(inputs.standing, bound)
+        beside = chain.decide(replace(inputs, rules=rules, world=world, standing=standing))
+        if isinstance(beside.outcome, Grant):
+            return beside
+        return Finding(
+            group=inputs.group,
+            outcome=foretelling.behind(inputs.group, inputs.queue, bound),
+            needed=found.needed,
+            by=RESERVED if beside.by in {PROOF, QUOTA} else "",
+            alike=beside.alike,
+            proof=beside.proof,
+            bound=bound,
+        )
+
+    def _shortly(self, inputs: Inputs) -> Finding | None:
+        """Hold a gang that quota beside what is reserved is too short for, whether there is a plan for it or not.
+
+        For who does not ask what else might hold it. None where reservations are to be made or proved before that.
+        """
+        ahead = self._ahead(queue_order.rank(inputs.group))
+        made = [head.reservation for head in ahead if head.tried != self.present.changes]
+        if not ahead or not all(one is not None and one.is_proved and self.present.now < one.at for one in made):
+            return None
+        end = self._end(inputs.group, inputs.queue)
+        bound = tuple(one for one in made if one is not None and _reaches(end, one))
+        asked = chain.asked(inputs) if bound else inputs
+        if not bound or not chain.is_short(asked, Beside(inputs.standing, bound)):
+            return None
+        behind = foretelling.behind(inputs.group, inputs.queue, bound)
+        return Finding(group=inputs.group, outcome=behind, needed=asked.needed, by=RESERVED, bound=bound)
+
+    def stands(
+        self, held: Finding | Ground, queue: QueueName, world: World, standing: Standing, selectors: Selectors
+    ) -> bool:
+        """Return whether a gang of a queue would still be in the way of what is reserved."""
+        bound: tuple[Reservation, ...] = held.bound
+        heads = {id(head.reservation): head for head in self._heads.values()}
+        if not all(id(one) in heads and self._is_kept(heads[id(one)], one, world, standing) for one in bound):
+            return False
+        if held.proof is None or held.alike is None:
+            return not Beside(standing, bound).fits(queue, held.needed)
+        return self._recall.proof(held.alike.key, self._world(bound, world), selectors) is held.proof
+
+    def until(self, rank: Rank, bounds: Iterable[Sequence[Reservation]]) -> datetime | None:
+        """Return by when who is behind a rank must end to be in the way of less than any of some bounds; None: never.
+
+        Only reservations that are made already count.
+        """
+        made = {id(head.reservation) for head in self._ahead(rank)}
+        kept = (bound for bound in bounds if all(id(one) in made for one in bound))
+        return min((max(one.at for one in bound) for bound in kept), default=None)
+
+    def note(self, finding: Finding, inputs: Inputs | None) -> None:
+        """Take notice of what was found of a gang, after all that is ahead of it in its queue. What is granted starts.
+
+        inputs: what it was found on; None for one that may not enter its queue.
+        """
+        if inputs is not None and isinstance(finding.outcome, Grant):
+            self.start(finding.group, inputs.queue, finding.outcome.plan)
+            return
+        group, head = finding.group, self._heads.get(finding.group.queue)
+        is_head = head is not None and head.group.uid == group.uid
+        # Of a gang that has what it needs, the others join as they fit, and keep nobody waiting.
+        if inputs is None or not waits(finding) or group.runs:
+            holds_up = inputs is not None and not group.runs and isinstance(finding.outcome, Hold)
+            if head is not None and (is_head or (holds_up and head.is_behind(group))):
+                self._drop(group.queue)
+            return
+        if head is not None and not is_head and head.rank < queue_order.rank(group):
+            return
+        if head is not None and is_head and reservations.ask_the_same(head.group, group):
+            head.group = group
+            return
+        is_hopeless = self._hopes.look(group, inputs, finding.needed)
+        if head is not None and (is_head or not is_hopeless or head.is_behind(group)):
+            self._drop(group.queue)
+        if not is_hopeless:
+            self._heads[group.queue] = _Head(group=group, queue=inputs.queue)
+            self._front = None
+            if self._unsure.get(group.queue, ("",))[0] == group.uid:
+                del self._unsure[group.queue]
+        elif group.queue not in self._heads:
+            self._doubt(finding)
+
+    def start(self, group: Group, queue: Queue, plan: Plan) -> None:
+        """Take notice of a gang that starts."""
+        head = self._heads.get(group.queue)
+        if head is not None and head.group.uid == group.uid:
+            self._drop(group.queue)
+        requests, end = reservations.requests(group, plan), self._end(group, queue)
+        for one in self._heads.values():
+            reservation = one.reservation
+            if reservation is None or not reservation.is_proved:
+                continue
+            if not _reaches(end, reservation):
+                reservation.passed.add(group.key)
+            elif reservation.leaves(plan, requests, group.queue):
+                reservation.take(plan.charge, requests, group.queue)
+            else:
+                self._cancel(one)
+        self._hopes.came(group.uid, end)
+        devices = tuple(taking.device for takings in plan.takings.values() for taking in takings)
+        stay = Stay(gang=group.key, requests=requests, devices=devices)
+        self.present.come(Tenure(stay=stay, queue=group.queue, charge=plan.charge, end=end))
+
+    def end(self, gang: str) -> None:
+        """Take notice of a gang that has given everything back."""
+        known = self.present.go(gang)
+        if known is not None and known.end is None:
+            self._hopes.clear()
+
+    def has_head(self, queue: QueueName) -> bool:
+        """Return whether a queue has a head."""
+        return queue in self._heads
+
+    def is_hopeless(self, group: Group) -> bool:
+        """Return whether it is known that a gang cannot be a head."""
+        return self._hopes.is_lost(group)
+
+    def look(self, rules: Rules, world: World, standing: Standing) -> None:
+        """Reserve for the first heads, at the end of a round; prove anew what is reserved, as others come and go."""
+        for head in self._ahead(None):
+            inputs = Inputs(rules=rules, group=head.group, queue=head.queue, world=world, standing=standing)
+            self._reservation(head, inputs)
+
+    def ahead(self, inputs: Inputs, absent: Collection[str], start: datetime) -> Iterator[Reservation | None]:
+        """Yield what is reserved that a gang must leave alone which starts at a time, as it is in another world.
+
+        None: what is reserved would fall there without the gang. absent: gangs that are not there, and are in this one.
+        """
+        end = runtime.end(start, runtime.of(inputs.group, inputs.queue))
+        for head in self._ahead(queue_order.rank(inputs.group)):
+            known = head.reservation
+            if known is not None and self.present.now < known.at and _reaches(end, known):
+                yield self._renewed(head, known, inputs.world, inputs.standing, absent)
+
+    @property
+    def estimates(self) -> Mapping[GangUid, Estimate]:
+        """Return when gangs are to start of whom that was reckoned, or why that cannot be."""
+        heads = {head.group.uid: one.estimate for head in self._heads.values() if (one := head.reservation) is not None}
+        return dict(self._unsure.values()) | heads
+
+    def _doubt(self, finding: Finding) -> None:
+        """Note why nobody knows when the first gang of a queue is to start."""
+        group, known = finding.group, self._unsure.get(finding.group.queue)
+        if finding.outcome.reason not in {HoldReason.DEVICES_BUSY, HoldReason.QUOTA_EXCEEDED}:
+            return
+        unknown = self.present.endless()
+        if not unknown:
+            return
+        estimate = Estimate(at=None, message=foretelling.unknown(unknown))
+        if known is None or (known[0] == group.uid and known[1] != estimate):
+            self._unsure[group.queue] = group.uid, estimate
+
+    def _drop(self, queue: QueueName) -> None:
+        """Let a queue have no head."""
+        self._cancel(self._heads.pop(queue))
+        self._front = None
+
+    def _cancel(self, head: _Head) -> None:
+        """Let nothing be reserved for a head."""
+        if head.reservation is not None:
+            self.revision += 1
+        head.reservation = None
+
+    def _forget(self) -> None:
+        self.revision += 1
+        self._hopes.clear()
+        self._hopes.forget()
+        self._guesses.clear()
+        self._recall = Recall()
+        self._reserved = None
+        self.present.changes += 1
+
+    def _ahead(self, rank: Rank | None) -> list[_Head]:
+        """Return the heads that are ahead of a rank, in order."""
+        if self._front is None:
+            ranked = [(head.rank, head) for head in self._heads.values()]
+            self._front = sorted(ranked, key=lambda one: one[0])[:MOST]
+        return [head for own, head in self._front if rank is None or own < rank]
+
+    def _binding(self, inputs: Inputs) -> tuple[Reservation, ...]:
+        """Return the reservations that a gang must leave alone if it starts now; make them where that was not done."""
+        ahead = self._ahead(queue_order.rank(inputs.group))
+        end = self._end(inputs.group, inputs.queue) if ahead else None
+        found = [one for head in ahead if (one := self._reservation(head, inputs)) is not None]
+        return tuple(one for one in found if _reaches(end, one))
+
+    def _end(self, group: Group, queue: Queue) -> datetime | None:
+        """Return when a gang ends that starts now; None where nobody knows."""
+        return runtime.end(self.present.now, runtime.of(group, queue))
+
+    def _world(self, bound: tuple[Reservation, ...], world: World) -> World:
+        """Return what is left beside reservations."""
+        visits = tuple(_visits(bound))
+        if self._reserved is None or self._reserved[0] is not world:
+            self._reserved = world, {}
+            self._recall.go_on()
+        known = self._reserved[1]
+        if visits not in known:
+            known[visits] = self._beside.world(world, kept=visits)
+        return known[visits]
+
+    def _reservation(self, head: _Head, inputs: Inputs) -> Reservation | None:
+        """Return what is reserved for a head; make it anew where it does not stand any more."""
+        known = head.reservation
+        if known is not None and self._is_kept(head, known, inputs.world, inputs.standing):
+            return known
+        self._cancel(head)
+        if head.tried != self.present.changes:
+            head.reservation, head.made, head.is_old = self._made(head, inputs), self.present.now, False
+            head.tried = self.present.changes if head.reservation is None else NEVER
+        return head.reservation
+
+    def _is_kept(self, head: _Head, known: Reservation, world: World, standing: Standing) -> bool:
+        """Return whether what is reserved for a head still is, and is still to come."""
+        return self.present.now < known.at and (known.is_proved or self._prove(head, known, world, standing))
+
+    def _prove(self, head: _Head, known: Reservation, world: World, standing: Standing) -> bool:
+        """Return whether a reservation of an earlier cycle stands; reckon what is left beside it anew."""
+        found = self._renewed(head, known, world, standing)
+        if found is not None:
+            known.prove(found.standing, found.visit.room)
+        return found is not None
+
+    def _renewed(
+        self, head: _Head, known: Reservation, world: World, standing: Standing, absent: Collection[str] = ()
+    ) -> Reservation | None:
+        """Return a reservation as it is in a world, from which some are absent that are there; None where it falls."""
+        gone = [one for one in self.present.gone(known.at) if one.stay.gang not in absent]
+        names = {one.stay.gang for one in gone}.union(absent)
+        if any(gang in self.present.tenures and gang not in names for gang in known.gone):
+            return None
+        others = self._others(head, known.at)
+        outlook = Outlook("absent") if absent else self._later
+        then = outlook.world(world, gone=_stays(gone), came=_visits(others))
+        moment = reservations.moment(then, standing, known.at, gone)
+        reservations.take(moment.standing, others)
+        return reservations.renewed(known, moment)
+
+    def _of(self, head: _Head, inputs: Inputs) -> Inputs:
+        """Return what a head is decided on where another gang is."""
+        same = inputs.group is head.group
+        return replace(inputs, group=head.group, queue=head.queue, known=inputs.known if same else None, blocked_by="")
+
+    def _others(self, head: _Head, at: datetime) -> list[Reservation]:
+        """Return what is reserved for the heads ahead of another, as far as they may have it at a time."""
+        ahead = [one.reservation for one in self._ahead(head.rank)]
+        return [one for one in ahead if one is not None and (one.until is None or one.until > at)]
+
+    def _made(self, head: _Head, inputs: Inputs) -> Reservation | None:
+        """Find the first time by which there is a plan for a head, and reserve what it needs from then on."""
+        others = sorted(one.until for one in self._others(head, self.present.now) if one.until is not None)
+        times = Times(heapq.merge(self.present.ends, others), self.present.now)
+        search = earliest_start.Search(
+            inputs=chain.asked(self._of(head, inputs)),
+            present=self.present,
+            later=self._later,
+            others=partial(self._others, head),
+        )
+        found = search.first(times, self._guesses.get(head.queue.name))
+        if found is None:
+            return None
+        moment, plan = found
+        self._guesses[head.queue.name] = moment.at
+        requests = reservations.requests(head.group, plan)
+        takings = tuple(taking for takings in plan.takings.values() for taking in takings)
+        room = reservations.room_beside(moment.world, requests)
+        awaits = self._awaited(moment, plan, inputs.world)
+        return Reservation(
+            group=head.group,
+            at=moment.at,
+            estimate=Estimate(at=moment.at, message=foretelling.awaited(awaits)),
+            until=runtime.end(moment.at, runtime.of(head.group, head.queue)),
+            plan=plan,
+            visit=Visit(gang=head.group.key, takings=takings, requests=requests, room=room),
+            gone=frozenset(one.stay.gang for one in moment.gone),
+            drawn=reservations.drawn(plan, inputs.world),
+            standing=moment.standing,
+        )
+
+    def _awaited(self, moment: Moment, plan: Plan, world: World) -> tuple[str, ...]:
+        """Return who has to end for a plan, in the order of their ends."""
+        holders = reservations.holders(plan, world)
+        before = len(self.present.gone(moment.at - runtime.SECOND))
+        last = {one.stay.gang for one in moment.gone[before:]}
+        return tuple(one.stay.gang for one in moment.gone if one.stay.gang in holders | last)
+
+
+def _reaches(end: datetime | None, reservation: Reservation) -> bool:
+    return end is None or runtime.whole(end) > reservation.at
+
+
+def waits(finding: Finding) -> bool:
+    """Return whether what was found of a gang holds it until others end."""
+    if not isinstance(finding.outcome, Hold):
+        return False
+    return finding.by in WAITING or bool(finding.bound) or finding.outcome.reason is HoldReason.QUOTA_EXCEEDED
+
+
+def _stays(tenures: Iterable[Tenure]) -> list[Stay]:
+    return [one.stay for one in tenures]
+
+
+def _visits(reserved: Iterable[Reservation]) -> list[Visit]:
+    return [one.visit for one in reserved]

@@ -1,0 +1,294 @@
+"""What a head is promised, and who is there until then: values and arithmetic for `policy`."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import NamedTuple
+
+from admission.api.kubernetes.nodes import Resources
+from admission.api.muster.gangs import Charge
+from admission.api.values.names import MeterName, NodeName, QueueName
+from admission.dra.inventory.pools import PoolId
+from admission.dra.requests.gang_request import Plan
+from admission.dra.state import incremental
+from admission.dra.state.cluster_state import World
+from admission.dra.state.simulation import Room, Stay, Visit
+from admission.quota import queue_order
+from admission.quota.headroom import Standing
+from admission.quota.shortage import Shortage
+from admission.workloads.gangs import Group
+
+Requests = Iterable[tuple[NodeName, Resources]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tenure:
+    """A gang that has its devices. end: when it should have given them back; None where nobody knows."""
+
+    stay: Stay
+    queue: QueueName
+    charge: Charge
+    end: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """When a gang is to start, and why then; None where nobody knows."""
+
+    at: datetime | None
+    message: str
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Reservation:
+    """What is kept for a head, from a time on. until: when it gives it back; None where nobody knows.
+
+    gone: the gangs that have ended by then; passed: those that have passed it since, and should have ended, too. drawn:
+    the pools of its devices that have counters. standing: what the queues may take then, beside all who are there but
+    itself; the room of its visit is what is left on its nodes beside it. Both follow what starts meanwhile. is_proved:
+    whether they are of this cycle.
+    """
+
+    group: Group
+    at: datetime
+    until: datetime | None
+    plan: Plan
+    visit: Visit
+    gone: frozenset[str]
+    estimate: Estimate
+    drawn: frozenset[PoolId]
+    standing: Standing
+    passed: set[str] = field(default_factory=set)
+    is_proved: bool = True
+    _leaves: dict[Hashable, bool] = field(default_factory=dict)
+    """Whether quota is left for it beside charges, as long as nobody else comes: that is asked over and over."""
+
+    def counts_on(self, gang: str) -> bool:
+        """Return whether it can be had only if a gang has ended by then."""
+        return gang in self.gone or gang in self.passed
+
+    def leaves(self, plan: Plan, requests: Requests, queue: QueueName) -> bool:
+        """Return whether it can still be had where a plan for a gang of a queue is carried out that runs then."""
+        mine = {taking.device for taking in self.visit.takings}
+        for device in (taking.device for takings in plan.takings.values() for taking in takings):
+            if device in mine or (device.driver, device.pool) in self.drawn:
+                return False
+        room = self.visit.room
+        if any(_lacks(room[node], asked) for node, asked in _by_node(requests).items() if node in room):
+            return False
+        return self.leaves_quota(queue, plan.charge)
+
+    def leaves_quota(self, queue: QueueName, charge: Charge) -> bool:
+        """Return whether quota is left for it where a queue takes a charge beside it."""
+        key = queue, *sorted(charge.items())
+        known = self._leaves.get(key)
+        if known is None:
+            self.standing.take(queue, charge)
+            known = self._leaves[key] = self.standing.fits(self.group.queue, self.plan.charge)
+            self.standing.give_back(queue, charge)
+        return known
+
+    def shortage(self, queue: QueueName, charge: Charge) -> Shortage | None:
+        """Return what its own gang lacks then where a queue takes a charge beside it."""
+        self.standing.take(queue, charge)
+        found = self.standing.charge_fits(self.group.queue, self.plan.charge)
+        self.standing.give_back(queue, charge)
+        return found
+
+    def prove(self, standing: Standing, room: Room) -> None:
+        """Say how things stand then, as is known now."""
+        self.standing, self.visit, self.is_proved = standing, replace(self.visit, room=room), True
+        self._leaves.clear()
+
+    def take(self, charge: Charge, requests: Requests, queue: QueueName) -> None:
+        """Count a gang that will be there then."""
+        self.standing.take(queue, charge)
+        self._leaves.clear()
+        taken, room = _by_node(requests), self.visit.room
+        after = {node: incremental.less(left, taken[node]) if node in taken else left for node, left in room.items()}
+        self.visit = replace(self.visit, room=after)
+
+
+class Moment(NamedTuple):
+    """A time by which some have ended, and how things stand then."""
+
+    at: datetime
+    world: World
+    standing: Standing
+    gone: Sequence[Tenure]
+
+
+class Beside(Standing):
+    """What queues may take now, as far as what is reserved can still be had. Only to be asked what fits."""
+
+    def __init__(self, now: Standing, bound: Iterable[Reservation]) -> None:  # it has no quotas of its own
+        self.tree = now.tree
+        self._now = now
+        self._bound = tuple(bound)
+
+    def fits(self, queue: QueueName, charge: Charge) -> bool:
+        """Return whether a queue may take a charge, and all that is reserved can still be had."""
+        return self._now.fits(queue, charge) and all(one.leaves_quota(queue, charge) for one in self._bound)
+
+    def charge_fits(self, queue: QueueName, charge: Charge) -> Shortage | None:
+        """Return what a queue lacks for a charge, or the head of a queue if it were taken."""
+        found = self._now.charge_fits(queue, charge)
+        if found is not None:
+            return found
+        held = next((one for one in self._bound if not one.leaves_quota(queue, charge)), None)
+        return None if held is None else held.shortage(queue, charge)
+
+
+def moment(world: World, standing: Standing, at: datetime, gone: Sequence[Tenure]) -> Moment:
+    """Return how things stand when some have ended, in the world in which they have."""
+    standing = standing.copy()
+    charges: dict[QueueName, dict[MeterName, int]] = {}
+    for tenure in gone:
+        sums = charges.setdefault(tenure.queue, {})
+        for meter, amount in tenure.charge.items():
+            sums[meter] = sums.get(meter, 0) + amount
+    for queue, charge in charges.items():
+        # As far as the queue is seen to use it.
+        standing.give_back(queue, {meter: min(amount, standing.own(queue, meter)) for meter, amount in charge.items()})
+    return Moment(at, world, standing, gone)
+
+
+def renewed(known: Reservation, moment: Moment) -> Reservation | None:
+    """Return a reservation with what is left beside it as things will stand at its time; None where it falls then."""
+    devices = (taking.device for taking in known.visit.takings if not taking.shared)
+    if any(device in moment.world.taken for device in devices):
+        return None
+    if not all(node in moment.world.nodes for node in known.visit.room):
+        return None
+    room = room_beside(moment.world, known.visit.requests)
+    if any(min(left.values(), default=0) < 0 for left in room.values() if left is not None):
+        return None
+    if not moment.standing.fits(known.group.queue, known.plan.charge):
+        return None
+    return Reservation(
+        group=known.group,
+        at=known.at,
+        until=known.until,
+        plan=known.plan,
+        visit=replace(known.visit, room=room),
+        gone=known.gone,
+        estimate=known.estimate,
+        drawn=known.drawn,
+        standing=moment.standing,
+        passed=known.passed,
+    )
+
+
+def drawn(plan: Plan, world: World) -> frozenset[PoolId]:
+    """Return the pools of a plan's devices that have counters."""
+    slices = world.slices
+    devices = [taking.device for takings in plan.takings.values() for taking in takings]
+    pools = {(device.driver, device.pool) for device in devices}
+    return frozenset(pool for pool in pools if slices is not None and slices.draws(pool))
+
+
+def holders(plan: Plan, world: World) -> set[str]:
+    """Return the gangs that have now what a plan takes."""
+    devices = [taking.device for takings in plan.takings.values() for taking in takings]
+    found = {world.taken[device].gang for device in devices if device in world.taken}
+    found |= {share.holder.gang for device in devices for share in world.shares.get(device, ())}
+    return found
+
+
+class Times:
+    """Times in order, each once, as far as anybody has asked for them."""
+
+    def __init__(self, times: Iterable[datetime], after: datetime) -> None:
+        """times: in order; those that are not after a time are left out."""
+        self._left = iter(times)
+        self._last = after
+        self._found: list[datetime] = []
+
+    def __getitem__(self, at: int) -> datetime:
+        return self._found[at]
+
+    def last(self, at: int) -> int:
+        """Return a number, or that of the last time if there are not so many; -1 where there is none."""
+        while len(self._found) <= at and self._find():
+            pass
+        return min(at, len(self._found) - 1)
+
+    def near(self, time: datetime) -> int:
+        """Return the number of the first time that is not before another, or of the last; -1 where there is none."""
+        while (not self._found or self._found[-1] < time) and self._find():
+            pass
+        return min(bisect_left(self._found, time), len(self._found) - 1)
+
+    def _find(self) -> bool:
+        """Look for one more; return whether there was any to look at."""
+        time = next(self._left, None)
+        if time is not None and time > self._last:
+            self._last = time
+            self._found.append(time)
+        return time is not None
+
+
+def first(times: Times, fits: Callable[[datetime], bool], start: int = 0) -> int | None:
+    """Return the number of the first time that fits, where all after one that does fit as well.
+
+    start: the number to begin at; by default at the early ones, which are the likely ones, and the cheap ones. From
+    there in steps that double, then in halves (Bentley, Yao, *An almost optimal algorithm for unbounded searching*,
+    1976).
+    """
+    low, high, step = -1, times.last(start), 1
+    if high < 0:
+        return None
+    if fits(times[high]):
+        while high > 0 and fits(times[lower := max(high - step, 0)]):
+            high, step = lower, 2 * step
+        low = max(high - step, 0) if high > 0 else -1
+    else:
+        while True:
+            low, high, step = high, times.last(high + step), 2 * step
+            if low == high:
+                return None
+            if fits(times[high]):
+                break
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(times[middle]) else (middle, high)
+    return high
+
+
+def ask_the_same(one: Group, other: Group) -> bool:
+    """Return whether two states of a gang ask for the same, in the same place."""
+    if one is other:
+        return True
+    same_rank = queue_order.rank(one) == queue_order.rank(other) and one.queue == other.queue
+    return same_rank and one.pods == other.pods and one.waiting == other.waiting
+
+
+def take(standing: Standing, others: Iterable[Reservation]) -> None:
+    """Count what is reserved as used."""
+    for one in others:
+        standing.take(one.group.queue, one.plan.charge)
+
+
+def requests(group: Group, plan: Plan) -> tuple[tuple[NodeName, Resources], ...]:
+    """Return what a gang's pods ask of the nodes that are planned for them."""
+    pods = {pod.meta.uid: pod for pod in group.pods}
+    return tuple((place.node, pods[place.uid].requests) for place in plan.pods)
+
+
+def room_beside(world: World, requests: Requests) -> dict[NodeName, Mapping[str, int] | None]:
+    """Return what is left, beside requests, on the nodes that they are for."""
+    return {node: incremental.less(world.left.get(node), asked) for node, asked in _by_node(requests).items()}
+
+
+def _by_node(requests: Requests) -> dict[NodeName, dict[str, int]]:
+    found: dict[NodeName, dict[str, int]] = {}
+    for node, asked in requests:
+        sums = found.setdefault(node, {})
+        for name, amount in asked.items():
+            sums[name] = sums.get(name, 0) + amount
+    return found
+
+
+def _lacks(left: Mapping[str, int] | None, asked: Resources) -> bool:
+    return left is not None and any(amount > left[name] for name, amount in asked.items() if name in left)

@@ -1,0 +1,176 @@
+"""Who has devices now, and who of them will have ended by a time; for `policy`."""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import NamedTuple
+
+from admission.dra.metering import device_meters
+from admission.dra.state.simulation import Stay
+from admission.scheduling.backfill.reservations import Tenure
+from admission.scheduling.checks import runtime
+
+
+class _End(NamedTuple):
+    """When a gang should end, to the second. Names tell those that end together apart."""
+
+    second: datetime
+    gang: str
+
+
+@dataclass(slots=True)
+class Presence:
+    """The gangs that have devices, by name. changes: grows whenever one comes or goes.
+
+    is_early: whether one has gone, since the cycle began, or is about to, of whom that was not expected yet. overdue:
+    when the first of those should have gone that have gone later; who reckoned after that expected it later still.
+    is_vague: whether one has come or gone of whom nobody knows how long it runs.
+    """
+
+    now: datetime
+    tenures: dict[str, Tenure] = field(default_factory=dict)
+    changes: int = 0
+    is_early: bool = False
+    overdue: datetime | None = None
+    is_vague: bool = False
+    _told: Mapping[str, Tenure] = field(default_factory=dict)
+    _ends: list[_End] = field(default_factory=list)
+    _there: list[Tenure] = field(default_factory=list)
+    """When gangs should end, in order, as they said; and which these are."""
+    _endless: tuple[int, Sequence[str]] = (-1, ())
+    """Those of whom nobody knows when they end, in order, and as of which change."""
+    _expected: tuple[datetime, int, list[_End], list[Tenure]] | None = None
+    """The same as they are expected to, as of when, and as of which change; where that is another time for some."""
+
+    def expect(self, tenures: Mapping[str, Tenure], now: datetime) -> None:
+        """Take over who has devices at the beginning of a cycle."""
+        if tenures is self._told:
+            return
+        before, self._told = self.tenures, tenures
+        self.tenures = {gang: self._same(gang, one) for gang, one in tenures.items()}
+        self._there = sorted((one for one in self.tenures.values() if one.end is not None), key=_end)
+        self._ends = [*map(_end, self._there)]
+        self._expected, self._endless = None, (-1, ())
+        gone = [one for gang, one in before.items() if gang not in tenures]
+        came = [one for gang, one in self.tenures.items() if gang not in before]
+        self.changes += bool(gone or came)
+        self.is_early |= any(_is_early(one, now) for one in gone) or any(
+            _is_sooner(one, before[gang]) for gang, one in self.tenures.items() if gang in before
+        )
+        self.is_vague |= any(one.end is None for one in (*gone, *came))
+        for one in gone:
+            self._note_overdue(one, now)
+
+    def begin(self) -> None:
+        """Begin to look at what changes."""
+        self.is_early = self.is_vague = False
+        self.overdue = None
+
+    def is_sooner(self, made: datetime) -> bool:
+        """Return whether one has gone sooner than was expected when something was reckoned."""
+        return self.is_early or (self.overdue is not None and self.overdue <= made)
+
+    def come(self, tenure: Tenure) -> None:
+        """Let a gang, or more of one, come."""
+        gang, self._told = tenure.stay.gang, {}
+        known = self._taken_out(gang)
+        if known is not None:
+            last = max(known.end, tenure.end) if known.end is not None and tenure.end is not None else None
+            charge = device_meters.added((known.charge, tenure.charge))
+            tenure = replace(known, stay=_joined(known.stay, tenure.stay), charge=charge, end=last)
+        self.tenures[gang] = tenure
+        if tenure.end is not None:
+            at = bisect_left(self._ends, _end(tenure))
+            self._ends.insert(at, _end(tenure))
+            self._there.insert(at, tenure)
+        self.changes += 1
+
+    def go(self, gang: str) -> Tenure | None:
+        """Let a gang go, and return what it had, if it is known."""
+        # What comes of it may be nothing: the books are looked at again.
+        self._told = {}
+        self.changes += 1
+        known = self._taken_out(gang)
+        if known is not None:
+            self.is_early |= _is_early(known, self.now)
+            self._note_overdue(known, self.now)
+        return known
+
+    def late(self) -> dict[str, datetime]:
+        """Return the gangs that should have ended by now, and when they are expected to."""
+        due = self._ends[: bisect_left(self._ends, _End(runtime.whole(self.now) + runtime.SECOND, ""))]
+        said = ((gang, self.tenures[gang].end) for _, gang in due)
+        return {gang: runtime.expected(end, self.now) for gang, end in said if end is not None and end <= self.now}
+
+    @property
+    def ends(self) -> Iterator[datetime]:
+        """Return when gangs are expected to end, in order."""
+        return (second for second, _ in self._in_order()[0])
+
+    def gone(self, at: datetime) -> Sequence[Tenure]:
+        """Return who will have ended by a time, in the order of their ends."""
+        ends, tenures = self._in_order()
+        return tenures[: bisect_left(ends, _End(at + datetime.resolution, ""))]
+
+    def endless(self) -> Sequence[str]:
+        """Return the gangs of whom nobody knows when they end, by name."""
+        if self._endless[0] != self.changes:
+            self._endless = self.changes, sorted(gang for gang, one in self.tenures.items() if one.end is None)
+        return self._endless[1]
+
+    def _note_overdue(self, tenure: Tenure, now: datetime) -> None:
+        if tenure.end is not None and tenure.end < now:
+            self.overdue = tenure.end if self.overdue is None else min(self.overdue, tenure.end)
+
+    def _taken_out(self, gang: str) -> Tenure | None:
+        known = self.tenures.pop(gang, None)
+        if known is not None and known.end is not None:
+            at = bisect_left(self._ends, _end(known))
+            del self._ends[at], self._there[at]
+        return known
+
+    def _in_order(self) -> tuple[list[_End], list[Tenure]]:
+        """Return when gangs are expected to end, in order, and which."""
+        # Only those whose time has come, or is about to, are expected at another time than they said.
+        first = bisect_left(self._ends, _End(runtime.whole(self.now) + runtime.SECOND, ""))
+        if not first:
+            return self._ends, self._there
+        known = self._expected
+        if known is None or known[:2] != (self.now, self.changes):
+            ends = self._ends[first:]
+            for second, gang in self._ends[:first]:
+                said = self.tenures[gang].end or second
+                insort(ends, _End(runtime.expected(said, self.now), gang))
+            known = self._expected = self.now, self.changes, ends, [self.tenures[gang] for _, gang in ends]
+        return known[2:]
+
+    def _same(self, gang: str, tenure: Tenure) -> Tenure:
+        """Return what was known of a gang where nothing else is known now."""
+        known = self.tenures.get(gang)
+        if known is tenure:
+            return tenure
+        if known is None or (known.queue, known.end, known.charge) != (tenure.queue, tenure.end, tenure.charge):
+            return tenure
+        return known if known.stay.requests == tenure.stay.requests else tenure
+
+
+def _end(tenure: Tenure) -> _End:
+    assert tenure.end is not None  # noqa: S101 - who says nothing of it is not among the ends
+    return _End(runtime.whole(tenure.end), tenure.stay.gang)
+
+
+def _is_early(tenure: Tenure, now: datetime) -> bool:
+    """Return whether a gang that has gone was not expected to yet. Who ends in the second that it said is not early."""
+    return tenure.end is None or runtime.whole(tenure.end) > runtime.whole(now)
+
+
+def _is_sooner(now: Tenure, before: Tenure) -> bool:
+    """Return whether a gang ends sooner than it was to: its pods have ended, say, and its claims are not free yet."""
+    return now is not before and now.end is not None and (before.end is None or now.end < before.end)
+
+
+def _joined(one: Stay, other: Stay) -> Stay:
+    """Return what a gang has that has come in two parts."""
+    devices = (*one.devices, *other.devices) if one.devices is not None and other.devices is not None else None
+    return Stay(gang=one.gang, requests=(*one.requests, *other.requests), devices=devices)

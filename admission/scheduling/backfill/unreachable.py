@@ -1,0 +1,103 @@
+"""For whom there is no plan even when all have ended of whom it is known when they do; for `policy`."""
+
+from collections.abc import Container
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from admission.api.muster.gangs import Charge
+from admission.api.values.names import GangUid
+from admission.dra.state.cluster_state import World
+from admission.dra.state.simulation import Outlook
+from admission.quota.headroom import Standing
+from admission.scheduling.backfill import earliest_start, reservations
+from admission.scheduling.backfill.reservations import Moment
+from admission.scheduling.backfill.running import Presence
+from admission.scheduling.cache.plan_cache import Recall
+from admission.scheduling.checks import chain
+from admission.scheduling.checks.chain import Inputs
+from admission.workloads.gangs import Group
+
+HOPE = timedelta(minutes=1)
+"""For how long nobody looks again for whom there was no plan even if all had ended."""
+
+
+class _Known(NamedTuple):
+    """What was found of a gang, and when."""
+
+    group: Group
+    at: datetime
+    is_hopeless: bool
+
+
+class _AtLast(NamedTuple):
+    """How things stand when all have ended, and what that was found from."""
+
+    world: World
+    standing: Standing
+    changes: int
+    moment: Moment
+
+
+@dataclass(slots=True)
+class Hopes:
+    """The gangs that were asked about. present: who is there."""
+
+    present: Presence
+    _known: dict[GangUid, _Known] = field(default_factory=dict)
+    _recall: Recall = field(default_factory=Recall)
+    """Proofs that there is no plan."""
+    _outlook: Outlook = field(default_factory=lambda: Outlook("at last"))
+    _at_last: _AtLast | None = None
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def is_lost(self, group: Group) -> bool:
+        """Return whether it is known that there is no hope for a gang."""
+        known = self._known.get(group.uid)
+        return known is not None and known.group is group and known.is_hopeless
+
+    def look(self, group: Group, inputs: Inputs, needed: Charge) -> bool:
+        """Return whether there is none. needed: what the gang takes of its queue's quota at least."""
+        known = self._known.get(group.uid)
+        if known is None or known.group is not group or self.present.now - known.at >= HOPE:
+            known = self._known[group.uid] = _Known(group, self.present.now, self._is_hopeless(group, inputs, needed))
+        return known.is_hopeless
+
+    def came(self, gang: GangUid, end: datetime | None) -> None:
+        """Take notice of a gang that starts. One of whom nobody knows when it ends may take another's hope."""
+        self._known.pop(gang, None)
+        if end is None:
+            self._known = {uid: known for uid, known in self._known.items() if known.is_hopeless}
+
+    def clear(self) -> None:
+        """Look at everybody anew."""
+        self._known.clear()
+
+    def begin(self, waiting: Container[GangUid], most: int) -> None:
+        """Forget those that do not wait any more, where more are known than some number."""
+        if len(self._known) > most:
+            self._known = {uid: known for uid, known in self._known.items() if uid in waiting}
+
+    def forget(self) -> None:
+        """Forget the proofs."""
+        self._recall, self._at_last = Recall(), None
+
+    def _is_hopeless(self, group: Group, inputs: Inputs, needed: Charge) -> bool:
+        moment = self._moment(inputs)
+        if chain.is_whole(group) and not moment.standing.fits(inputs.queue.name, needed):
+            return True
+        plan = earliest_start.planned(inputs, moment, self._recall)
+        self._recall.go_on()
+        return plan is None
+
+    def _moment(self, inputs: Inputs) -> Moment:
+        """Return how things stand when all have ended; many ask about the same."""
+        known, world, standing, changes = self._at_last, inputs.world, inputs.standing, self.present.changes
+        if known is None or not (known.world is world and known.standing is standing and known.changes == changes):
+            gone = [one for one in self.present.tenures.values() if one.end is not None]
+            then = self._outlook.world(world, gone=[one.stay for one in gone])
+            moment = reservations.moment(then, standing, self.present.now, gone)
+            known = self._at_last = _AtLast(world, standing, changes, moment)
+        return known.moment

@@ -1,0 +1,1 @@
+"""Answers of earlier cycles that still stand."""

@@ -1,0 +1,92 @@
+"""The gangs that wait, queue by queue: where nothing changed for a queue, its line is not gone through again.
+
+As long as no gang may start, what is decided of a gang depends on nothing but the gang itself, those ahead of it in its
+own queue, and what all share: the world, and what the queue may take. So a line stands as a whole while its gangs are
+the same objects, none of their findings was dropped, and the few grounds that all of its findings rest on still hold.
+"""
+
+import operator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from admission.api.muster.gangs import Charge
+from admission.api.values.names import GangUid, QueueName
+from admission.api.values.reasons import Hold
+from admission.scheduling.cache.equivalence import Alike
+from admission.scheduling.cache.plan_cache import Proof
+from admission.workloads.gangs import Group
+
+
+class Ground(NamedTuple):
+    """What findings of one queue rest on: that it may take a charge, or lacks it just so, and their proof, if any.
+
+    bound: the reservations beside which that is so.
+    """
+
+    needed: Charge
+    lack: Hold | None
+    alike: Alike | None
+    proof: Proof | None
+    bound: tuple[Any, ...] = ()
+
+
+Holds = Callable[[QueueName, Ground], bool]
+"""Returns whether a ground still holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Line:
+    """The gangs of one queue, as they were counted, of each of which a decision stands on these grounds."""
+
+    groups: tuple[Group, ...]
+    grounds: tuple[Ground, ...]
+    uids: frozenset[GangUid]
+
+
+@dataclass(slots=True)
+class Lines:
+    """The lines that may still stand. One for each leader."""
+
+    _counted: tuple[Group, ...] = ()
+    _waiting: dict[QueueName, tuple[Group, ...]] = field(default_factory=dict)
+    _lines: dict[QueueName, Line] = field(default_factory=dict)
+
+    def clear(self) -> None:
+        """Forget every line."""
+        self._lines.clear()
+
+    def drop(self, queue: QueueName) -> None:
+        """Forget a line of which something that was found does not stand any more."""
+        self._lines.pop(queue, None)
+
+    def waiting(self, groups: tuple[Group, ...]) -> Mapping[QueueName, tuple[Group, ...]]:
+        """Return the gangs that wait, by queue."""
+        if groups is not self._counted:
+            found: dict[QueueName, list[Group]] = {}
+            for group in groups:
+                if group.waiting:
+                    found.setdefault(group.queue, []).append(group)
+            self._counted, self._waiting = groups, {queue: tuple(some) for queue, some in found.items()}
+            for queue in self._lines.keys() - self._waiting.keys():
+                del self._lines[queue]
+        return self._waiting
+
+    def changed(
+        self, groups: tuple[Group, ...], holds: Holds, unsteady: Collection[GangUid]
+    ) -> Iterator[tuple[QueueName, tuple[Group, ...]]]:
+        """Yield the queues whose gangs have to be decided about. unsteady: gangs of which nothing is kept."""
+        for queue, waiting in self.waiting(groups).items():
+            line = self._lines.get(queue)
+            is_same = line is not None and _same(line.groups, waiting) and line.uids.isdisjoint(unsteady)
+            if line is None or not is_same or not all(holds(queue, ground) for ground in line.grounds):
+                yield queue, waiting
+
+    def keep(self, queue: QueueName, groups: tuple[Group, ...], grounds: Iterable[Ground]) -> None:
+        """Remember that what was decided of all gangs of a queue may stand."""
+        uids = frozenset(group.uid for group in groups)
+        self._lines[queue] = Line(groups=groups, grounds=tuple(grounds), uids=uids)
+
+
+def _same(left: tuple[Group, ...], right: tuple[Group, ...]) -> bool:
+    return left is right or (len(left) == len(right) and all(map(operator.is_, left, right)))

@@ -1,0 +1,186 @@
+"""What was found of gangs that wait, for as long as it stands: one is looked at again when something changed for it.
+
+Each finding says by what it was made: a check whose grounds are known, or a proof that there is no plan. It stands
+while the gang and its claims are what they were, the grounds of all checks are, and its quota still suffices, or lacks
+just the same. Whatever else holds a gang (a back-off, a budget, a search that ended) is found anew in every cycle.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.meta import Meta
+from admission.api.muster.gangs import Charge
+from admission.api.muster.queues import Queue
+from admission.api.snapshot import Snapshot, changed
+from admission.api.values.names import GangUid, QueueName
+from admission.api.values.reasons import Hold
+from admission.dra.requests.gang_request import PodDemand
+from admission.scheduling.cache.equivalence import Alike
+from admission.scheduling.cache.plan_cache import Proof
+from admission.scheduling.cache.queue_cache import Ground, Lines
+from admission.workloads.gangs import Group
+
+PROOF, ORDER, QUOTA, RESERVED = "proof", "order_is_kept", "quota_may_suffice", "reserved"
+
+STEADY = frozenset(
+    {
+        "queue_is_active",
+        "queue_is_not_stopped",
+        "pods_agree",
+        "gang_is_complete",
+        "claims_exist",
+        "meters_are_known",
+        "classes_are_metered",
+        "scheduler_is_known",
+    }
+)
+"""Checks that say the same of the same gang, its claims and the grounds."""
+
+Lacks = Callable[[QueueName, Charge], Hold | None]
+"""Returns why a queue may not take a charge now."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Finding:
+    """What was found of a gang. by: what has found it, see above; empty for what is not kept.
+
+    needed: what the gang is charged at least. proof: of those who ask alike, if it was that. bound: the reservations of
+    gangs ahead of it that it would be in the way of; the proof is then one beside these, and without it quota is short.
+    """
+
+    group: Group
+    outcome: Any
+    needed: Charge = field(default_factory=dict)
+    by: str = ""
+    ahead: str = ""
+    demands: tuple[PodDemand, ...] = ()
+    alike: Alike | None = None
+    proof: Proof | None = None
+    bound: tuple[Any, ...] = ()
+
+    @property
+    def is_kept(self) -> bool:
+        return self.by in STEADY or self.by in {PROOF, ORDER, QUOTA, RESERVED}
+
+
+@dataclass(slots=True)
+class Rest:
+    """Findings by gang, and their grounds. One for each leader; begun anew in every cycle."""
+
+    _grounds: tuple[object, ...] = ()
+    _queues: Mapping[QueueName, Queue] = field(default_factory=dict)
+    _findings: dict[GangUid, Finding] = field(default_factory=dict)
+    _claims: Mapping[str, Claim] = field(default_factory=dict)
+    _named: dict[str, set[GangUid]] = field(default_factory=dict)
+    """The gangs of which a finding is kept whose pods name a claim, by the claim's `namespace/name`."""
+    _lacks: dict[Hashable, Hold | None] = field(default_factory=dict)
+    _said: dict[Hashable, Hold | None] = field(default_factory=dict)
+    """What queues may not take now, and what was said of that before."""
+    cleared: int = 0
+    """Grows when the grounds that all share have changed."""
+    lines: Lines = field(default_factory=Lines)
+    """The queues of which all findings may still stand."""
+
+    def begin(self, snapshot: Snapshot, queues: Mapping[QueueName, Queue], *grounds: object) -> None:
+        """Start a cycle: forget what rested on something that changed. queues: all that have a place in the tree."""
+        now = (snapshot.meters, snapshot.classes, snapshot.templates, snapshot.malformed, *grounds)
+        same = len(now) == len(self._grounds) and all(map(_same, now, self._grounds))
+        if not same or any(
+            _asked(self._queues.get(name)) != _asked(queues.get(name)) for name in changed(self._queues, queues)
+        ):
+            self.cleared += 1
+            self._findings.clear()
+            self._named.clear()
+            self._said.clear()
+            self.lines.clear()
+        self._grounds, self._queues = now, queues
+        for key in changed(self._claims, snapshot.claims):
+            for uid in self._named.pop(key, ()):
+                dropped = self._findings.pop(uid, None)
+                if dropped is not None:
+                    self.lines.drop(dropped.group.queue)
+        self._claims = snapshot.claims
+        self.recount()
+
+    def recount(self) -> None:
+        """Note that queues use more or less than before."""
+        self._said |= self._lacks
+        self._lacks.clear()
+
+    def of(self, group: Group, ahead: str, lacks: Lacks) -> Finding | None:
+        """Return what still stands of a gang. ahead: the gang that waits ahead of it in a strict queue."""
+        found = self._findings.get(group.uid)
+        if found is None or found.group is not group:
+            return None
+        if found.by in STEADY:
+            return found
+        if ahead or found.ahead:
+            return found if ahead == found.ahead else None
+        lack = self._lack(group.queue, found.needed, lacks)
+        if found.by == QUOTA:
+            if lack is not None:
+                found.outcome = lack
+            return found if lack is not None else None
+        return found if lack is None else None
+
+    def keep(self, finding: Finding) -> None:
+        """Remember what was found, if it may stand."""
+        uid = finding.group.uid
+        if not finding.is_kept:
+            self._findings.pop(uid, None)
+            return
+        self._findings[uid] = finding
+        for key in _claims_of(finding.group):
+            self._named.setdefault(key, set()).add(uid)
+
+    def keep_only(self, groups: Sequence[Group]) -> None:
+        """Forget gangs that are not there any more, once they are many."""
+        if len(self._findings) > 2 * len(groups):
+            alive = {group.uid for group in groups}
+            self._findings = {uid: found for uid, found in self._findings.items() if uid in alive}
+
+    def is_kept(self, finding: Finding) -> bool:
+        """Return whether a finding is remembered."""
+        return self._findings.get(finding.group.uid) is finding
+
+    def grounds(self, findings: Iterable[Finding]) -> list[Ground]:
+        """Return what the findings of one queue rest on, beside the gangs and what all share, each once."""
+        found: dict[Hashable, Ground] = {}
+        for one in findings:
+            if one.by in {PROOF, QUOTA, RESERVED}:
+                key = one.by, tuple(sorted(one.needed.items())), id(one.proof), one.bound
+                if key not in found:
+                    lack = one.outcome if one.by == QUOTA else None
+                    found[key] = Ground(one.needed, lack, one.alike, one.proof, one.bound)
+        return list(found.values())
+
+    def stands(self, queue: QueueName, ground: Ground, lacks: Lacks) -> bool:
+        """Return whether a queue still may take a charge, or lacks just the same."""
+        return self._lack(queue, ground.needed, lacks) == ground.lack
+
+    def _lack(self, queue: QueueName, needed: Charge, lacks: Lacks) -> Hold | None:
+        """Return why a queue may not take a charge; the same object as before where nothing else is to be said."""
+        key = queue, tuple(sorted(needed.items()))
+        if key not in self._lacks:
+            found, before = lacks(queue, needed), self._said.get(key)
+            self._lacks[key] = before if before == found else found
+        return self._lacks[key]
+
+
+def _same(left: object, right: object) -> bool:
+    return left is right or left == right
+
+
+def _asked(queue: Queue | None) -> Queue | None:
+    """Return what a queue asks for: its status is Muster's own."""
+    return None if queue is None else replace(queue, meta=Meta(name=queue.name, deleted=queue.meta.deleted))
+
+
+def _claims_of(group: Group) -> Iterator[str]:
+    for pod in group.pods:
+        for claim in pod.claims:
+            name = pod.claim_name(claim)
+            if name is not None:
+                yield f"{pod.meta.namespace}/{name}"

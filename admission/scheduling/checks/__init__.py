@@ -1,0 +1,1 @@
+"""The chain of checks that admits or holds a gang."""

@@ -1,0 +1,472 @@
+"""May this gang start now? An ordered chain of checks, then the plan; the list below documents the policy.
+
+`cycle` asks it for all gangs of a cycle. Nothing is written here.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from admission.api.muster.gangs import Charge
+from admission.api.muster.queues import PlacementMode, Queue, StopPolicy, UnmeteredClasses
+from admission.api.snapshot import Snapshot
+from admission.api.values.names import GangUid, Uid
+from admission.api.values.reasons import Denial, DenyReason, Hold, HoldReason
+from admission.dra.compatibility import Profile
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.metering.device_meters import Meters
+from admission.dra.planner.candidate_nodes import Lack
+from admission.dra.requests.gang_request import Plan, PodDemand, Topology
+from admission.dra.state.cluster_state import World
+from admission.lifecycle import requeue_backoff
+from admission.lifecycle.requeue_backoff import Backoff
+from admission.quota import fair_share
+from admission.quota.budgets import Balances, BudgetShortage
+from admission.quota.headroom import Standing
+from admission.quota.shortage import Shortage
+from admission.quota.tree import Tree
+from admission.scheduling.cache import equivalence
+from admission.scheduling.cache.equivalence import Alike
+from admission.scheduling.cache.plan_cache import Proof, Recall
+from admission.scheduling.cache.verdict_cache import PROOF, Finding, Rest
+from admission.scheduling.checks import (
+    budget,
+    claim_readiness,
+    completeness,
+    demand,
+    elastic,
+    faults,
+    replacement_slots,
+)
+from admission.scheduling.checks.faults import Defect, During
+from admission.scheduling.checks.replacement_slots import Vacancies
+from admission.scheduling.placement import mode
+from admission.scheduling.placement.mode import Chosen
+from admission.scheduling.placement.proposal import Planner, Proved
+from admission.scheduling.placement.protection import NOTHING, Protections
+from admission.workloads import name_conflicts, pod_replacement
+from admission.workloads import topology as workloads_topology
+from admission.workloads.gangs import Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What a cycle decides by. backoffs: of the gangs that have been evicted. now: by the books.
+
+    clock: what the clock says, where it is behind the books; back-offs end by it.
+    profile: which kube-scheduler to decide like; None where it is one that nothing is predicted for.
+    """
+
+    snapshot: Snapshot
+    tree: Tree
+    meters: Meters
+    selectors: Selectors
+    backoffs: Mapping[GangUid, Backoff] = field(default_factory=dict)
+    now: datetime
+    clock: datetime | None = None
+    steps: int
+    profile: Profile | None = field(default_factory=Profile)
+    recall: Recall = field(default_factory=Recall)
+    """The planner's holds of earlier cycles that may still stand."""
+    rest: Rest = field(default_factory=Rest)
+    """What was found of gangs in earlier cycles, as far as it may still stand."""
+    sharing: fair_share.Rules = field(default_factory=lambda: fair_share.Rules(weights={}, half_lives={}, wanted={}))
+    history: fair_share.Memory | None = None
+    """What queues have used before, for fair shares."""
+    balances: Balances | None = None
+    """How the budgets stand, told of every grant. None where nobody knows; the caller then grants nothing."""
+    most_grants: int = 64
+    """Gangs granted before the cycle commits; those behind them are looked at in the next one."""
+    beyond: Hold | None = None
+    """What holds those behind them, where nothing is going to be committed."""
+    protection: Protections = NOTHING
+    """Which drivers' devices are Muster's alone to give."""
+    unready: Mapping[GangUid, Hold] = field(default_factory=dict)
+    """What holds gangs whose claims are still being freed."""
+    anew: frozenset[GangUid] = frozenset()
+    """Those of them that the next cycle plans anew; nobody behind them is planned before."""
+    unfit: Mapping[GangUid, Hold | Denial] = field(default_factory=dict)
+    """What holds workloads whose pods cannot be told from their templates."""
+    defects: list[Defect] = field(default_factory=list)
+    """Gets what Muster fails of."""
+    vacant: Vacancies = field(default_factory=dict)
+    """Places that pods have left of gangs that run."""
+    mute: bool = False
+    """Whether nobody asks why the planner holds a gang."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What one gang is decided on: the rules, and how the world and the queues stand after those granted before it."""
+
+    rules: Rules
+    group: Group
+    queue: Queue
+    world: World
+    standing: Standing
+    blocked_by: str = ""
+    """The gang ahead of it in a strict queue, when that one waits."""
+    demands: tuple[PodDemand, ...] = ()
+    needed: Charge = field(default_factory=dict)
+    """The least that the gang can cost."""
+    known: "Known | None" = None
+    """What was found of the gang before on the same rules, where the caller has kept it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What stays so as long as neither a gang nor the rules change, of one that waits for quota, budget or devices.
+
+    No check but those of quotas and budgets objects to it.
+    """
+
+    group: Group
+    demands: tuple[PodDemand, ...]
+    needed: Charge
+    alike: Alike | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """A gang may start. claims: all that each pod uses, also those that are shared or were allocated before.
+
+    chosen: who picks the devices. warnings: what it lacks in budgets that only warn.
+    """
+
+    plan: Plan
+    claims: Mapping[Uid, tuple[Uid, ...]]
+    chosen: Chosen
+    warnings: tuple[str, ...] = ()
+
+
+Outcome = Grant | Hold | Denial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What was decided of one gang. position: its place among those waiting in its queue, from 1.
+
+    needed: what it would be charged at least, for the queue's pending amounts.
+    """
+
+    group: Group
+    outcome: Outcome
+    position: int
+    needed: Charge = field(default_factory=dict)
+
+    def says_the_same(self, other: "Decision") -> bool:
+        """Return whether it is about the same, and nothing else."""
+        same = self.group is other.group and self.outcome is other.outcome and self.position == other.position
+        return same and self.needed == other.needed
+
+
+def decide(inputs: Inputs) -> Finding:
+    """Return the first objection of the chain, or else the plan, and what the gang would be charged at least.
+
+    A gang that Muster fails of waits, and is told of in the defects of the rules.
+    """
+    defects = inputs.rules.defects
+    found = faults.spared(During.PLANNING, inputs.group.key, lambda: _decided(inputs), defects)
+    return Finding(group=inputs.group, outcome=faults.hold(defects[-1])) if found is None else found
+
+
+def _decided(inputs: Inputs) -> Finding:
+    """Decide about all that wait of a gang, or about as many as may start; those made anew go where others were."""
+    rules, group = inputs.rules, inputs.group
+
+    def judged(part: Group) -> Finding:
+        return _judged(inputs if part is group else replace(inputs, group=part, known=None))
+
+    found = elastic.largest(group, judged)
+    return replacement_slots.regained(found, rules.vacant.get(group.uid, ()), rules.snapshot.nodes, judged)
+
+
+def _judged(inputs: Inputs) -> Finding:
+    inputs = asked(inputs)
+    found = objected(inputs) or _planned(inputs)
+    found.needed = inputs.needed
+    return found
+
+
+def asked(inputs: Inputs) -> Inputs:
+    """Return the same with what the pods of the gang ask for, and the least that this can cost."""
+    if inputs.known is not None:
+        return replace(inputs, demands=inputs.known.demands, needed=inputs.known.needed)
+    demands = demand.demands(inputs.group, inputs.rules.snapshot)
+    needed = demand.at_least(demands, inputs.rules.meters, inputs.rules.snapshot.nodes.values())
+    return replace(inputs, demands=demands, needed=needed)
+
+
+def is_whole(group: Group) -> bool:
+    """Return whether all pods that wait start together, or none."""
+    return elastic.least(group) >= len(group.waiting)
+
+
+def lack(inputs: Inputs) -> Lack | None:
+    """Return what tells by counting that there is no plan, in this world and in those like it; None if nothing does.
+
+    inputs: `asked` already, of a gang that is whole.
+    """
+    rules, wanted = inputs.rules, mode.asked(inputs.group.record, inputs.queue)
+    planner = Planner(selectors=rules.selectors, steps=rules.steps, meters=rules.meters, protection=rules.protection)
+    is_free = workloads_topology.question(inputs.group) is None
+    return planner.lack(inputs.demands, inputs.world, wanted) if is_free else None
+
+
+def is_short(inputs: Inputs, beside: Standing) -> bool:
+    """Return whether nothing holds a gang but that quota is too short beside something, and would suffice without it.
+
+    inputs: `asked` already. Nothing is said of gangs that may start with fewer pods.
+    """
+    name, needed = inputs.queue.name, inputs.needed
+    if not is_whole(inputs.group) or beside.fits(name, needed) or not inputs.standing.fits(name, needed):
+        return False
+    return inputs.known is not None or all(check(inputs) is None for check in CHECKS[: -len(PAYING)])
+
+
+def objected(inputs: Inputs) -> Finding | None:
+    """Return the first objection of the chain; None where only the plan is left to be made."""
+    checks = CHECKS if inputs.known is None else PAYING
+    objections = ((check.__name__, check(inputs)) for check in checks)
+    found = next(((by, objection) for by, objection in objections if objection is not None), None)
+    return Finding(group=inputs.group, outcome=found[1], by=found[0], ahead=inputs.blocked_by) if found else None
+
+
+def queue_is_active(inputs: Inputs) -> Hold | None:
+    """Hold the gang while its queue's place in the tree is wrong."""
+    flaw = inputs.rules.tree.flaws.get(inputs.queue.name)
+    if flaw is None:
+        return None
+    return Hold(HoldReason.QUEUE_INACTIVE, f"queue {inputs.queue.name}: {flaw.message}", {"reason": flaw.reason})
+
+
+def queue_is_not_stopped(inputs: Inputs) -> Hold | None:
+    """Hold the gang while its queue, or one above it, is stopped."""
+    for name in inputs.rules.tree.path(inputs.queue.name):
+        queue = inputs.rules.tree.queues[name]
+        if queue.stop_policy is not StopPolicy.NONE:
+            message = f"queue {name} is stopped; set its stopPolicy to None to let gangs start again"
+            return Hold(HoldReason.QUEUE_STOPPED, message, {"queue": name, "stopPolicy": queue.stop_policy})
+    return None
+
+
+def workload_yields_pods(inputs: Inputs) -> Hold | Denial | None:
+    """Hold a gang that stands for a workload of which nobody can say what pods it would make."""
+    return inputs.rules.unfit.get(inputs.group.uid)
+
+
+def promise_is_handed_over(inputs: Inputs) -> Hold | None:
+    """Hold pods for which places are kept that were promised to their workload, until all of them are there."""
+    kept = len(pod_replacement.expected(inputs.group))
+    if not kept:
+        return None
+    came = len(inputs.group.waiting)
+    message = (
+        f"{came} of {kept} pods and their claims exist since their workload was resumed; their places are kept for them"
+    )
+    return Hold(HoldReason.GANG_INCOMPLETE, message, {"pods": came, "size": kept})
+
+
+def name_is_its_own(inputs: Inputs) -> Denial | None:
+    """Refuse pods of several controllers under the name of one gang, where they are more than it has."""
+    return name_conflicts.denial(inputs.group, inputs.rules.snapshot)
+
+
+def gang_is_complete(inputs: Inputs) -> Hold | None:
+    """Hold a gang that has not started until all of its pods exist; late pods of a started one join it."""
+    return completeness.hold(inputs.group, inputs.rules.snapshot, inputs.queue.start_timeout)
+
+
+def pods_agree(inputs: Inputs) -> Denial | None:
+    """Refuse a gang whose pods name different queues, sizes or topologies: one queue pays for all of it."""
+    return completeness.denial(inputs.group)
+
+
+def earlier_life_is_over(inputs: Inputs) -> Hold | None:
+    """Hold a gang whose name or workload still has something open in another queue, from before."""
+    placement = inputs.group.placement
+    if placement is None or placement.queue == inputs.queue.name:
+        return None
+    message = f"earlier pods of the gang still hold devices in queue {placement.queue}; it waits until they are gone"
+    return Hold(HoldReason.WAITING_FOR_CLAIMS, message, {"queue": placement.queue})
+
+
+def claims_are_free(inputs: Inputs) -> Hold | None:
+    """Hold a gang that was just taken back, until what it had is seen to be free."""
+    return inputs.rules.unready.get(inputs.group.uid)
+
+
+def claims_exist(inputs: Inputs) -> Hold | None:
+    """Hold the gang until every claim of its pods is there, its own to use, and not about to go."""
+    return claim_readiness.hold(inputs.group, inputs.rules.snapshot)
+
+
+def backoff_is_over(inputs: Inputs) -> Hold | None:
+    """Hold a gang that was evicted until its next try, and for good after its last."""
+    rules = inputs.rules
+    backoff = rules.backoffs.get(inputs.group.uid)
+    return None if backoff is None else requeue_backoff.hold(backoff, inputs.queue, rules.clock or rules.now)
+
+
+def meters_are_known(inputs: Inputs) -> Hold | None:
+    """Hold a gang that needs devices while a quota or budget that binds it is of a meter that does not exist.
+
+    Nobody can say what it would be charged. It is so as well when a Meter is removed while it is charged.
+    """
+    snapshot, tree = inputs.rules.snapshot, inputs.rules.tree
+    named = [(meter, name) for name in tree.path(inputs.queue.name) for meter in tree.queues[name].meters]
+    missing = next(((meter, name) for meter, name in named if meter not in snapshot.meters), None)
+    if missing is None or not any(demand.claims or demand.extended for demand in inputs.demands):
+        return None
+    meter, name = missing
+    unread = snapshot.malformed.get(("Meter", meter))
+    why = f"which cannot be read ({unread}); mend it" if unread else "which does not exist; create it"
+    message = f"queue {name} has a quota or budget of Meter {meter}, {why}, or take it out of the queue"
+    return Hold(HoldReason.QUEUE_INACTIVE, message, {"queue": name, "meter": meter, "reason": "MeterMissing"})
+
+
+def classes_are_metered(inputs: Inputs) -> Denial | None:
+    """Refuse claims of a class that no meter counts, unless the queue allows them."""
+    if inputs.queue.unmetered is UnmeteredClasses.ALLOW:
+        return None
+    for asked in inputs.demands:
+        for claim in asked.claims:
+            unknown = inputs.rules.meters.unmetered(claim.spec)
+            if unknown:
+                message = (
+                    f"claim {claim.meta.key} asks for class {unknown[0]}, which no Meter counts; add it to the "
+                    f"sources of a Meter, or set unmeteredClasses: Allow on queue {inputs.queue.name}"
+                )
+                return Denial(DenyReason.UNMETERED_CLASS, message, {"class": unknown[0], "claim": claim.meta.key})
+    return None
+
+
+def scheduler_is_known(inputs: Inputs) -> Hold | None:
+    """Hold a gang that needs devices where kube-scheduler gives them in random order: no plan would be a promise."""
+    claims = demand.new_claims(inputs.demands)
+    if inputs.rules.profile is not None or not claims:
+        return None
+    message = (
+        f"claim {claims[0].meta.key} needs devices, which kube-scheduler picks in random order before Kubernetes 1.36, "
+        "so nothing can be promised; upgrade Kubernetes, or set controller.profile and accept that plans may fail"
+    )
+    return Hold(HoldReason.NOT_SIMULATED, message, {"claim": claims[0].meta.key})
+
+
+def order_is_kept(inputs: Inputs) -> Hold | None:
+    """Hold the gang behind an earlier one that waits, in a strict queue."""
+    if not inputs.blocked_by:
+        return None
+    message = f"queue {inputs.queue.name} is StrictFIFO and {inputs.blocked_by} is ahead of it"
+    return Hold(HoldReason.BEHIND_IN_ORDER, message, {"behind": inputs.blocked_by})
+
+
+def quota_may_suffice(inputs: Inputs) -> Hold | None:
+    """Hold the gang when even the least that it can cost is over its quota; the plan then checks its real charge."""
+    shortage = _shortage(inputs, inputs.needed)
+    return None if shortage is None else Hold(HoldReason.QUOTA_EXCEEDED, shortage.message, shortage.details)
+
+
+def budget_may_suffice(inputs: Inputs) -> Hold | None:
+    """Hold the gang when a budget cannot pay even for the least that it can cost, for as long as it may run."""
+    shortage = budget.shortage(inputs.rules.balances, inputs.group, inputs.needed)
+    return None if shortage is None else budget.hold(shortage)
+
+
+PAYING: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (quota_may_suffice, budget_may_suffice)
+
+CHECKS: tuple[Callable[[Inputs], Hold | Denial | None], ...] = (
+    queue_is_active,
+    queue_is_not_stopped,
+    pods_agree,
+    earlier_life_is_over,
+    workload_yields_pods,
+    promise_is_handed_over,
+    name_is_its_own,
+    gang_is_complete,
+    claims_exist,
+    claims_are_free,
+    backoff_is_over,
+    meters_are_known,
+    classes_are_metered,
+    scheduler_is_known,
+    order_is_kept,
+    *PAYING,
+)
+"""Cheap before dear, and what its owner can mend before what only time mends."""
+
+
+def _planned(inputs: Inputs) -> Finding:
+    rules, group = inputs.rules, inputs.group
+    wanted = mode.asked(group.record, inputs.queue)
+    topology = workloads_topology.question(group)
+    inputs = replace(inputs, demands=workloads_topology.parted(inputs.demands, topology))
+    alike = _alike(inputs, wanted, topology)
+    proof = rules.recall.proof(alike.key, inputs.world, rules.selectors) if alike is not None else None
+    if alike is not None and proof is not None:
+        return Finding(group=group, outcome=alike.hold(proof.hold), by=PROOF, alike=alike, proof=proof)
+    question = (inputs.demands, wanted, topology)
+    known = rules.recall.of(group.uid, question)
+    if known is not None:
+        return Finding(group=group, outcome=known)
+    unpaid: dict[str, BudgetShortage] = {}
+    answer = _proposed(inputs, wanted, topology, alike, unpaid)
+    if alike is not None and isinstance(answer, Proved):
+        proof = Proof(hold=answer, pods=alike.question, world=inputs.world, lack=answer.lack)
+        rules.recall.prove(alike.key, proof)
+        return Finding(group=group, outcome=alike.hold(answer), by=PROOF, alike=alike, proof=proof)
+    if alike is not None and isinstance(answer, Hold):
+        answer = alike.hold(answer)
+    # What a budget cannot pay for now it may pay for later, though nothing else changes: time alone is enough.
+    if isinstance(answer, Hold) and not unpaid:
+        rules.recall.keep(group.uid, question, answer)
+    return Finding(group=group, outcome=answer)
+
+
+def _alike(inputs: Inputs, wanted: PlacementMode, topology: Topology | None) -> Alike | None:
+    """Return the gang's question in general names, if it can be asked so."""
+    known = inputs.known.alike if inputs.known is not None else None
+    if known is not None and known.is_fresh(inputs.world):
+        return known
+    return equivalence.of(inputs.demands, wanted, inputs.world, topology)
+
+
+def _proposed(
+    inputs: Inputs,
+    wanted: PlacementMode,
+    topology: Topology | None,
+    alike: Alike | None,
+    unpaid: dict[str, BudgetShortage],
+) -> Grant | Hold:
+    """Ask the planner, in general names where that will do; a hold is then told in these.
+
+    unpaid: gets what alternatives were passed over for, by the sentence that says so.
+    """
+    rules = inputs.rules
+
+    def shortage(charge: Charge) -> Shortage | BudgetShortage | None:
+        found = _shortage(inputs, charge) or budget.shortage(rules.balances, inputs.group, charge)
+        if isinstance(found, BudgetShortage):
+            unpaid[found.message] = found
+        return found
+
+    planner = Planner(
+        selectors=rules.selectors, steps=rules.steps, meters=rules.meters, protection=rules.protection, mute=rules.mute
+    )
+    asked = alike.question if alike is not None else inputs.demands
+    answer = planner.propose(asked, inputs.world, wanted, shortage, topology)
+    if isinstance(answer, Hold):
+        over_budget = unpaid.get(answer.message) if answer.reason is HoldReason.QUOTA_EXCEEDED else None
+        return answer if over_budget is None else budget.hold(over_budget)
+    claims = {d.pod.meta.uid: tuple(c.meta.uid for c in d.claims) for d in inputs.demands}
+    plan = alike.plan(answer.plan) if alike is not None else answer.plan
+    return Grant(
+        plan=plan,
+        claims=claims,
+        chosen=answer.chosen,
+        warnings=budget.warnings(rules.balances, inputs.group, plan.charge),
+    )
+
+
+def _shortage(inputs: Inputs, charge: Charge) -> Shortage | None:
+    return inputs.standing.charge_fits(inputs.queue.name, charge)

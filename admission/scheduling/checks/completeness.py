@@ -1,0 +1,161 @@
+"""Whether the pods of a gang are all there, and say the same of it.
+
+Nobody knows of a gang that it will never be complete: it waits, and is told for what, and where its size stands.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+from admission.api.muster.queues import Queue
+from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import QueueName
+from admission.api.values.reasons import Denial, DenyReason, Detail, Hold, HoldReason
+from admission.podpolicy import queue_selection
+from admission.workloads import gang_key, topology
+from admission.workloads.gang_key import LARGEST_SIZE, UNKNOWN_SIZE
+from admission.workloads.gangs import Group
+from admission.workloads.kinds import labels
+
+
+def hold(group: Group, snapshot: Snapshot, start_timeout: timedelta) -> Hold | None:
+    """Hold a gang that has not started until all of its pods exist; late pods of a started one join it.
+
+    start_timeout: how long their controller may take to make them, before people are told that they are overdue.
+    """
+    have, size, wanted = len(group.waiting), group.identity.needed, group.still_needed
+    if group.started or (have >= wanted and size != UNKNOWN_SIZE):
+        return None
+    if size == UNKNOWN_SIZE:
+        return Hold(HoldReason.GANG_INCOMPLETE, _unknown(group, snapshot), {"pods": have})
+    due = min((pod.meta.created for pod in group.waiting), default=group.first_queued) + start_timeout
+    details: dict[str, Detail] = {"pods": have, "size": wanted, "missing": wanted - have, "due": _time(due)}
+    said = f"{have} of {wanted} pods exist; the gang starts with all of them"
+    if group.identity.elastic:
+        said = f"{have} of {group.identity.size} pods exist; the gang starts with {wanted}"
+    where = _where(group)
+    if size > LARGEST_SIZE:
+        said = f"{where} makes it {size} pods, and a gang has at most {LARGEST_SIZE}; write a smaller number"
+    elif where:
+        said = f"{said} ({where} says how many)"
+    if size <= LARGEST_SIZE:
+        said = f"{said}; {wanted - have} missing, due by {_time(due)} (startTimeout of the queue)"
+    return Hold(HoldReason.GANG_INCOMPLETE, said, details)
+
+
+def denial(group: Group) -> Denial | None:
+    """Refuse a gang whose pods name different queues, say different sizes, or ask to be together in different ways."""
+    queues = sorted({pod.queue for pod in group.pods})
+    if len(queues) > 1:
+        message = f"its pods name the queues {', '.join(queues)}; give all of them the same label {names.QUEUE}"
+        return Denial(DenyReason.POLICY_VIOLATION, message, {"queues": queues})
+    return _name(group) or _groupings(group) or _sizes(group) or topology.denial(group)
+
+
+def _name(group: Group) -> Denial | None:
+    """Refuse a gang that its author has named like that of a workload: there is one Gang object for both."""
+    record = group.record
+    if group.identity.workload is not None or record is None or record.written_by_user or record.workload is None:
+        return None
+    owner = record.workload
+    message = (
+        f"{group.identity.name} is what the gang of {owner.kind} {owner.name} is called; give this one another name"
+    )
+    return Denial(DenyReason.POLICY_VIOLATION, message, {"gang": group.identity.name})
+
+
+def _groupings(group: Group) -> Denial | None:
+    """Refuse a group of another system of which the pods say different sizes."""
+    grouping = group.identity.grouping
+    if grouping is None:
+        return None
+    sizes = sorted({size for pod in group.pods if (size := grouping.size(pod))})
+    if len(sizes) < 2:
+        return None
+    told = ", ".join(map(str, sizes))
+    message = f"its pods say different sizes ({told}); give all of them the same {grouping.size_key}"
+    return Denial(DenyReason.POLICY_VIOLATION, message, {"sizes": told})
+
+
+def _sizes(group: Group) -> Denial | None:
+    if group.record is not None and group.record.written_by_user:
+        return None
+    return _said_alike(group, names.GANG_SIZE, "sizes") or _said_alike(group, names.GANG_MIN, "least sizes")
+
+
+def _said_alike(group: Group, key: str, what: str) -> Denial | None:
+    """Refuse pods that say different numbers under a key, or no numbers."""
+    for pod in group.pods:
+        said = labels.setting(pod, key)
+        if said and not gang_key.size_in(said):
+            shown = labels.shown(said, SHOWN)
+            message = f"pod {pod.meta.name}: {key} is {shown!r}; write a whole number from 1 to {LARGEST_SIZE}"
+            return Denial(DenyReason.MALFORMED_REQUEST, message, {"pod": pod.meta.name})
+    sizes = sorted({gang_key.size_in(labels.setting(pod, key)) for pod in group.pods})
+    if len(sizes) > 1:
+        told = ", ".join(str(size) if size else "none" for size in sizes)
+        message = f"its pods say different {what} ({told}); give all of them the same {key}"
+        return Denial(DenyReason.POLICY_VIOLATION, message, {"sizes": told})
+    return None
+
+
+def _time(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+SHOWN = 40
+"""Characters of a text that somebody has written where a number belongs."""
+
+
+def _unknown(group: Group, snapshot: Snapshot) -> str:
+    if group.identity.unknown:
+        return group.identity.unknown
+    owner = group.identity.workload
+    if owner is None:
+        unread = snapshot.malformed.get(("Gang", group.key))
+        if unread is not None:
+            return f"nobody can say how large gang {group.identity.name} is: {unread}; mend it"
+        return (
+            f"nobody has said how large gang {group.identity.name} is; annotate its pods with {names.GANG_SIZE}, "
+            "or write a Gang of that name with spec.size"
+        )
+    unread = snapshot.malformed.get((owner.kind, f"{group.identity.namespace}/{owner.name}"))
+    if unread is not None:
+        return f"nobody can say how large the gang is: {unread}; mend it"
+    return f"{owner.kind} {owner.name}, which makes the pods, is not seen yet"
+
+
+def _where(group: Group) -> str:
+    """Return which field of which object says how many pods the gang has; nothing for a pod of its own."""
+    identity, record = group.identity, group.record
+    if identity.said:
+        return identity.said if identity.needed > 1 else ""
+    if identity.workload is None:
+        if record is not None and record.written_by_user and record.size:
+            return f"spec.size of Gang {group.key}"
+        return f"{names.GANG_SIZE} of its pods"
+    if any(gang_key.declared_size(pod) for pod in group.pods):
+        return f"{names.GANG_SIZE} of its pods"
+    return f"spec.parallelism of {identity.workload.kind} {identity.workload.name}" if identity.needed > 1 else ""
+
+
+def entered(group: Group, snapshot: Snapshot) -> Queue | Hold | Denial:
+    """Return the gang's queue, if it is there and open to the namespace of every pod that waits.
+
+    The door has asked that as well, but namespaces are labelled anew, queues are changed, and a pod that names a queue
+    elsewhere is let in while Muster is down.
+    """
+    queue = snapshot.queues.get(group.queue)
+    if queue is None:
+        return _no_queue(group.queue, snapshot)
+    namespaces = dict.fromkeys(pod.meta.namespace for pod in group.waiting)
+    shut = (queue_selection.shut(queue, namespace, snapshot) for namespace in namespaces)
+    return next((denial for denial in shut if denial is not None), queue)
+
+
+def _no_queue(queue: QueueName, snapshot: Snapshot) -> Hold:
+    """Return what holds the gangs of a queue that is not there, or cannot be read."""
+    malformed = snapshot.malformed.get(("Queue", queue))
+    if malformed is not None:
+        return Hold(HoldReason.QUEUE_INACTIVE, str(malformed), {"queue": queue})
+    message = f"queue {queue} does not exist any more; create it, or delete the pods and name another"
+    return Hold(HoldReason.QUEUE_INACTIVE, message, {"queue": queue})

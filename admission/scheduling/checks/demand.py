@@ -1,0 +1,63 @@
+"""What the pods of a gang that wait ask for, and the least that this can cost."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.nodes import Node
+from admission.api.muster.gangs import Charge
+from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import MeterName
+from admission.dra.metering import device_meters, holdings
+from admission.dra.metering.device_meters import Meters
+from admission.dra.requests import extended_resources
+from admission.dra.requests.gang_request import PodDemand
+from admission.workloads.gangs import Group
+
+
+def demands(group: Group, snapshot: Snapshot) -> tuple[PodDemand, ...]:
+    """Return what the waiting pods ask for; claims that are not made yet are left out, `claims_exist` objects."""
+    found = []
+    for pod in group.waiting:
+        wanted = (pod.claim_name(claim) for claim in pod.claims)
+        claims = [snapshot.claims.get(f"{pod.meta.namespace}/{name}") for name in wanted if name]
+        offered = extended_resources.resources_of(pod.containers, snapshot.classes)
+        claims.append(extended_resources.claim_of(pod, snapshot.classes) if offered else None)
+        known = tuple(claim for claim in claims if claim is not None)
+        found.append(PodDemand(pod=pod, claims=known, extended=offered))
+    return tuple(found)
+
+
+def new_claims(pods: Iterable[PodDemand]) -> list[Claim]:
+    """Return the claims that are still to be allocated, each once."""
+    found = {claim.meta.uid: claim for demand in pods for claim in demand.claims if claim.allocation is None}
+    return list(found.values())
+
+
+def at_least(pods: Sequence[PodDemand], meters: Meters, nodes: Collection[Node]) -> Charge:
+    """Return the least that a gang can cost: each claim once, those already allocated not at all.
+
+    Extended resources count as what they cost where they are cheaper, with device plugins or with devices.
+    """
+    total: dict[MeterName, int] = {}
+    named = (claim for claim in new_claims(pods) if not names.is_extended_claim(claim.meta.uid))
+    bounds = (device_meters.lower_bound(meters, claim.spec) for claim in named)
+    for charge in (*bounds, *_at_least_extended(pods, meters, nodes)):
+        for meter, amount in charge.items():
+            total[meter] = total.get(meter, 0) + amount
+    return total
+
+
+def _at_least_extended(pods: Sequence[PodDemand], meters: Meters, nodes: Collection[Node]) -> Iterator[Charge]:
+    """Yield the least that each pod's extended resources can cost."""
+    plugged: dict[tuple[str, ...], bool] = {}
+    for demand in pods:
+        offered = demand.extended
+        if offered not in plugged:
+            plugged[offered] = any(all(extended_resources.is_plugged(node, offered)) for node in nodes)
+        claim = demand.claims[-1].spec if offered else None
+        if claim is not None and not plugged[offered]:
+            yield device_meters.lower_bound(meters, claim)
+            yield holdings.charge(meters, holdings.by_plugins(demand.pod.requests, offered))
+        else:
+            yield holdings.least(meters, holdings.by_plugins(demand.pod.requests), offered, claim)

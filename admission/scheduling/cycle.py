@@ -1,0 +1,269 @@
+"""One cycle's decisions over one frozen snapshot: what it grants, later gangs see as taken.
+
+It writes nothing; `flow.cycle` commits.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from admission.api.muster.gangs import Charge
+from admission.api.muster.queues import Queue
+from admission.api.values.names import QueueName
+from admission.api.values.reasons import Hold, HoldReason
+from admission.dra.state import cluster_state
+from admission.dra.state.cluster_state import World
+from admission.quota.fair_share import Shares
+from admission.quota.headroom import Standing, Usage
+from admission.quota.queue_order import Tournament, in_order
+from admission.scheduling.backfill.policy import Reserve
+from admission.scheduling.cache import equivalence
+from admission.scheduling.cache.plan_cache import Basis, Recall
+from admission.scheduling.cache.queue_cache import Ground
+from admission.scheduling.cache.verdict_cache import PROOF, RESERVED, Finding, Rest
+from admission.scheduling.checks import budget, chain, completeness, elastic
+from admission.scheduling.checks.chain import Decision, Grant, Inputs, Rules
+from admission.scheduling.placement import mode
+from admission.workloads import topology
+from admission.workloads.gangs import Group
+
+MOST_KINDS = 16
+"""Kinds of gangs that are planned for in a rehearsal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """What one cycle has decided. anew: all but the decisions of an earlier cycle that stand as they are.
+
+    whole: whether it came to every gang that waits.
+    """
+
+    anew: tuple[Decision, ...] = ()
+    whole: bool = True
+
+
+@dataclass(slots=True)
+class _State:
+    """How things stand in a round. blocked: by strict queue the first gang that waits.
+
+    reserve: what the heads of the queues are promised; None where nobody is promised anything.
+    """
+
+    rules: Rules
+    world: World
+    standing: Standing
+    reserve: Reserve | None
+    blocked: dict[QueueName, str] = field(default_factory=dict)
+
+
+def decide_all(
+    groups: tuple[Group, ...], rules: Rules, world: World, usage: Usage, reserve: Reserve | None = None
+) -> Round:
+    """Decide about the gangs that wait, in order; each sees what was granted to those before it.
+
+    reserve: what the heads of the queues are promised; None where nobody is promised anything.
+
+    Of queues that share fairly, the one with the smallest share is next, by what was granted before, too.
+    After `most_grants` grants the rest is left out, so that those who may start need not wait for all the others; and
+    after a gang that is planned anew in the next cycle, so that nobody has what it gave back just now.
+    """
+    basis = Basis(
+        world=world,
+        usage=usage,
+        queues=rules.snapshot.queues,
+        meters=rules.meters,
+        steps=rules.steps,
+        protection=rules.protection,
+    )
+    rules.recall.begin(basis)
+    rules.rest.begin(rules.snapshot, rules.tree.queues, rules.meters, rules.profile, rules.protection, rules.steps)
+    if reserve is not None:
+        waiting = {group.uid for group in groups if group.waiting}
+        reserve.begin(rules, waiting, world)
+    state = _State(rules, world, Standing(rules.tree, usage), reserve)
+    held = _all_held(groups, state) if rules.beyond is None else None
+    if held is None:
+        # What is decided beside grants that may come to nothing is found anew.
+        rules.rest.lines.clear()
+        _note_first(groups, state)
+        state.blocked.clear()
+    found = _granted(groups, usage, state) if held is None else Round(anew=tuple(held))
+    if reserve is not None:
+        reserve.look(rules, state.world, state.standing)
+    return found
+
+
+def rehearse(groups: tuple[Group, ...], rules: Rules, world: World, usage: Usage) -> None:
+    """Find out beforehand what the first round of a leader would have to: who cannot start, and where gangs could.
+
+    Nobody is promised anything. Of every kind of gang one is planned for though its queue may be full: the next one of
+    its kind may not find it so.
+    """
+    decide_all(groups, rules, world, usage)
+    rules = replace(rules, recall=Recall(), rest=Rest(), mute=True)
+    standing, kinds = Standing(rules.tree, {}), set[Hashable]()
+    for group in groups:
+        queue = completeness.entered(group, rules.snapshot) if group.waiting else None
+        if not isinstance(queue, Queue):
+            continue
+        inputs = chain.asked(Inputs(rules=rules, group=group, queue=queue, world=world, standing=standing))
+        alike = equivalence.of(inputs.demands, mode.asked(group.record, queue), world, topology.question(group))
+        if alike is not None and alike.key not in kinds:
+            chain.decide(inputs)
+            kinds.add(alike.key)
+            if len(kinds) == MOST_KINDS:
+                return
+
+
+def _note_first(groups: tuple[Group, ...], state: _State) -> None:
+    """Let a leader that has just begun know who is ahead in each queue, before anybody starts.
+
+    Fair shares may ask those first who have come later.
+    """
+    reserve = state.reserve
+    if reserve is None or not reserve.is_new:
+        return
+    first: dict[QueueName, Group] = {}
+    for group in in_order([group for group in groups if group.waiting]):
+        first.setdefault(group.queue, group)
+    for group in first.values():
+        finding, inputs = _looked_at(group, state)
+        if not isinstance(finding.outcome, Grant):
+            reserve.note(finding, inputs)
+
+
+def _granted(groups: tuple[Group, ...], usage: Usage, state: _State) -> Round:
+    rules, standing = state.rules, state.standing
+    waiting = [group for group in groups if group.waiting]
+    decisions: list[Decision] = []
+    positions: dict[QueueName, int] = {}
+    granted = 0
+    contest = Tournament(Shares(standing, usage, rules.sharing, rules.history), waiting, lambda group: group.queue)
+    for group in contest:
+        positions[group.queue] = positions.get(group.queue, 0) + 1
+        if granted >= rules.most_grants:
+            if rules.beyond is None:
+                break
+            decisions.append(Decision(group=group, outcome=rules.beyond, position=positions[group.queue]))
+            continue
+        finding, inputs = _looked_at(group, state)
+        outcome = finding.outcome
+        if state.reserve is not None:
+            state.reserve.note(finding, inputs)
+        if isinstance(outcome, Grant):
+            pods = {pod.meta.uid: pod for pod in group.waiting}
+            state.world = cluster_state.granted(state.world, outcome.plan, pods, group.key, outcome.claims)
+            standing.take(group.queue, outcome.plan.charge)
+            contest.take(group.queue, outcome.plan.charge)
+            if rules.balances is not None:
+                rules.balances.take(group.queue, outcome.plan.charge, budget.runtime_of(group))
+            rules.recall.end()
+            rules.rest.recount()
+            granted += 1
+        decisions.append(Decision(group=group, outcome=outcome, position=positions[group.queue], needed=finding.needed))
+        if group.uid in rules.anew:
+            break
+    return Round(anew=tuple(decisions), whole=len(decisions) == len(waiting))
+
+
+def _all_held(groups: tuple[Group, ...], state: _State) -> list[Decision] | None:
+    """Return what holds every gang of a queue of which something changed; None when one of any may start.
+
+    As long as none is granted, each is decided on the same world and the same use, whoever is first.
+    """
+    rules, rest = state.rules, state.rules.rest
+    lacks = partial(_lack, state.standing)
+
+    def holds(queue: QueueName, ground: Ground) -> bool:
+        if ground.bound:
+            return _stands(ground, queue, state) and rest.stands(queue, ground, lacks)
+        key = ground.alike.key if ground.alike is not None else None
+        is_proved = key is None or rules.recall.proof(key, state.world, rules.selectors) is ground.proof
+        return is_proved and rest.stands(queue, ground, lacks)
+
+    decisions: list[Decision] = []
+    noted: list[Looked] = []
+    for queue, waiting in rest.lines.changed(groups, holds, {*rules.unready, *rules.backoffs}):
+        rest.lines.drop(queue)
+        ordered, looked = in_order(waiting), list[Looked]()
+        for group in ordered:
+            looked.append(_looked_at(group, state))
+            if isinstance(looked[-1][0].outcome, Grant):
+                return None
+        findings = [finding for finding, _ in looked]
+        found = [
+            Decision(group=group, outcome=finding.outcome, position=at, needed=finding.needed)
+            for at, (group, finding) in enumerate(zip(ordered, findings, strict=True), 1)
+        ]
+        if all(map(rest.is_kept, findings)):
+            rest.lines.keep(queue, waiting, rest.grounds(findings))
+        decisions += found
+        noted += looked
+    rest.keep_only(groups)
+    if state.reserve is not None:
+        for finding, inputs in noted:
+            state.reserve.note(finding, inputs)
+    return decisions
+
+
+Looked = tuple[Finding, Inputs | None]
+"""What was found of a gang, and on what; on nothing where it may not enter its queue."""
+
+
+def _looked_at(group: Group, state: _State) -> Looked:
+    """Return what is found of a gang, and note it where it is the first of a strict queue to wait."""
+    name = group.queue
+    queue = completeness.entered(group, state.rules.snapshot)
+    if not isinstance(queue, Queue):
+        return Finding(group=group, outcome=queue), None
+    inputs = Inputs(
+        rules=state.rules,
+        group=group,
+        queue=queue,
+        world=state.world,
+        standing=state.standing,
+        blocked_by=state.blocked.get(name, ""),
+    )
+    found = _found(inputs, state)
+    if isinstance(found.outcome, Hold) and elastic.blocks(group, queue):
+        state.blocked.setdefault(name, group.key)
+    return found, inputs
+
+
+def _found(inputs: Inputs, state: _State) -> Finding:
+    """Return what was found of a gang and still stands, or else decide about it."""
+    rules, group, reserve = inputs.rules, inputs.group, state.reserve
+    may_rest = (
+        group.uid not in rules.unready
+        and group.uid not in rules.backoffs
+        and not budget.may_run_out(rules.tree, group.queue)
+    )
+    known = rules.rest.of(group, inputs.blocked_by, partial(_lack, inputs.standing)) if may_rest else None
+    if known is not None and known.by == RESERVED and _stands(known, group.queue, state):
+        return known
+    if known is not None and known.by not in {PROOF, RESERVED}:
+        return known
+    if known is not None and known.alike is not None and known.by == PROOF:
+        proof = rules.recall.proof(known.alike.key, inputs.world, rules.selectors)
+        if proof is not None and proof is known.proof:
+            return known
+        if proof is not None and known.alike.is_fresh(inputs.world):
+            hold = known.alike.hold(proof.hold)
+            known.outcome, known.proof = known.outcome if hold == known.outcome else hold, proof
+            return known
+    finding = chain.decide(inputs) if reserve is None else reserve.decide(inputs)
+    # What extended resources cost at least depends on the nodes.
+    if may_rest and not any(pod.containers for pod in group.pods):
+        rules.rest.keep(finding)
+    return finding
+
+
+def _stands(held: Finding | Ground, queue: QueueName, state: _State) -> bool:
+    """Return whether somebody would still be in the way of what is reserved."""
+    reserve, selectors = state.reserve, state.rules.selectors
+    return reserve is not None and reserve.stands(held, queue, state.world, state.standing, selectors)
+
+
+def _lack(standing: Standing, queue: QueueName, charge: Charge) -> Hold | None:
+    shortage = standing.charge_fits(queue, charge)
+    return None if shortage is None else Hold(HoldReason.QUOTA_EXCEEDED, shortage.message, shortage.details)

@@ -1,0 +1,1 @@
+"""Who picks the devices of a gang: Muster or kube-scheduler."""

@@ -1,0 +1,138 @@
+"""Admission by numbers alone, for gangs placed by `Count`: nobody looks for devices, only the quota counts.
+
+A claim is charged for what it asks for. That is known beforehand where a meter counts claims or devices; what depends
+on the very device (a selector, a capacity, a counter, a price, a request for all devices) is not, and holds the gang.
+"""
+
+from collections.abc import Sequence
+
+from admission.api.kubernetes import device_taint_rules
+from admission.api.kubernetes.claims import ALL, ClaimSpec, DeviceRequest, Request
+from admission.api.muster.gangs import PlannedClaim, PlannedPod
+from admission.api.muster.ledger_entries import Holding
+from admission.api.muster.meters import AdminAccess, Measure
+from admission.api.values import names
+from admission.api.values.names import MeterName, NodeName, Uid
+from admission.api.values.reasons import Hold, HoldReason
+from admission.dra.diagnosis import reaching
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.metering import device_meters, holdings
+from admission.dra.metering.device_meters import Meters
+from admission.dra.requests.gang_request import Plan, PodDemand
+from admission.dra.state import cluster_state
+from admission.dra.state.cluster_state import World
+from admission.errors import AmountError
+from admission.scheduling.placement.protection import Protections
+
+ANYWHERE = NodeName("")
+"""The node of a pod that goes where kube-scheduler puts it."""
+
+
+class _UnknownError(Exception):
+    """What a claim costs depends on the device that it gets. The text says by which meter, and why."""
+
+
+def plan(pods: Sequence[PodDemand], world: World, meters: Meters) -> Plan | Hold:
+    """Return a plan that names no node and no device, with what the gang costs.
+
+    Claims that are allocated or granted already cost nothing again. Of alternatives the dearest counts, meter by meter,
+    until the books learn which one it was.
+    """
+    held: dict[Uid, Holding] = {}
+    planned: list[PlannedPod] = []
+    try:
+        for demand in pods:
+            new = {cluster_state.key_of(claim): claim for claim in demand.claims if claim.allocation is None}
+            own = {uid: claim for uid, claim in new.items() if uid not in held and uid not in world.pinned}
+            held |= {uid: _holding(uid, claim.meta.key, claim.spec, meters) for uid, claim in own.items()}
+            plugged = holdings.by_plugins(demand.pod.requests, demand.by_devices)
+            by_plugin = holdings.of_pod(meters, demand.pod.meta.uid, demand.pod.meta.key, plugged)
+            held |= {by_plugin.claim_uid: by_plugin} if by_plugin is not None else {}
+            claims = tuple(PlannedClaim(uid=uid, claim=claim.meta.key, devices=()) for uid, claim in own.items())
+            planned.append(PlannedPod(uid=demand.pod.meta.uid, pod=demand.pod.meta.key, node=ANYWHERE, claims=claims))
+        charge = device_meters.added(holding.charge for holding in held.values())
+    except (_UnknownError, AmountError) as error:
+        return Hold(HoldReason.NOT_SIMULATED, f"placed by Count, the gang cannot be charged: {error}")
+    return Plan(pods=tuple(planned), charge=charge, holdings=tuple(held.values()))
+
+
+def barred(pods: Sequence[PodDemand], world: World, protections: Protections, selectors: Selectors) -> Hold | None:
+    """Return why a gang would get no devices though nobody plans for it: what it asks for is all behind a fence.
+
+    What is asked for as an extended resource is not looked at.
+    """
+    if not protections.closed:
+        return None
+    claims = {
+        cluster_state.key_of(claim): claim
+        for demand in pods
+        for claim in demand.claims
+        if claim.allocation is None and not names.is_extended_claim(claim.meta.uid)
+    }
+    found = reaching.confined(
+        [*claims.values()],
+        protections.closed,
+        world,
+        selectors=selectors,
+        tolerates=lambda toleration: toleration.tolerates(device_taint_rules.FENCE),
+    )
+    if found is None:
+        return None
+    return Hold(
+        HoldReason.NO_FEASIBLE_PLACEMENT,
+        f"claim {found.claim}: only devices of driver {found.driver} match request {found.request}, and these are"
+        " fenced: kube-scheduler gives them to nobody, and under placement Count Muster gives none; choose placement"
+        " Auto or Allocate, or take the driver from the setting `fence`",
+        {"claim": found.claim, "request": found.request, "driver": found.driver},
+    )
+
+
+def _holding(uid: Uid, key: str, spec: ClaimSpec, meters: Meters) -> Holding:
+    charge = {name: amount for name in meters.meters if (amount := _amount(meters, name, key, spec))}
+    return Holding(claim_uid=uid, claim=key, devices=(), charge=charge, classes=_classes(spec))
+
+
+def _amount(meters: Meters, name: MeterName, key: str, spec: ClaimSpec) -> int:
+    """Return what a claim costs on one meter. Raises _UnknownError."""
+    counted = sum(max(_devices(meters, name, key, o) for o in request.alternatives) for request in spec.requests)
+    claims = sum(
+        rule.source.measure is Measure.CLAIMS
+        and any(_asks(request, rule.classes, meters, name) for request in spec.requests)
+        for rule in meters.rules[name]
+    )
+    return counted + claims
+
+
+def _devices(meters: Meters, name: MeterName, key: str, option: DeviceRequest) -> int:
+    """Return for how many devices a request is charged."""
+    rules = [rule for rule in meters.rules[name] if option.device_class in rule.classes]
+    if not rules or _is_free(meters, name, option):
+        return 0
+    if name in meters.flaws:
+        raise _UnknownError(f"meter {name} cannot be used: {meters.flaws[name][0]}")
+    if not meters.certain(name, option.device_class):
+        raise _UnknownError(f"claim {key}: meter {name} needs to know the devices of class {option.device_class}")
+    counting = sum(rule.source.measure is Measure.COUNT for rule in rules)
+    if counting and option.mode == ALL:
+        raise _UnknownError(
+            f"claim {key}: request {option.name} is for all devices, and how many that are is not known"
+        )
+    return counting * option.count
+
+
+def _asks(request: Request, classes: frozenset[str], meters: Meters, name: MeterName) -> bool:
+    return any(option.device_class in classes and not _is_free(meters, name, option) for option in request.alternatives)
+
+
+def _is_free(meters: Meters, name: MeterName, option: DeviceRequest) -> bool:
+    return bool(option.admin_access) and meters.meters[name].admin_access is AdminAccess.FREE
+
+
+def _classes(spec: ClaimSpec) -> dict[str, int]:
+    """Return how many devices of each class a claim asks for, as far as that is certain."""
+    found: dict[str, int] = {}
+    for request in spec.requests:
+        (option, *others) = request.alternatives
+        if not others and option.mode != ALL and not option.admin_access:
+            found[option.device_class] = found.get(option.device_class, 0) + option.count
+    return found

@@ -1,0 +1,94 @@
+"""Who picks the devices of a gang, and why: what was asked for, and what the protection of the devices allows.
+
+Asked with the plan in hand, since the drivers that it touches decide. A gang whose devices cannot be had in any way
+that was asked for waits, with the mend.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from admission.api.muster.gangs import Gang
+from admission.api.muster.ledger_entries import Holding
+from admission.api.muster.queues import PlacementMode, Queue
+from admission.api.values import names
+from admission.api.values.reasons import Hold, HoldReason
+from admission.scheduling.placement.protection import Protection, Protections
+
+HOPEFUL = frozenset({PlacementMode.AUTO, PlacementMode.ALLOCATE})
+"""What lets Muster pick the devices where it may."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """How a gang is placed, never `Auto`, and why, for people.
+
+    fell_back: whether `Allocate` was asked for and is not to be had.
+    """
+
+    mode: PlacementMode
+    reason: str
+    fell_back: bool = False
+
+
+def asked(record: Gang | None, queue: Queue) -> PlacementMode:
+    """Return what a gang's author asks for, else its queue."""
+    own = record.placement if record is not None and record.written_by_user else None
+    return own or queue.placement
+
+
+def may_allocate(wanted: PlacementMode, protections: Protections) -> bool:
+    """Return whether it is worth planning with devices of Muster's own choice; `mode` says so of the plan."""
+    return wanted in HOPEFUL and protections.any
+
+
+def mode(wanted: PlacementMode, holdings: Collection[Holding], protections: Protections) -> Chosen | Hold:
+    """Return how to place a gang whose plan newly holds these devices, or why it cannot be placed now."""
+    if wanted is PlacementMode.COUNT:
+        return Chosen(mode=wanted, reason="Count was asked for: only the quota counts")
+    touched = [protections.of(driver) for driver in _drivers(holdings)]
+    if not touched:
+        return Chosen(mode=PlacementMode.PIN, reason="the gang takes no devices that are still to be allocated")
+    barred = _barred(wanted, holdings)
+    unprotected = [one for one in touched if one.by is None]
+    if not barred and not unprotected:
+        return Chosen(mode=PlacementMode.ALLOCATE, reason="; ".join(map(_said, touched)))
+    soon = next((one for one in unprotected if one.soon), None)
+    if not barred and soon is not None:
+        return _soon(soon)
+    reason = barred or "; ".join(map(_said, unprotected))
+    return _pinned(touched, reason, fell_back=wanted is PlacementMode.ALLOCATE)
+
+
+def _barred(wanted: PlacementMode, holdings: Iterable[Holding]) -> str:
+    """Return why Muster may not allocate, whatever protects the devices; nothing where it may."""
+    if wanted not in HOPEFUL:
+        return f"{wanted} was asked for"
+    if any(names.is_extended_claim(holding.claim_uid) for holding in holdings):
+        return "kube-scheduler makes the claims for extended resources itself"
+    return ""
+
+
+def _pinned(touched: Iterable[Protection], reason: str, *, fell_back: bool) -> Chosen | Hold:
+    """Pin, unless a fence keeps kube-scheduler off one of the drivers' devices."""
+    closed = next((one for one in touched if one.closed), None)
+    if closed is None:
+        return Chosen(mode=PlacementMode.PIN, reason=reason, fell_back=fell_back)
+    return Hold(
+        HoldReason.NO_FEASIBLE_PLACEMENT,
+        f"driver {closed.driver} is fenced, so that kube-scheduler gives its devices to nobody, and Muster may not"
+        f" allocate all claims of the gang itself: {reason}; mend that, or take the driver from the setting `fence`",
+        {"driver": closed.driver},
+    )
+
+
+def _soon(one: Protection) -> Hold:
+    message = f"it is about to be safe to allocate devices of driver {one.driver}: {one.why}"
+    return Hold(HoldReason.WAITING_FOR_CLAIMS, message, {"driver": one.driver})
+
+
+def _said(one: Protection) -> str:
+    return f"driver {one.driver}: {one.why}"
+
+
+def _drivers(holdings: Iterable[Holding]) -> list[str]:
+    return sorted({given.device.driver for holding in holdings for given in holding.devices})

@@ -1,0 +1,159 @@
+"""The plan of a gang and who carries it out: the planner is asked as the gang's placement needs it.
+
+Where Muster picks the devices itself the plan may have any of them; where kube-scheduler does, only those that it will
+come to. Which of the two it is depends on the drivers that the plan touches, so it is known when there is a plan: one
+that kube-scheduler would have to carry out is made anew as kube-scheduler would.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from admission.api.muster.queues import PlacementMode
+from admission.api.values.reasons import Hold, HoldReason
+from admission.dra import gang_planner
+from admission.dra.inventory.selectors import Selectors
+from admission.dra.metering import device_meters
+from admission.dra.metering.device_meters import Meters
+from admission.dra.planner import no_plan
+from admission.dra.planner.candidate_nodes import Lack
+from admission.dra.planner.no_plan import NoPlan
+from admission.dra.requests.gang_request import Affordable, Choice, Plan, PodDemand, Topology
+from admission.dra.state.cluster_state import World
+from admission.scheduling.placement import count_only, mode
+from admission.scheduling.placement.mode import Chosen
+from admission.scheduling.placement.protection import NOTHING, Protections
+from admission.workloads import topology as workloads_topology
+
+HOLDS = {
+    no_plan.Kind.BUSY: HoldReason.DEVICES_BUSY,
+    no_plan.Kind.INFEASIBLE: HoldReason.NO_FEASIBLE_PLACEMENT,
+    no_plan.Kind.FATAL: HoldReason.NO_FEASIBLE_PLACEMENT,
+    no_plan.Kind.OVER_QUOTA: HoldReason.QUOTA_EXCEEDED,
+    no_plan.Kind.STEPS_ENDED: HoldReason.SEARCH_LIMIT,
+    no_plan.Kind.UNPRICED: HoldReason.NOT_SIMULATED,
+    no_plan.Kind.POOL_INCOMPLETE: HoldReason.POOL_INCOMPLETE,
+    no_plan.Kind.NO_DOMAIN: HoldReason.NO_FEASIBLE_PLACEMENT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Proved(Hold):
+    """There is no plan, whatever the quota: only a change of nodes or of devices in use can help.
+
+    lack: tells of other worlds whether they are too small as well, where that can be told without a search.
+    """
+
+    lack: Lack | None = field(default=None, compare=False, repr=False)
+
+
+def _hold(answer: NoPlan, why: NoPlan) -> Hold:
+    """Return the hold for an answer. why: the same, with what is told of it."""
+    if answer.kind is no_plan.Kind.INFEASIBLE:
+        return Proved(HOLDS[why.kind], why.message, why.details, answer.lack)
+    return Hold(HOLDS[why.kind], why.message, why.details)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """A plan that can be carried out, and by whom."""
+
+    plan: Plan
+    chosen: Chosen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planner:
+    """What every gang of a cycle is planned with. steps: of each search."""
+
+    selectors: Selectors
+    steps: int
+    meters: Meters = device_meters.NONE
+    protection: Protections = field(default=NOTHING)
+    mute: bool = False
+    """Whether nobody asks why there is no plan: that costs more than the answer."""
+
+    def propose(
+        self,
+        demands: Sequence[PodDemand],
+        world: World,
+        wanted: PlacementMode,
+        affordable: Affordable,
+        topology: Topology | None = None,
+    ) -> Proposal | Hold:
+        """Return how a gang may start now, or why it may not.
+
+        wanted: the placement that was asked for. topology: where its pods shall be together.
+        """
+        if wanted is PlacementMode.COUNT:
+            if topology is not None and topology.is_required:
+                return workloads_topology.uncounted(topology)
+            return self._counted(demands, world, affordable, topology)
+        if mode.may_allocate(wanted, self.protection):
+            found = self._planned(demands, world, wanted, affordable, Choice.FREE, topology)
+            # What is not to be had by any choice is not to be had by kube-scheduler's.
+            if isinstance(found, Hold) or found.chosen.mode is PlacementMode.ALLOCATE:
+                return found
+            held = self._planned(demands, world, wanted, affordable, Choice.FIRST_FIT, topology)
+            # There is a plan, and another one might do.
+            return Hold(held.reason, held.message, held.details) if isinstance(held, Proved) else held
+        return self._planned(demands, world, wanted, affordable, Choice.FIRST_FIT, topology)
+
+    def lack(self, demands: Sequence[PodDemand], world: World, wanted: PlacementMode) -> Lack | None:
+        """Return what tells by counting that there is no plan, whatever the quota; None if nothing does."""
+        if wanted is PlacementMode.COUNT:
+            return None
+        choice = Choice.FREE if mode.may_allocate(wanted, self.protection) else Choice.FIRST_FIT
+        return gang_planner.lack(demands, world, meters=self.meters, selectors=self.selectors, choice=choice)
+
+    def _counted(
+        self, demands: Sequence[PodDemand], world: World, affordable: Affordable, topology: Topology | None
+    ) -> Proposal | Hold:
+        plan = count_only.plan(demands, world, self.meters)
+        if isinstance(plan, Hold):
+            return plan
+        shortfall = affordable(plan.charge)
+        if shortfall is not None:
+            return Hold(HoldReason.QUOTA_EXCEEDED, shortfall.message, shortfall.details)
+        barred = count_only.barred(demands, world, self.protection, self.selectors)
+        if barred is not None:
+            return barred
+        plan = replace(plan, apart=workloads_topology.UNCOUNTED if topology is not None else "")
+        chosen = mode.mode(PlacementMode.COUNT, plan.holdings, self.protection)
+        return chosen if isinstance(chosen, Hold) else Proposal(plan=plan, chosen=chosen)
+
+    def _planned(  # noqa: PLR0917 - the same
+        self,
+        demands: Sequence[PodDemand],
+        world: World,
+        wanted: PlacementMode,
+        affordable: Affordable,
+        choice: Choice,
+        topology: Topology | None,
+    ) -> Proposal | Hold:
+        answer = gang_planner.plan(
+            demands,
+            world,
+            meters=self.meters,
+            selectors=self.selectors,
+            steps=self.steps,
+            affordable=affordable,
+            choice=choice,
+            topology=topology,
+            mute=self.mute,
+        )
+        if isinstance(answer, NoPlan) and self.mute:
+            return _hold(answer, answer)
+        if isinstance(answer, NoPlan):
+            why = gang_planner.diagnose(
+                answer,
+                demands,
+                world,
+                meters=self.meters,
+                selectors=self.selectors,
+                steps=self.steps,
+                choice=choice,
+                topology=topology,
+            )
+            return _hold(answer, why)
+        chosen = mode.mode(wanted, answer.holdings, self.protection)
+        return chosen if isinstance(chosen, Hold) else Proposal(plan=answer, chosen=chosen)

@@ -1,0 +1,84 @@
+"""What people are told of the protection of devices: a condition of every queue that it matters to, and its changes."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from admission.api.kubernetes.meta import Condition, ConditionStatus
+from admission.api.muster.queues import PlacementMode, Queue
+from admission.scheduling.placement import mode, protection
+from admission.scheduling.placement.protection import Protection, Protections
+
+CONDITION = "DevicesProtected"
+
+EVERY = ""
+"""Stands for all drivers that the setting `fence` does not name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """That the devices of a driver are protected now, or are not any more. driver: EVERY for all others."""
+
+    protection: Protection
+    holds: bool
+
+    @property
+    def message(self) -> str:
+        subject = f"the devices of driver {self.protection.driver}" if self.protection.driver else "all devices"
+        if self.holds:
+            return f"Muster may allocate {subject}: {self.protection.why}"
+        follows = "gangs wait for a moment" if self.protection.soon else "gangs that need them are pinned from now on"
+        return f"Muster may not allocate {subject} any more: {self.protection.why}; {follows}"
+
+
+def matters(queue: Queue, protections: Protections) -> bool:
+    """Return whether a queue's gangs are placed by it: where it is asked for, or can be had."""
+    if queue.namespaces is None or queue.placement not in mode.HOPEFUL:
+        return False
+    return queue.placement is PlacementMode.ALLOCATE or protections != protection.NOTHING
+
+
+def condition(queue: Queue, protections: Protections) -> Condition | None:
+    """Return the condition of a queue; None where it does not matter to it."""
+    if not matters(queue, protections):
+        return None
+    ours = _asked_for(protections)
+    open_ones = [one for one in ours.values() if one.by is None]
+    if not open_ones:
+        why = "; ".join(f"{_subject(one)}: {one.why}" for one in ours.values())
+        return Condition(type=CONDITION, status=ConditionStatus.TRUE, reason="Protected", message=why)
+    why = "; ".join(f"{_subject(one)}: {one.why}" for one in open_ones)
+    soon = all(one.soon for one in open_ones)
+    follows = "gangs that need these devices wait for a moment" if soon else "gangs that need these devices are pinned"
+    reason = "NotYet" if soon else "Unprotected"
+    return Condition(type=CONDITION, status=ConditionStatus.FALSE, reason=reason, message=f"{why}; {follows}")
+
+
+def standing(protections: Protections) -> Mapping[str, bool]:
+    """Return of which drivers protection is asked for, EVERY for those that are not named, and whether it holds."""
+    if protections == protection.NOTHING:
+        return {}
+    return {driver: one.by is not None for driver, one in _asked_for(protections).items()}
+
+
+def holding(protections: Protections) -> frozenset[str]:
+    """Return the drivers whose devices are protected, EVERY for those that are not named."""
+    return frozenset(driver for driver, one in _asked_for(protections).items() if one.by is not None)
+
+
+def changes(before: frozenset[str], protections: Protections) -> Iterator[Change]:
+    """Yield what has changed. before: what `workload_admission` returned when this was last told."""
+    for driver, one in sorted(_asked_for(protections).items()):
+        if (one.by is not None) is not (driver in before):
+            yield Change(protection=one, holds=one.by is not None)
+
+
+def _asked_for(protections: Protections) -> Mapping[str, Protection]:
+    """Return what the settings ask for: fences, or coverage for all drivers; one of them at least."""
+    rest = {EVERY: protections.rest}
+    if protections.rest == protection.NOTHING.rest and protections.named:
+        rest = {}
+    return {**protections.named, **rest}
+
+
+def _subject(one: Protection) -> str:
+    return f"driver {one.driver}" if one.driver else "all drivers" if one.by is not None else "other drivers"

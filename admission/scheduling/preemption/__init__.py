@@ -1,0 +1,1 @@
+"""The gangs that are evicted so that another one can start."""

@@ -1,0 +1,132 @@
+"""Who has been let in and could be evicted, and who goes in any case: from the books, and from what is seen of pods.
+
+A claim that pods of several gangs use stays when one of them goes. A gang goes that was evicted, or whose pods have all
+ended or are being deleted; one whose pods should have ended long ago (their node is lost, say) is not waited for.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from admission.api.kubernetes.nodes import Resources
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import Charge
+from admission.api.muster.ledger_entries import Placement, Seat
+from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
+from admission.dra.state.what_if import Belongings
+from admission.lifecycle.transitions import Sight
+from admission.quota.preemption_candidates import Candidate
+from admission.scheduling.preemption.targets import Tenant
+from admission.workloads.gangs import Group
+
+_NOBODY, _NOWHERE = GangUid(""), QueueName("")
+
+STUCK = timedelta(minutes=5)
+"""After how long, beyond its grace period, a pod that is being deleted is not reckoned to go."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What tenants are read from. leaving: pods that were evicted, though the sight may not show it yet."""
+
+    placements: Mapping[GangUid, Placement]
+    sight: Sight
+    leaving: Collection[Uid]
+    now: datetime
+
+    def is_going(self, pod: Pod) -> bool:
+        """Return whether a pod is being deleted, and not for ever."""
+        return not self._is_stuck(pod) and (pod.meta.deleted is not None or pod.meta.uid in self.leaving)
+
+    def _is_stuck(self, pod: Pod) -> bool:
+        return pod.meta.deleted is not None and self.now - pod.meta.deleted > STUCK
+
+    def goes(self, placement: Placement) -> bool:
+        """Return whether a gang gives everything back soon, without being told to."""
+        pods = self.sight.snapshot.pods
+        if not placement.seats:
+            claims = (self.sight.claims.get(uid) for uid in placement.holdings)
+            users = (pods.get(Uid(uid)) for claim in claims if claim is not None for uid in claim.reserved_for)
+            return not any(self._is_stuck(pod) for pod in users if pod is not None)
+        return all(self._is_over(seat, pods.get(seat.pod_uid)) for seat in placement.seats.values())
+
+    def _is_over(self, seat: Seat, pod: Pod | None) -> bool:
+        if pod is None:
+            return not self.sight.is_unreadable("Pod", seat.pod)
+        return pod.finished or self.is_going(pod)
+
+
+def of(groups: Iterable[Group], seen: Seen) -> tuple[list[Tenant], list[Tenant]]:
+    """Return the gangs that could be evicted, and those that go anyway."""
+    users = _users(seen)
+    known = {group.uid: group for group in groups}
+    staying: list[Tenant] = []
+    going: list[Tenant] = []
+    for uid, placement in seen.placements.items():
+        group = known.get(uid)
+        if seen.goes(placement):
+            going.append(_tenant(placement, 0, users, seen))
+        elif group is not None and any(pod.meta.uid in placement.seats for pod in group.pods):
+            staying.append(_tenant(placement, group.priority, users, seen))
+    going += _room(seen)
+    return staying, going
+
+
+def _users(seen: Seen) -> dict[Uid, set[GangUid]]:
+    """Return the gangs that use a claim, and stay."""
+    found: dict[Uid, set[GangUid]] = {}
+    for uid, placement in seen.placements.items():
+        for seat in placement.seats.values() if not seen.goes(placement) else ():
+            for claim in seat.claims:
+                found.setdefault(claim, set()).add(uid)
+    return found
+
+
+def _tenant(placement: Placement, priority: int, users: Mapping[Uid, set[GangUid]], seen: Seen) -> Tenant:
+    free = [uid for uid in placement.holdings if users.get(uid, set()) <= {placement.gang_uid}]
+    charge = _charge(placement.holdings[uid].charge for uid in free)
+    claims = {uid: seen.sight.claims.get(uid) for uid in free}
+    return Tenant(
+        key=placement.gang,
+        candidate=Candidate(
+            uid=placement.gang_uid,
+            queue=placement.queue,
+            priority=priority,
+            reserved_at=placement.reserved_at,
+            charge=charge,
+        ),
+        belongings=Belongings(
+            claims=frozenset(c.meta.key if c is not None else placement.holdings[u].claim for u, c in claims.items()),
+            uids=frozenset(free).union(claim.meta.uid for claim in claims.values() if claim is not None),
+            pods=frozenset(placement.seats),
+            room=tuple(_rooms(placement, seen)),
+        ),
+    )
+
+
+def _rooms(placement: Placement, seen: Seen) -> Iterator[tuple[NodeName, Resources]]:
+    """Yield what the pods of a gang use of their nodes; of those that are being deleted `_room` does."""
+    for seat in placement.seats.values():
+        pod = seen.sight.snapshot.pods.get(seat.pod_uid)
+        if pod is not None and not pod.finished and not (pod.node and seen.is_going(pod)):
+            yield pod.node or seat.node, pod.requests
+
+
+def _room(seen: Seen) -> Iterator[Tenant]:
+    """Yield what pods use of their nodes that are being deleted, whoever's they are."""
+    rooms = tuple(
+        (pod.node, pod.requests)
+        for pod in seen.sight.snapshot.pods.values()
+        if pod.node and not pod.finished and seen.is_going(pod)
+    )
+    if rooms:
+        nobody = Candidate(uid=_NOBODY, queue=_NOWHERE, priority=0, reserved_at=seen.now, charge={})
+        yield Tenant(key="", candidate=nobody, belongings=Belongings(room=rooms))
+
+
+def _charge(charges: Iterable[Charge]) -> Charge:
+    total: dict[MeterName, int] = {}
+    for charge in charges:
+        for meter, amount in charge.items():
+            total[meter] = total.get(meter, 0) + amount
+    return total

@@ -1,0 +1,88 @@
+"""What gangs ask for that others may be evicted for: the same for gangs that the same victims would help.
+
+Looking for victims costs many plans, so it is done once for all gangs that ask for the same. That is so where all is
+equal that a plan for them is made from, and not their names.
+"""
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import Charge
+from admission.api.muster.queues import Queue
+from admission.api.snapshot import Snapshot
+from admission.api.values.names import GangUid
+from admission.dra.planner import pod_groups
+from admission.scheduling.cache import equivalence
+from admission.scheduling.checks import budget, demand, elastic, runtime
+from admission.scheduling.placement import mode
+from admission.workloads import topology as workloads_topology
+from admission.workloads.gangs import Group
+from admission.workloads.kinds import catalog
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ask:
+    """What gangs ask for; one object for all that ask for the same."""
+
+    what: Hashable
+
+
+class _Of(NamedTuple):
+    group: Group
+    queue: Queue
+    needed: Charge
+    ask: Ask
+
+
+@dataclass(slots=True)
+class Asks:
+    """What each gang asks for, found out once. A gang's claims do not change, and all of them are there."""
+
+    _of: dict[GangUid, _Of] = field(default_factory=dict)
+    _known: dict[Hashable, Ask] = field(default_factory=dict)
+
+    def of(self, group: Group, queue: Queue, needed: Charge, snapshot: Snapshot) -> Ask:
+        """Return what a gang asks for. needed: the least that it costs."""
+        known = self._of.get(group.uid)
+        if known is None or known.group is not group or known.queue is not queue or known.needed != needed:
+            found = what(group, queue, needed, snapshot)
+            known = self._of[group.uid] = _Of(group, queue, needed, self._known.setdefault(found, Ask(found)))
+        return known.ask
+
+    def keep(self, gangs: Iterable[GangUid]) -> None:
+        """Forget all other gangs."""
+        kept = {*gangs}
+        if len(self._of) > len(kept):
+            self._of = {uid: one for uid, one in self._of.items() if uid in kept}
+            self._known = {one.ask.what: one.ask for one in self._of.values()}
+
+
+def what(group: Group, queue: Queue, needed: Charge, snapshot: Snapshot) -> Hashable:
+    """Return all that a plan for a gang is made from.
+
+    Claims that pods name are these very ones; those from templates are alike where the same is written in them.
+    """
+    topology = workloads_topology.question(group)
+    demands = workloads_topology.parted(demand.demands(group, snapshot), topology)
+    numbers = {uid: at for at, uid in enumerate(dict.fromkeys(c.meta.uid for one in demands for c in one.claims))}
+    pods = tuple(
+        (
+            equivalence.asked_by(one.pod),
+            one.pod.containers,
+            one.subgroup,
+            catalog.leads(one.pod),
+            tuple((numbers[claim.meta.uid], _wanted(claim, one.pod)) for claim in one.claims),
+        )
+        for one in sorted(demands, key=lambda one: pod_groups.natural(one.pod.meta.name))
+    )
+    charge = tuple(sorted(needed.items()))
+    terms = mode.asked(group.record, queue), elastic.least(group), runtime.of(group, queue)
+    return queue.name, group.priority, group.identity.namespace, charge, terms, budget.runtime_of(group), topology, pods
+
+
+def _wanted(claim: Claim, pod: Pod) -> str:
+    is_named = any(f"{pod.meta.namespace}/{one.claim}" == claim.meta.key for one in pod.claims if one.claim)
+    return claim.meta.uid if is_named else equivalence.wanted_of(claim)

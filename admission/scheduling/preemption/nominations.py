@@ -1,0 +1,286 @@
+"""What gangs are promised for which others were evicted, until the devices of these are really free.
+
+A promise is kept against everybody else: what the gang was planned to get counts as taken, devices and quota, beside
+what the victims still have. The gang itself is asked first in every cycle whether it can start by now, on whatever it
+finds. A promise ends when it is redeemed, when the victims are gone and it was in vain, or when it is taken over by a
+gang for which its own could be evicted if it ran already.
+"""
+
+import operator
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from admission.api.muster.gangs import Charge
+from admission.api.muster.ledger_entries import Placement
+from admission.api.muster.queues import Queue
+from admission.api.snapshot import Snapshot
+from admission.api.values.names import GangUid, QueueName, Uid
+from admission.api.values.reasons import Hold
+from admission.dra.planner import requeue_hint
+from admission.dra.requests.device_use import Holder
+from admission.dra.state import cluster_state, what_if
+from admission.dra.state.cluster_state import World
+from admission.dra.state.simulation import Stay
+from admission.dra.state.what_if import Belongings
+from admission.quota.headroom import Standing, Usage
+from admission.quota.preemption_candidates import Candidate
+from admission.scheduling import cycle
+from admission.scheduling.backfill import heeding, reservations
+from admission.scheduling.backfill.policy import Reserve
+from admission.scheduling.backfill.reservations import Tenure
+from admission.scheduling.cache.plan_cache import Recall
+from admission.scheduling.cache.verdict_cache import Rest
+from admission.scheduling.checks import budget, completeness, runtime
+from admission.scheduling.checks.chain import Decision, Grant, Inputs, Rules
+from admission.scheduling.cycle import Round
+from admission.scheduling.preemption.equivalence import Asks
+from admission.scheduling.preemption.targets import Tenant
+from admission.workloads.gangs import Group
+
+LONGEST = timedelta(minutes=10)
+"""How long a promise is kept whose victims do not go, beyond the grace period of their pods."""
+
+MOST_NAMED = 4
+"""Victims that the sentence names; the details have them all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Promise:
+    """What a gang gets when its victims have gone.
+
+    victims: when they had been granted what they have, by UID. names: theirs, `namespace/name`. pods: of theirs.
+    """
+
+    group: Group
+    grant: Grant
+    victims: Mapping[GangUid, datetime]
+    names: tuple[str, ...]
+    pods: frozenset[Uid]
+    since: datetime
+
+    @property
+    def uid(self) -> GangUid:
+        return self.group.uid
+
+    def is_for(self, group: Group) -> bool:
+        """Return whether a gang still waits with the pods that it was planned with."""
+        waiting = {pod.meta.uid for pod in group.waiting}
+        return group.queue == self.group.queue and waiting.issuperset(pod.uid for pod in self.grant.plan.pods)
+
+    def is_awaited(self, placements: Mapping[GangUid, Placement], snapshot: Snapshot, now: datetime) -> bool:
+        """Return whether some of the victims still have something, and may be expected to give it back."""
+        pods = [pod for uid in self.pods if (pod := snapshot.pods.get(uid)) is not None and not pod.finished]
+        open_ = (placements.get(uid) for uid in self.victims)
+        has = any(one is not None and one.reserved_at == self.victims[one.gang_uid] for one in open_)
+        ends = max((pod.meta.deleted for pod in pods if pod.meta.deleted is not None), default=self.since)
+        return (has or any(pod.node for pod in pods)) and now <= max(ends, self.since) + LONGEST
+
+    def tenant(self) -> Tenant:
+        """Return the gang as one that has what it is promised, to be judged as those that run."""
+        plan, pods = self.grant.plan, {pod.meta.uid: pod for pod in self.group.waiting}
+        return Tenant(
+            key=self.group.key,
+            candidate=Candidate(
+                uid=self.uid,
+                queue=self.group.queue,
+                priority=self.group.priority,
+                reserved_at=self.since,
+                charge=plan.charge,
+            ),
+            belongings=Belongings(
+                claims=frozenset(claim.claim for place in plan.pods for claim in place.claims),
+                room=tuple((place.node, pods[place.uid].requests) for place in plan.pods),
+            ),
+        )
+
+    def tenure(self, queue: Queue | None) -> Tenure:
+        """Return the gang as one that has what it is promised, since it was promised that."""
+        plan = self.grant.plan
+        requests = reservations.requests(self.group, plan)
+        devices = tuple(taking.device for takings in plan.takings.values() for taking in takings)
+        return Tenure(
+            stay=Stay(gang=self.group.key, requests=requests, devices=devices),
+            queue=self.group.queue,
+            charge=plan.charge,
+            end=runtime.end(self.since, runtime.of(self.group, queue)),
+        )
+
+    def told(self, hold: Hold) -> Hold:
+        """Return what holds the gang, with whom it waits for."""
+        more = len(self.names) - MOST_NAMED
+        listed = ", ".join(self.names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        who = f"gang {listed} is" if len(self.names) == 1 else f"gangs {listed} are"
+        message = f"{hold.message}; {who} evicted for it, and it starts when their devices are free"
+        return replace(hold, message=message, details={**hold.details, "evicted": [*self.names]})
+
+
+@dataclass(slots=True)
+class Laid:
+    """The worlds in which promises count as taken, as long as they are the same ones over the same world."""
+
+    _known: dict[tuple[object, ...], World] | None = None
+
+    def over(self, world: World, promises: Sequence[Promise]) -> World:
+        """Return the world in which all of this is taken as well."""
+        if not promises:
+            return world
+        key = (world, *promises)
+        known = self._known or {}
+        if key not in known:
+            known = {one: laid for one, laid in known.items() if one[0] is world} | {key: _laid(world, promises)}
+            self._known = known
+        return known[key]
+
+
+@dataclass(slots=True)
+class Expected:
+    """Who has devices, with those that are promised some, as long as both are the same."""
+
+    _grounds: tuple[object, ...] = ()
+    _tenures: Mapping[str, Tenure] = field(default_factory=dict)
+
+    def beside(
+        self, tenures: Mapping[str, Tenure], promises: Iterable[Promise], queues: Mapping[QueueName, Queue]
+    ) -> Mapping[str, Tenure]:
+        """Return the gangs that have devices, by name, and those that are promised some as if they had them."""
+        grounds = (tenures, *promises)
+        if len(grounds) == 1:
+            return tenures
+        if len(grounds) != len(self._grounds) or not all(map(operator.is_, grounds, self._grounds)):
+            promised = {one.group.key: one.tenure(queues.get(one.group.queue)) for one in promises}
+            self._grounds, self._tenures = grounds, {**promised, **tenures}
+        return self._tenures
+
+
+@dataclass(slots=True)
+class Memory:
+    """What a leader has promised, and for whom it has looked in vain. One for each leader.
+
+    begun: whether it has looked at what its predecessor left. told: what holds were told as, to tell them alike again.
+    groups, world and grounds: what those who ask were last looked at on. asks: what gangs ask for; failed: those for
+    which nobody can be evicted on these. left: whether some have not been looked at on them; turns: when each was last.
+    """
+
+    promises: dict[GangUid, Promise] = field(default_factory=dict)
+    laid: Laid = field(default_factory=Laid)
+    expected: Expected = field(default_factory=Expected)
+    begun: bool = False
+    told: dict[GangUid, tuple[Hold, Hold]] = field(default_factory=dict)
+    groups: tuple[Group, ...] = ()
+    world: World | None = None
+    grounds: tuple[object, ...] = ()
+    asks: Asks = field(default_factory=Asks)
+    failed: set[Hashable] = field(default_factory=set)
+    left: bool = False
+    turn: int = 0
+    turns: dict[Hashable, int] = field(default_factory=dict)
+
+    def begin(self, groups: tuple[Group, ...], world: World, *grounds: object) -> bool:
+        """Begin to look. Return whether there is anything to look at that was not looked at before.
+
+        Who was looked at in vain is looked at again when the grounds are others, or nodes or the use of devices.
+        """
+        moved = self.world is not world and (
+            self.world is None or requeue_hint.changed(self.world, world) != frozenset()
+        )
+        same = len(grounds) == len(self.grounds) and all(map(operator.is_, grounds, self.grounds))
+        if moved or not same:
+            self.failed.clear()
+        is_new = self.left or moved or not same or groups is not self.groups
+        self.groups, self.world, self.grounds, self.left = groups, world, grounds, False
+        self.turn += 1
+        return is_new
+
+    def next(self, asks: Sequence[Hashable], most: int) -> frozenset[Hashable]:
+        """Return those that are looked at in this cycle: at most so many, those that were longest not looked at.
+
+        asks: of all gangs that ask now; nothing is remembered of others.
+        """
+        self.failed.intersection_update(asks)
+        fresh = [ask for ask in asks if ask not in self.failed]
+        self.left = len(fresh) > most
+        found = frozenset(sorted(fresh, key=lambda ask: self.turns.get(ask, 0))[:most])
+        still = frozenset(asks)
+        self.turns = {ask: turn for ask, turn in self.turns.items() if ask in still} | dict.fromkeys(found, self.turn)
+        return found
+
+
+def _laid(world: World, promises: Iterable[Promise]) -> World:
+    for one in promises:
+        world = promised(world, one.group, one.grant)
+    return world
+
+
+def promised(world: World, group: Group, grant: Grant) -> World:
+    """Return the world in which the devices and the room of a grant are taken, though its claims wait as before."""
+    plan, pods = grant.plan, {pod.meta.uid: pod for pod in group.waiting}
+    room = [(place.node, pods[place.uid].requests) for place in plan.pods]
+    claims = (
+        (claim.claim, plan.takings.get(claim.uid or Uid(claim.claim), ())) for p in plan.pods for claim in p.claims
+    )
+    return what_if.occupied(world, room, ((Holder(claim=claim, gang=group.key), taken) for claim, taken in claims))
+
+
+def granted(world: World, group: Group, grant: Grant) -> World:
+    """Return the world after a grant."""
+    pods = {pod.meta.uid: pod for pod in group.waiting}
+    return cluster_state.granted(world, grant.plan, pods, group.key, grant.claims)
+
+
+def charged(usage: Usage, charges: Iterable[tuple[QueueName, Charge]]) -> Usage:
+    """Return what queues use with more."""
+    found = {queue: dict(amounts) for queue, amounts in usage.items()}
+    for queue, charge in charges:
+        amounts = found.setdefault(queue, {})
+        for meter, amount in charge.items():
+            amounts[meter] = amounts.get(meter, 0) + amount
+    return found
+
+
+def decide_all(
+    groups: tuple[Group, ...], rules: Rules, world: World, usage: Usage, memory: Memory, *, reserve: Reserve | None
+) -> Round:
+    """Decide about the gangs that wait, as `cycle` does: first about those that were promised something."""
+    laid, promises = memory.laid, [*memory.promises.values()]
+    if not promises or rules.beyond is not None:
+        return cycle.decide_all(groups, rules, laid.over(world, promises), _with(usage, promises), reserve)
+    known = {group.uid: group for group in groups}
+    left = [*promises]
+    redeemed: list[Decision] = []
+    for promise in promises:
+        others = [one for one in left if one is not promise]
+        group = known[promise.uid]
+        decision = _redeemed(promise, group, rules, laid.over(world, others), _with(usage, others), reserve=reserve)
+        if decision is None or not isinstance(decision.outcome, Grant):
+            continue
+        left, redeemed = others, [*redeemed, decision]
+        world = granted(world, group, decision.outcome)
+        usage = charged(usage, [(group.queue, decision.outcome.plan.charge)])
+        if rules.balances is not None:
+            rules.balances.take(group.queue, decision.outcome.plan.charge, budget.runtime_of(group))
+    started = {decision.group.uid for decision in redeemed}
+    rest = tuple(group for group in groups if group.uid not in started) if started else groups
+    round_ = cycle.decide_all(rest, rules, laid.over(world, left), _with(usage, left), reserve)
+    return replace(round_, anew=(*redeemed, *round_.anew))
+
+
+def _with(usage: Usage, promises: Sequence[Promise]) -> Usage:
+    return charged(usage, [(one.group.queue, one.grant.plan.charge) for one in promises]) if promises else usage
+
+
+def _redeemed(
+    promise: Promise, group: Group, rules: Rules, world: World, usage: Usage, *, reserve: Reserve | None
+) -> Decision | None:
+    """Return what a gang is granted whose own promise is not in its way.
+
+    It is late by the grace of its victims. So what it must leave alone is what it had to when it was promised, but for
+    what cannot be had any more in any case: that is reserved elsewhere, later in this cycle.
+    """
+    queue = completeness.entered(group, rules.snapshot)
+    if not isinstance(queue, Queue):
+        return None
+    fresh = replace(rules, recall=Recall(), rest=Rest(), mute=True)
+    inputs = Inputs(rules=fresh, group=group, queue=queue, world=world, standing=Standing(rules.tree, usage))
+    found = heeding.granted(inputs, {group.key}, reserve, promise.since, spares_all=False)
+    return None if found is None else Decision(group=group, outcome=found.outcome, position=1, needed=found.needed)

@@ -1,0 +1,144 @@
+"""Who is evicted so that a gang that is held may start: whole gangs, and only where its plan is proved without them.
+
+Which gangs may be evicted, and which of all sets of them is chosen, `quota` says. What is asked here for each set is
+the controller's own decision about the gang that waits, in the world and with the quotas that there would be without
+these gangs, and without those that go in any case; and beside what is reserved for heads that are ahead of it.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from admission.api.muster.gangs import Charge
+from admission.api.muster.queues import Queue, Reclaim, WithinQueue
+from admission.api.values.names import GangUid, QueueName
+from admission.api.values.reasons import EvictionReason, Hold, HoldReason
+from admission.dra.state import what_if
+from admission.dra.state.cluster_state import World
+from admission.dra.state.what_if import Belongings
+from admission.quota import preemption, preemption_candidates
+from admission.quota.headroom import Standing
+from admission.quota.preemption import Bounds, Victims
+from admission.quota.preemption_candidates import Candidate, Incoming
+from admission.scheduling.backfill import heeding
+from admission.scheduling.backfill.policy import Reserve
+from admission.scheduling.cache.plan_cache import Recall
+from admission.scheduling.cache.verdict_cache import Rest
+from admission.scheduling.checks.chain import Grant, Inputs, Rules
+from admission.workloads.gangs import Group
+
+HELPED = frozenset({HoldReason.QUOTA_EXCEEDED, HoldReason.DEVICES_BUSY})
+"""Holds that an eviction may end."""
+
+BOUNDS = Bounds(fits=48, sets=2_000)
+"""A question costs a plan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    """A gang that has been let in, and what it gives back when it goes. key: `namespace/name`."""
+
+    key: str
+    candidate: Candidate
+    belongings: Belongings
+
+    @property
+    def uid(self) -> GangUid:
+        return self.candidate.uid
+
+    @property
+    def queue(self) -> QueueName:
+        return self.candidate.queue
+
+    @property
+    def charge(self) -> Charge:
+        return self.candidate.charge
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """Where it is decided: the world and the quotas as they are now, and who goes in any case."""
+
+    rules: Rules
+    world: World
+    standing: Standing
+    reserve: Reserve | None = None
+    going: Sequence[Tenant] = ()
+    bounds: Bounds = BOUNDS
+
+    def without(self, tenants: Iterable[Tenant]) -> tuple[World, Standing]:
+        """Return what there would be without these, and those who go."""
+        gone = [*self.going, *tenants]
+        standing = self.standing.copy()
+        for one in gone:
+            if standing.tree.active(one.queue):
+                standing.give_back(one.queue, one.charge)
+        return what_if.vacated(self.world, [one.belongings for one in gone]), standing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sacrifice:
+    """What a gang is granted once the victims have gone; without any where those who go anyway are enough."""
+
+    group: Group
+    grant: Grant
+    victims: tuple[Tenant, ...]
+
+
+def may_preempt(queue: Queue) -> bool:
+    """Return whether anybody may be evicted for a gang of a queue."""
+    asked = queue.preemption
+    return asked.within_queue is not WithinQueue.NEVER or asked.reclaim is not Reclaim.NEVER
+
+
+def may_help(outcome: object) -> bool:
+    """Return whether an eviction may end what holds a gang."""
+    return isinstance(outcome, Hold) and outcome.reason in HELPED
+
+
+def plan(group: Group, queue: Queue, tenants: Iterable[Tenant], scene: Scene) -> Grant | None:
+    """Return what a gang could be granted without some, and those who go anyway, beside what is reserved for others."""
+    tenants = [*tenants]
+    world, standing = scene.without(tenants)
+    quiet = replace(scene.rules, recall=Recall(), rest=Rest(), defects=[], mute=True)
+    inputs = Inputs(rules=quiet, group=group, queue=queue, world=world, standing=standing)
+    found = heeding.granted(inputs, {one.key for one in (*scene.going, *tenants)}, scene.reserve)
+    return None if found is None else found.outcome
+
+
+def choose(group: Group, queue: Queue, needed: Charge, tenants: Iterable[Tenant], scene: Scene) -> Sacrifice | None:
+    """Return who is evicted for a gang; None where that does not help, or is not found within the bounds.
+
+    needed: the least that it costs. tenants: those that might be evicted.
+    """
+    candidates = {one.uid: one for one in tenants if one.uid != group.uid and scene.standing.tree.active(one.queue)}
+    grants: dict[frozenset[GangUid], Grant] = {}
+
+    def fits(gone: frozenset[GangUid]) -> bool:
+        found = plan(group, queue, [candidates[uid] for uid in gone], scene)
+        if found is not None:
+            grants[gone] = found
+        return found is not None
+
+    incoming = Incoming(queue=queue.name, priority=group.priority, charge=needed, preemption=queue.preemption)
+    known = [one.candidate for one in candidates.values()]
+    _, standing = scene.without(())
+    if not scene.going and not any(map(preemption_candidates.Rules(standing, incoming).is_eligible, known)):
+        return None
+    found = preemption.choose(standing, incoming, known, fits, scene.bounds)
+    if not isinstance(found, Victims):
+        return None
+    victims = frozenset(found.gangs)
+    return Sacrifice(group=group, grant=grants[victims], victims=tuple(candidates[uid] for uid in found.gangs))
+
+
+def cause(group: Group, victim: Tenant) -> EvictionReason:
+    """Return why a gang is evicted for another one."""
+    return EvictionReason.PREEMPTED if victim.queue == group.queue else EvictionReason.RECLAIMED
+
+
+def reason(group: Group, victim: Tenant) -> str:
+    """Return the same in words."""
+    if victim.queue == group.queue:
+        above = f"priority {group.priority}, above {victim.candidate.priority}"
+        return f"gang {group.key} of the same queue needs its place ({above})"
+    return f"gang {group.key} takes back what queue {victim.queue} has borrowed from queue {group.queue} or those above"

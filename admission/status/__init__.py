@@ -1,0 +1,1 @@
+"""What gangs, queues are told in their status."""

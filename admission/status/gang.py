@@ -1,0 +1,274 @@
+"""What people are told: the status of every gang and meter, from one snapshot and what was decided on it.
+
+That of queues is made in `queue`, from the same facts.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import NamedTuple
+
+from admission.accounting.books import Book
+from admission.api.kubernetes.meta import EPOCH, Condition, ConditionStatus
+from admission.api.muster.gangs import Charge, Evicted, Gang, GangReport, Phase, PlannedClaim, PlannedPod
+from admission.api.muster.ledger_entries import Placement
+from admission.api.muster.queues import PlacementMode
+from admission.api.muster.status_reports import BudgetUse, ConditionReport
+from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import GangUid, MeterName, QueueName, Uid
+from admission.api.values.reasons import Denial, Hold, HoldReason
+from admission.claimpolicy import status
+from admission.claimpolicy.match import Policies
+from admission.dra.metering import meter_health
+from admission.dra.metering.device_meters import Meters
+from admission.dra.metering.meter_health import Appraisal
+from admission.lifecycle.requeue_backoff import Backoff
+from admission.quota.tree import Tree
+from admission.scheduling.backfill.reservations import Estimate
+from admission.scheduling.checks.chain import Decision, Grant
+from admission.scheduling.placement.mode import Chosen
+from admission.scheduling.placement.protection import NOTHING, Protections
+from admission.status import overlooking
+from admission.workloads import gang_key, topology
+from admission.workloads.gangs import Group
+
+
+class Placed(NamedTuple):
+    """Who picked the devices of a gang, and why."""
+
+    mode: str
+    reason: str
+
+
+NOT_PLACED = Placed("", "")
+PINNED = Placed(PlacementMode.PIN, "")
+"""How a gang was placed of which nothing is known but that it was."""
+
+KEPT = timedelta(hours=1)
+"""How long the object of a gang that was evicted for others outlives its pods, where only these name it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the reports are made of, after a cycle."""
+
+    snapshot: Snapshot
+    book: Book
+    tree: Tree
+    meters: Meters
+    appraisal: Appraisal = meter_health.NOTHING
+    decisions: Mapping[GangUid, Decision] = field(default_factory=dict)
+    backoffs: Mapping[GangUid, Backoff] = field(default_factory=dict)
+    evicted: Mapping[GangUid, Evicted] = field(default_factory=dict)
+    """Gangs that were taken back and do not run again."""
+    budgets: Mapping[QueueName, tuple[BudgetUse, ...]] = field(default_factory=dict)
+    """How the budgets of each queue that has some stand; none is in it when nobody knows."""
+    chosen: Mapping[GangUid, Chosen] = field(default_factory=dict)
+    """How gangs were placed that this leader has let in."""
+    protections: Protections = NOTHING
+    policies: Policies = field(default_factory=lambda: Policies({}, {}))
+    """The ClaimPolicies, compiled."""
+    templates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Which of the templates that they provide are not as they should be, by the name of the policy."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Why queues that are being deleted cannot lose Muster's finalizer."""
+    estimates: Mapping[GangUid, Estimate] = field(default_factory=dict)
+    """When gangs that wait are to start, as far as that was reckoned."""
+    stuck: Mapping[GangUid, Hold] = field(default_factory=dict)
+    """What keeps gangs from being placed that have their reservation."""
+    now: datetime = EPOCH
+
+
+def gang(group: Group, facts: Facts) -> GangReport:
+    """Return the status of one gang."""
+    decision = facts.decisions.get(group.uid)
+    placement = facts.book.placements.get(group.uid)
+    backoff = facts.backoffs.get(group.uid)
+    phase = phase_of(group, placement)
+    waits = decision is not None and not isinstance(decision.outcome, Grant)
+    expected = sum(names.is_expected(pod.meta.uid) for pod in group.pods)
+    placed = _placed(group, facts) if placement is not None and not expected else NOT_PLACED
+    estimate = facts.estimates.get(group.uid) if waits else None
+    return GangReport(
+        uid=group.uid,
+        namespace=group.identity.namespace,
+        name=group.identity.name,
+        queue=group.queue,
+        size=min(group.identity.size or max(1, len(group.pods)), gang_key.LARGEST_SIZE),
+        priority=group.priority,
+        workload=group.identity.workload,
+        phase=phase,
+        pods=len(group.pods) - expected,
+        expected=expected,
+        hold=overlooking.told(_hold(decision), facts.snapshot)
+        or (facts.stuck.get(group.uid) if phase is Phase.RESERVED else None),
+        position=decision.position if waits and decision is not None else None,
+        plan=_plan(placement),
+        charges=charge_of(placement),
+        placement=placed.mode,
+        placement_reason=placed.reason,
+        topology=topology.report(group, facts.snapshot.nodes),
+        evictions=backoff.evictions if backoff else 0,
+        evicted=facts.evicted.get(group.uid),
+        start_estimate=estimate.at if estimate is not None else None,
+        start_reason=estimate.message if estimate is not None else "",
+        queued_since=group.first_queued,
+        next_try=backoff.next_try if backoff else None,
+        line=group.identity.line,
+    )
+
+
+def phase_of(group: Group, placement: Placement | None) -> Phase:
+    """Return where the gang stands, by its pods and what the ledger has open for it."""
+    seats = placement.seats if placement is not None else {}
+    seated = [pod for pod in group.pods if pod.meta.uid in seats or not pod.gated]
+    if not group.pods:
+        return Phase.FINISHED if group.ended else Phase.PENDING
+    if not seated:
+        return Phase.PENDING
+    if any(pod.gated for pod in seated):
+        return Phase.RESERVED
+    return Phase.RUNNING if all(pod.phase == "Running" for pod in seated) else Phase.ADMITTED
+
+
+def charge_of(placement: Placement | None) -> Charge:
+    """Return what a gang is charged now, over all of its claims."""
+    total: dict[MeterName, int] = {}
+    for holding in placement.holdings.values() if placement is not None else ():
+        for meter, amount in holding.charge.items():
+            total[meter] = total.get(meter, 0) + amount
+    return total
+
+
+def conditions(facts: Facts) -> list[ConditionReport]:
+    """Return the conditions of every meter and claim policy."""
+    meters = [
+        ConditionReport(
+            plural="meters",
+            name=name,
+            generation=meter.meta.generation,
+            conditions=(_ready(name, meter.classes, facts),),
+        )
+        for name, meter in sorted(facts.snapshot.meters.items())
+    ]
+    meters += [
+        ConditionReport(
+            plural="meters",
+            name=name,
+            generation=0,
+            conditions=(condition("Ready", "Malformed", str(error), holds=False),),
+        )
+        for (kind, name), error in sorted(facts.snapshot.malformed.items())
+        if kind == "Meter"
+    ]
+    return [*meters, *status.conditions(facts.policies, facts.snapshot, facts.templates)]
+
+
+def condition(kind: str, reason: str, message: str, *, holds: bool) -> Condition:
+    """Return a condition that holds or does not."""
+    status = ConditionStatus.TRUE if holds else ConditionStatus.FALSE
+    return Condition(type=kind, status=status, reason=reason, message=message)
+
+
+def idle(
+    record: Gang, backoffs: Mapping[GangUid, Backoff], evicted: Mapping[GangUid, Evicted] = MappingProxyType({})
+) -> GangReport:
+    """Return the status of a Gang object none of whose pods exists: not there yet, being made again, or over."""
+    uid = GangUid(record.workload.uid if record.workload else record.meta.key)
+    begun = record.phase is not Phase.PENDING
+    backoff, taken_back = backoffs.get(uid), evicted.get(uid, record.evicted)
+    made_again = (backoff is not None or taken_back is not None) and record.phase is not Phase.FINISHED
+    pods = "pod exists" if record.size == 1 else f"{record.size} pods exists"
+    hold = Hold(HoldReason.GANG_INCOMPLETE, f"none of its {pods}", {"pods": 0, "size": record.size})
+    return GangReport(
+        uid=GangUid(record.meta.uid),
+        namespace=record.meta.namespace,
+        name=record.meta.name,
+        queue=record.queue,
+        size=record.size,
+        priority=record.priority,
+        workload=record.workload,
+        phase=Phase.EVICTED if made_again else Phase.FINISHED if begun else Phase.PENDING,
+        hold=None if begun else hold,
+        evictions=backoff.evictions if backoff else record.evictions,
+        evicted=taken_back,
+        queued_since=record.queued_since,
+        next_try=backoff.next_try if backoff else record.next_try,
+    )
+
+
+def is_superseded(record: Gang, others: Collection[Uid]) -> bool:
+    """Return whether the pods that a Gang object was made for have become other gangs of the same workload.
+
+    They were one as long as nobody could say what the workload makes, as where Muster might not read it: that one is
+    called as the workload as a whole. others: the workloads of all gangs that have pods.
+    """
+    if record.written_by_user or record.workload is None or record.phase is not Phase.PENDING:
+        return False
+    if record.evictions or record.evicted is not None:
+        # It was a gang that ran: the pods that it is made of now are still to come.
+        return False
+    uid = record.workload.uid
+    return uid in others and record.meta.name == gang_key.unique_name(record.workload.name, gang_key.gang_uid(uid))
+
+
+def kept_until(record: Gang, report: GangReport, lines: Collection[str]) -> datetime | None:
+    """Return until when the object of a gang without pods stays; None for as long as somebody wants it.
+
+    One of a workload goes with that, or when its controller has made another gang in its stead: a workload that is
+    restarted again and again would have more of them each time. What Muster made for pods that name their gang
+    themselves goes with these. But one that was taken back stays until it may be tried again, for whoever makes its
+    pods anew. lines: of all gangs that have pods.
+    """
+    if record.written_by_user or (record.workload is not None and record.line not in lines):
+        return None
+    if report.phase is not Phase.EVICTED:
+        return report.next_try or EPOCH
+    return report.next_try or ((report.evicted.at if report.evicted is not None else EPOCH) + KEPT)
+
+
+def _placed(group: Group, facts: Facts) -> Placed:
+    """Return how a gang was placed: what this leader knows, or what its predecessor has written into the status."""
+    chosen = facts.chosen.get(group.uid)
+    if chosen is not None:
+        return Placed(chosen.mode, chosen.reason)
+    record = group.record
+    return Placed(record.placed or PlacementMode.PIN, record.placed_because) if record is not None else PINNED
+
+
+def _hold(decision: Decision | None) -> Hold | Denial | None:
+    return None if decision is None or isinstance(decision.outcome, Grant) else decision.outcome
+
+
+def _plan(placement: Placement | None) -> tuple[PlannedPod, ...]:
+    if placement is None:
+        return ()
+    return tuple(
+        PlannedPod(
+            uid=seat.pod_uid,
+            pod=seat.pod,
+            node=seat.node,
+            claims=tuple(
+                PlannedClaim(uid=uid, claim=placement.holdings[uid].claim, devices=placement.holdings[uid].devices)
+                for uid in seat.claims
+                if uid in placement.holdings
+            ),
+        )
+        for seat in sorted(placement.seats.values(), key=lambda seat: seat.pod)
+    )
+
+
+def _ready(name: MeterName, classes: Iterable[str], facts: Facts) -> Condition:
+    flaws = facts.meters.flaws.get(name)
+    if flaws:
+        return condition("Ready", "Malformed", f"meter {name}: {'; '.join(map(str, flaws))}", holds=False)
+    failure = facts.appraisal.failures.get(name)
+    if failure is not None:
+        return condition("Ready", "FailsOnDevices", failure.message, holds=False)
+    missing = sorted(set(classes) - set(facts.snapshot.classes))
+    if missing:
+        message = f"counts; no DeviceClass is called {', '.join(missing)} yet"
+        return condition("Ready", "ClassMissing", message, holds=True)
+    return condition("Ready", "Counting", "every source is understood", holds=True)

@@ -1,0 +1,177 @@
+"""The statuses of gangs one cycle after the other: what did not change is not made, summed or told again.
+
+What a status says is said in `gang` alone. It is made of a gang, what was decided of it, and what the leader
+knows of it by its UID; as long as all of these are the same objects, so is the status. What the queues' statuses sum
+up, phases and what is pending, is kept in step with every gang whose status is made anew.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, MutableSequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from admission.api.kubernetes.nodes import Node
+from admission.api.muster.gangs import Charge, Evicted, Gang, GangReport
+from admission.api.snapshot import changed
+from admission.api.values.names import GangUid, NodeName, Uid
+from admission.errors import MalformedObjectError
+from admission.lifecycle.requeue_backoff import Backoff
+from admission.scheduling.checks import faults
+from admission.scheduling.checks.chain import Grant
+from admission.scheduling.checks.faults import Defect, During
+from admission.status import gang as status_gang
+from admission.status.gang import Facts
+from admission.status.queue import Tally
+from admission.workloads.gangs import Group
+
+K = TypeVar("K")
+
+NEVER = datetime.max.replace(tzinfo=UTC)
+
+Made = tuple[Mapping[GangUid, object], ...]
+"""What is known of gangs by their UIDs, in some respects."""
+
+
+class _Known:
+    """How many gangs there are by what their pods' Gang objects are called, and by what makes them.
+
+    workloads: the objects whose controllers do. lines: what is alike of those that one makes in the stead of another.
+    """
+
+    def __init__(self) -> None:
+        self.keys: Counter[str] = Counter()
+        self.workloads: Counter[Uid] = Counter()
+        self.lines: Counter[str] = Counter()
+
+    def look(self, before: Mapping[GangUid, Group], now: Mapping[GangUid, Group], touched: Collection[GangUid]) -> None:
+        """Count anew the gangs that were touched."""
+        for groups, times in ((before, -1), (now, 1)):
+            for group in (groups[uid] for uid in touched if uid in groups):
+                _count(self.keys, group.key, times)
+                if group.identity.workload is not None:
+                    _count(self.workloads, group.identity.workload.uid, times)
+                if group.identity.line:
+                    _count(self.lines, group.identity.line, times)
+
+
+def _count(counts: Counter[K], what: K, times: int) -> None:
+    counts[what] += times
+    if not counts[what]:
+        del counts[what]
+
+
+@dataclass(slots=True)
+class Retelling:
+    """The statuses as they were last made. One for each leader."""
+
+    gangs: tuple[GangReport, ...] = ()
+    """Of all gangs, those of which only an object is left included, by name."""
+    groups: Mapping[GangUid, Group] = field(default_factory=dict)
+    tally: Tally = field(default_factory=Tally)
+    version: int = 0
+    """Grows whenever a status changes."""
+    _counted: tuple[Group, ...] = ()
+    _made_of: Made = ()
+    _nodes: Mapping[NodeName, Node] = field(default_factory=dict)
+    _malformed: Mapping[tuple[str, str], MalformedObjectError] = field(default_factory=dict)
+    _records: Mapping[str, Gang] = field(default_factory=dict)
+    _backoffs: Mapping[GangUid, Backoff] = field(default_factory=dict)
+    _evicted: Mapping[GangUid, Evicted] = field(default_factory=dict)
+    _reports: dict[GangUid, tuple[GangReport, Charge]] = field(default_factory=dict)
+    _known: _Known = field(default_factory=_Known)
+    _failed: set[GangUid] = field(default_factory=set)
+    """Gangs whose status could not be made."""
+    _idle: dict[str, GangReport] = field(default_factory=dict)
+    _over_at: datetime = NEVER
+    """When the next of these is over."""
+
+    def look(
+        self,
+        groups: tuple[Group, ...],
+        decided: Collection[GangUid],
+        facts: Facts,
+        found: MutableSequence[Defect],
+    ) -> list[GangReport]:
+        """Return the statuses that were made anew. decided: gangs of which something else was decided than before."""
+        recounted = groups is not self._counted or facts.snapshot.gangs is not self._records
+        readjusted = bool(changed(self._backoffs, facts.backoffs) or self._evicted != facts.evicted)
+        touched = {*decided, *self._failed, *self._stirred(groups, facts)}
+        anew = [report for uid in touched if (report := self._make(uid, facts, found)) is not None]
+        if recounted or readjusted or facts.now >= self._over_at:
+            anew += self._look_at_idle(facts)
+            self._records, self._backoffs = facts.snapshot.gangs, dict(facts.backoffs)
+            self._evicted = dict(facts.evicted)
+        if anew or recounted:
+            reports = (*(report for report, _ in self._reports.values()), *self._idle.values())
+            self.gangs = tuple(sorted(reports, key=lambda report: report.key))
+            self.version += 1
+        return anew
+
+    def _stirred(self, groups: tuple[Group, ...], facts: Facts) -> Iterator[GangUid]:
+        """Yield the gangs of which something changed."""
+        if groups is not self._counted:
+            before, self._counted, self.groups = self.groups, groups, {group.uid: group for group in groups}
+            touched = changed(before, self.groups)
+            self._known.look(before, self.groups, touched)
+            yield from touched
+        made_of: Made = (
+            facts.book.placements,
+            *(dict(facts.backoffs), dict(facts.chosen), dict(facts.stuck)),
+            *(dict(facts.evicted), dict(facts.estimates)),
+        )
+        for before_, now in zip(self._made_of, made_of, strict=False):
+            yield from changed(before_, now)
+        if self._malformed != facts.snapshot.malformed:
+            yield from self.groups
+        elif self._nodes is not facts.snapshot.nodes:
+            yield from [uid for uid, (report, _) in self._reports.items() if report.topology is not None]
+        self._made_of, self._nodes, self._malformed = made_of, facts.snapshot.nodes, facts.snapshot.malformed
+
+    def _make(self, uid: GangUid, facts: Facts, found: MutableSequence[Defect]) -> GangReport | None:
+        """Make one status anew."""
+        before = self._reports.pop(uid, None)
+        if before is not None:
+            self.tally.add(*before, times=-1)
+        self._failed.discard(uid)
+        group = self.groups.get(uid)
+        if group is None:
+            return None
+        report = faults.spared(During.REPORTING, group.key, lambda: status_gang.gang(group, facts), found)
+        if report is None:
+            self._failed.add(uid)
+            return None
+        decision = facts.decisions.get(uid)
+        needed = {} if decision is None or isinstance(decision.outcome, Grant) else decision.needed
+        self._reports[uid] = report, needed
+        self.tally.add(report, needed)
+        return report
+
+    def _look_at_idle(self, facts: Facts) -> list[GangReport]:
+        """Return the statuses made anew of Gang objects whose pods are gone or have not come yet."""
+        known = self._known.keys
+        before, self._idle, anew = self._idle, {}, []
+        self._over_at = NEVER
+        for report in before.values():
+            self.tally.add(report, {}, times=-1)
+        for key, gang in facts.snapshot.gangs.items():
+            if key in known:
+                continue
+            report, old = self._idle_report(gang, facts), before.get(key)
+            self.tally.add(report, {})
+            self._idle[key] = old if old is not None and old == report else report
+            if self._idle[key] is report:
+                anew.append(report)
+        return anew
+
+    def _idle_report(self, gang: Gang, facts: Facts) -> GangReport:
+        report = status_gang.idle(gang, facts.backoffs, facts.evicted)
+        if status_gang.is_superseded(gang, self._known.workloads):
+            return replace(report, over=True)
+        until = status_gang.kept_until(gang, report, self._known.lines)
+        if until is None:
+            return report
+        if facts.now >= until:
+            return replace(report, over=True)
+        self._over_at = min(self._over_at, until)
+        return report

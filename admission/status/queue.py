@@ -1,0 +1,207 @@
+"""The status of every queue: use against quota, budgets, what waits, and what is wrong with its entitlement.
+
+One standing of all queues answers for all of them. What is wrong is a condition with the mend: `Active`, and for queues
+with quotas or budgets `QuotaWithin`, `MetersKnown` and `BudgetLeft`; where Muster is to allocate devices,
+`DevicesProtected`.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from admission.accounting.books import Use
+from admission.api.kubernetes.meta import Condition, ConditionStatus
+from admission.api.muster.gangs import Charge, GangReport, Phase
+from admission.api.muster.queues import OnExhausted, Queue
+from admission.api.muster.status_reports import BudgetUse, MeterUse, QueueReport
+from admission.api.values import names, quantities
+from admission.api.values.names import MeterName, QueueName
+from admission.lifecycle import deleted_queues
+from admission.quota import budgets as budgets_
+from admission.quota.headroom import Standing
+from admission.quota.tree import Inactive
+from admission.scheduling.placement import protection_conditions
+from admission.status import gang
+from admission.status.gang import Facts
+
+Amounts = Mapping[QueueName, Mapping[MeterName, int]]
+
+K = TypeVar("K")
+
+MOST_NAMED = 3
+"""Gangs that the condition of a queue names for which its deletion waits."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the statuses of queues sum up: gangs by phase, and what those that wait need at least."""
+
+    phases: dict[QueueName, Counter[Phase]] = field(default_factory=dict)
+    pending: dict[QueueName, Counter[MeterName]] = field(default_factory=dict)
+
+    def add(self, report: GangReport, needed: Charge, times: int = 1) -> None:
+        """Count a gang. times: -1 to take it out again."""
+        _count(self.phases.setdefault(report.queue, Counter()), {report.phase: 1}, times)
+        _count(self.pending.setdefault(report.queue, Counter()), needed, times)
+
+
+def _count(counter: Counter[K], amounts: Mapping[K, int], times: int) -> None:
+    """Add to a counter, in which nothing is 0."""
+    for name, amount in amounts.items():
+        counter[name] += times * amount
+        if not counter[name]:
+            del counter[name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sums:
+    """What all queues' statuses are made of."""
+
+    facts: Facts
+    uses: Mapping[QueueName, Mapping[MeterName, Use]]
+    pending: Amounts
+    standing: Standing
+    open: Mapping[QueueName, Sequence[str]]
+    """The gangs for which the deletion of queues waits."""
+
+
+def queues(tally: Tally, facts: Facts) -> list[QueueReport]:
+    """Return the status of every queue."""
+    uses = facts.book.usage()
+    totals = {name: {meter: sum(use) for meter, use in meters.items()} for name, meters in uses.items()}
+    deleted = any(queue.meta.deleted is not None for queue in facts.snapshot.queues.values())
+    sums = _Sums(
+        facts=facts,
+        uses=uses,
+        pending=tally.pending,
+        standing=Standing(facts.tree, totals),
+        open=deleted_queues.users(facts.tree.queues, facts.book.placements.values()) if deleted else {},
+    )
+    return [
+        QueueReport(
+            name=name,
+            generation=queue.meta.generation,
+            conditions=tuple(_conditions(queue, sums)),
+            meters=_uses(queue, sums),
+            budgets=facts.budgets.get(name, ()),
+            gangs=dict(tally.phases.get(name, {})),
+        )
+        for name, queue in sorted(facts.snapshot.queues.items())
+    ]
+
+
+def malformed(name: str, message: str) -> QueueReport:
+    """Return the status of a Queue that cannot be read."""
+    active = gang.condition("Active", "Malformed", message, holds=False)
+    return QueueReport(name=QueueName(name), conditions=(active,))
+
+
+def _uses(queue: Queue, sums: _Sums) -> dict[MeterName, MeterUse]:
+    quotas = {quota.meter: quota.nominal for quota in queue.quotas}
+    own, pending = sums.uses.get(queue.name, {}), sums.pending.get(queue.name, {})
+    found: dict[MeterName, MeterUse] = {}
+    for meter in sorted({*quotas, *own, *pending}):
+        reserved, used = own.get(meter, (0, 0))
+        found[meter] = MeterUse(
+            nominal=quotas.get(meter, 0),
+            reserved=reserved,
+            used=used,
+            borrowed=sums.standing.borrowed(queue.name, meter),
+            lent=sums.standing.lent(queue.name, meter),
+            pending=pending.get(meter, 0),
+        )
+    return found
+
+
+def _conditions(queue: Queue, sums: _Sums) -> Iterator[Condition]:
+    flaw = sums.facts.tree.flaws.get(queue.name)
+    if queue.meta.deleted is not None:
+        yield gang.condition("Active", Inactive.TERMINATING, _ending(queue, sums), holds=False)
+    elif flaw is not None:
+        yield gang.condition("Active", flaw.reason, flaw.message, holds=False)
+    else:
+        yield gang.condition("Active", "Ready", "the queue admits gangs", holds=True)
+    if queue.quotas:
+        yield _quota_within(queue, sums)
+    if queue.quotas or queue.budgets:
+        yield _meters_known(queue, sums)
+    if queue.budgets:
+        yield _budget_left(queue, sums.facts.budgets.get(queue.name))
+    protected = protection_conditions.condition(queue, sums.facts.protections)
+    if protected is not None:
+        yield protected
+
+
+def _ending(queue: Queue, sums: _Sums) -> str:
+    """Say for what the deletion of a queue waits."""
+    says = "the queue is being deleted and takes no new gangs"
+    gangs = sorted(sums.open.get(queue.name, ()))
+    if gangs:
+        more = len(gangs) - MOST_NAMED
+        named = ", ".join(gangs[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        return f"{says}; it goes when all that was let in here or below it has given its devices back: {named}"
+    refused = sums.facts.refused.get(queue.name)
+    if refused is not None:
+        return f"{says}; nothing runs in it any more, but {refused}"
+    others = [name for name in queue.meta.finalizers if name != names.IN_USE]
+    if others:
+        return f"{says}; nothing runs in it any more, but others keep it by the finalizers {', '.join(others)}"
+    return f"{says}; nothing runs in it any more"
+
+
+def _quota_within(queue: Queue, sums: _Sums) -> Condition:
+    """Say whether more is used under the queue than it could ever take, as after a quota was lowered."""
+    over = [quota.meter for quota in queue.quotas if _is_over(queue.name, quota.meter, sums)]
+    if not over:
+        return gang.condition("QuotaWithin", "Within", "no more is used than the quotas allow", holds=True)
+    meter = min(over)
+    used, most = sums.standing.usage(queue.name, meter), sums.standing.potential(queue.name, meter)
+    message = (
+        f"{quantities.render(used)} {meter} are used, more than the {quantities.render(most)} that the queue can have;"
+        " nothing is evicted for it, and nothing that needs more starts until enough has ended or the quota is raised"
+    )
+    return gang.condition("QuotaWithin", "OverNominal", message, holds=False)
+
+
+def _is_over(name: QueueName, meter: MeterName, sums: _Sums) -> bool:
+    return sums.standing.usage(name, meter) > sums.standing.potential(name, meter) and sums.facts.tree.active(name)
+
+
+def _meters_known(queue: Queue, sums: _Sums) -> Condition:
+    named = {quota.meter: "quotas" for quota in queue.quotas} | {b.meter: "budgets" for b in queue.budgets}
+    missing = sorted(meter for meter in named if meter not in sums.facts.snapshot.meters)
+    if not missing:
+        return gang.condition("MetersKnown", "Known", "every meter that the queue names exists", holds=True)
+    meter = missing[0]
+    charged = sum(sums.uses.get(queue.name, {}).get(meter, Use(0, 0)))
+    stays = (
+        f"; the {quantities.render(charged)} that are charged stay so until their claims are gone" if charged else ""
+    )
+    unread = sums.facts.snapshot.malformed.get(("Meter", meter))
+    why = f"Meter {meter} cannot be read ({unread})" if unread else f"there is no Meter {', '.join(missing)}"
+    message = (
+        f"{why}: create it, or take it from spec.{named[meter]}; no gang that needs devices starts here before{stays}"
+    )
+    return gang.condition("MetersKnown", "MeterMissing", message, holds=False)
+
+
+def _budget_left(queue: Queue, budgets: Iterable[BudgetUse] | None) -> Condition:
+    """Say whether something is left of every budget of the queue. budgets: None when nobody knows."""
+    if budgets is None:
+        message = "the ledger's database has not said yet what is spent; nothing starts before it answers"
+        return Condition(type="BudgetLeft", status=ConditionStatus.UNKNOWN, reason="LedgerUnavailable", message=message)
+    spent = [budget for budget in budgets if budget.start is not None and budget.left <= 0]
+    if not spent:
+        return gang.condition("BudgetLeft", "Left", "something is left of every budget", holds=True)
+    # One that holds gangs back tells more than one that only warns.
+    budget = min(spent, key=lambda budget: (budget.on_exhausted != OnExhausted.HOLD, budget.meter))
+    then = (
+        "gangs are admitted nevertheless" if budget.on_exhausted == OnExhausted.WARN else "nothing that needs it starts"
+    )
+    end = budget.end.isoformat().replace("+00:00", "Z") if budget.end else ""
+    message = (
+        f"the {budgets_.hours(budget.limit)} {budget.meter}-hours of queue {queue.name} until {end} are spent or"
+        f" promised to gangs that run; {then}; wait for the end of the period, or raise spec.budgets"
+    )
+    return gang.condition("BudgetLeft", "BudgetExhausted", message, holds=False)

@@ -1,0 +1,1 @@
+"""Which pods are a gang."""

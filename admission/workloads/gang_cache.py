@@ -1,0 +1,172 @@
+"""The gangs of one snapshot after the other: what did not change is not grouped again.
+
+A gang whose pods, what they belong to, Gang object and placement are the same objects as before is the same object as
+well, so that whoever has looked at it need not look again. What the gangs are is said in `gangs` alone.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import NamedTuple
+
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.ledger_entries import Placement
+from admission.api.snapshot import Snapshot, changed
+from admission.api.values.names import GangUid, Uid
+from admission.workloads import gang_key, gangs
+from admission.workloads.gangs import Group
+
+
+class Place(NamedTuple):
+    """A place in the order that is kept. since: since when its gang waits. noted: when it was taken back."""
+
+    since: datetime
+    noted: datetime
+
+
+@dataclass(slots=True)
+class Census:
+    """The gangs as they were last counted. One for each leader."""
+
+    places: dict[str, Place] = field(default_factory=dict)
+    """The places of gangs that were taken back and are made anew as other gangs, by what these have in common."""
+    _snapshot: Snapshot = field(default_factory=Snapshot)
+    _placements: Mapping[GangUid, Placement] = field(default_factory=dict)
+    _leaving: frozenset[Uid] = frozenset()
+    _gangs: dict[Uid, GangUid] = field(default_factory=dict)
+    """The gang of every pod that is in one."""
+    _members: dict[GangUid, dict[Uid, None]] = field(default_factory=dict)
+    _grounds: dict[Uid, tuple[str, ...]] = field(default_factory=dict)
+    """What every such pod's gang depends on, as `Identity.grounds` says it."""
+    _resting: dict[str, dict[Uid, None]] = field(default_factory=dict)
+    """The pods whose gangs depend on something."""
+    _seated: dict[Uid, GangUid] = field(default_factory=dict)
+    """The gang of every pod that was granted a place."""
+    _groups: dict[GangUid, Group] = field(default_factory=dict)
+    _recorded: dict[str, set[GangUid]] = field(default_factory=dict)
+    """The gangs whose Gang object has a name, `namespace/name`."""
+    _counted: tuple[Group, ...] = ()
+
+    def __contains__(self, gang: GangUid) -> bool:
+        """Return whether a gang was there when they were last counted."""
+        return gang in self._groups
+
+    def groups(
+        self, snapshot: Snapshot, placements: Mapping[GangUid, Placement], leaving: Collection[Uid] = ()
+    ) -> tuple[Group, ...]:
+        """Return every gang, as `recognition.groups` does."""
+        stirred = self._stirred(snapshot, placements, frozenset(leaving))
+        self._snapshot, self._placements, self._leaving = snapshot, placements, frozenset(leaving)
+        for uid in stirred:
+            self._count(uid)
+        if stirred:
+            self._counted = tuple(self._groups.values())
+        return self._counted
+
+    def _stirred(
+        self, snapshot: Snapshot, placements: Mapping[GangUid, Placement], leaving: frozenset[Uid]
+    ) -> set[GangUid]:
+        """Return the gangs of which something changed, and note who their pods are."""
+        before, found = self._snapshot, set[GangUid]()
+        pods = changed(before.pods, snapshot.pods)
+        moved = dict.fromkeys((*pods, *self._unsettled(pods, snapshot), *self._reseated(placements)))
+        for uid in pods:
+            found |= self._leave(uid)
+        concerned = set[GangUid]()
+        for key in changed(before.gangs, snapshot.gangs):
+            concerned |= {GangUid(key), *self._recorded.get(key, ())}
+        for gang in concerned & self._members.keys():
+            found.add(gang)
+            moved |= self._members[gang]
+        for uid in moved:
+            pod = snapshot.pods.get(uid)
+            if pod is not None:
+                found |= self._join(pod, snapshot)
+        found |= set(changed(self._placements, placements)) & self._members.keys()
+        found |= {self._gangs[uid] for uid in leaving ^ self._leaving if uid in self._gangs}
+        return found
+
+    def _unsettled(self, pods: Iterable[Uid], snapshot: Snapshot) -> Iterator[Uid]:
+        """Yield the pods whose gang may be another one, or of another size, as something above them has changed.
+
+        They are looked at as if they were new. pods: those that changed; some have made others.
+        """
+        before = self._snapshot
+        if before.unwatched != snapshot.unwatched or before.malformed != snapshot.malformed:
+            yield from self._gangs
+            return
+        stirred: list[str] = [*pods, *changed(before.jobs, snapshot.jobs)]
+        for kind, objects in snapshot.parents.items():
+            for key in changed(before.parents.get(kind, {}), objects):
+                stirred += (key, gang_key.ground(kind, key))
+        for ground in stirred:
+            yield from self._resting.get(ground, ())
+
+    def _reseated(self, placements: Mapping[GangUid, Placement]) -> Iterator[Uid]:
+        """Note who was granted a place, or has none any more, and yield these pods."""
+        for uid in changed(self._placements, placements):
+            before, after = self._placements.get(uid), placements.get(uid)
+            old, new = before.seats if before else {}, after.seats if after else {}
+            if old is new:
+                continue
+            for pod in old.keys() - new.keys():
+                if self._seated.get(pod) == uid:
+                    del self._seated[pod]
+                    yield pod
+            for pod in new.keys() - old.keys():
+                self._seated[pod] = uid
+                yield pod
+
+    def _leave(self, uid: Uid) -> set[GangUid]:
+        gang = self._gangs.pop(uid, None)
+        if gang is None:
+            return set()
+        del self._members[gang][uid]
+        for ground in self._grounds.pop(uid, ()):
+            self._resting[ground].pop(uid, None)
+            if not self._resting[ground]:
+                del self._resting[ground]
+        return {gang}
+
+    def _join(self, pod: Pod, snapshot: Snapshot) -> set[GangUid]:
+        if not pod.queue or pod.mirror:
+            return set()
+        left = self._leave(pod.meta.uid)
+        identity = gang_key.identify(pod, snapshot)
+        gang = self._seated.get(pod.meta.uid, identity.uid)
+        if identity.grounds:
+            self._grounds[pod.meta.uid] = identity.grounds
+            for ground in identity.grounds:
+                self._resting.setdefault(ground, {})[pod.meta.uid] = None
+        self._gangs[pod.meta.uid] = gang
+        self._members.setdefault(gang, {})[pod.meta.uid] = None
+        return {gang, *left}
+
+    def _count(self, uid: GangUid) -> None:
+        """Make one gang anew."""
+        before = self._groups.pop(uid, None)
+        if before is not None:
+            self._forget_record(before.key, uid)
+        members = self._members.get(uid, {})
+        if not members:
+            self._members.pop(uid, None)
+            return
+        pods = (self._snapshot.pods[pod] for pod in members)
+        for group in gangs.groups_of(pods, self._snapshot, self._placements, self._leaving, self._seated):
+            self._groups[uid] = self._in_its_place(group)
+            self._recorded.setdefault(group.key, set()).add(uid)
+
+    def _in_its_place(self, group: Group) -> Group:
+        """Return a gang with the place of the one that was there before it, until its own is written."""
+        place = self.places.get(group.identity.line)
+        if place is None or (group.record is not None and group.record.queued_since is not None):
+            return group
+        since = min(place.since, group.first_queued)
+        joined = group.runs and group.waiting
+        return replace(group, first_queued=since, queued_since=group.queued_since if joined else since)
+
+    def _forget_record(self, key: str, uid: GangUid) -> None:
+        recorded = self._recorded[key]
+        recorded.discard(uid)
+        if not recorded:
+            del self._recorded[key]

@@ -1,0 +1,202 @@
+"""The gangs of a snapshot: the pods that belong together, what the ledger has open for them, and their objects.
+
+`gang_key` says which gang a pod is in. But whoever was granted a place stays in the gang that it was granted to: what
+is said of a pod, or above it, may change or go while it runs, and the books are about what was granted.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import Gang
+from admission.api.muster.ledger_entries import Placement
+from admission.api.snapshot import Snapshot
+from admission.api.values.names import GangUid, QueueName, Uid
+from admission.workloads import gang_key, succeeded
+from admission.workloads.gang_key import UNKNOWN_SIZE, Identity
+from admission.workloads.kinds import registry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """A gang as it stands: its pods, what the ledger has open for it, and its object in the cluster.
+
+    pods: those that have not ended and are not being deleted. ended: those that have succeeded or failed. waiting:
+    those that are held and have no seat yet. first_queued: its place in the order, which it gets back when it is taken
+    back. queued_since: its place now: of a gang that runs, that of the oldest pod that waits to join it. over: how many
+    of the pods that it needs are done, and have no others made in their stead. in_full: whether all of its places, and
+    no others, are taken by pods that run: nothing is to be done for it then.
+    """
+
+    identity: Identity
+    queue: QueueName
+    priority: int
+    first_queued: datetime
+    queued_since: datetime
+    pods: tuple[Pod, ...]
+    ended: tuple[Pod, ...] = ()
+    placement: Placement | None = None
+    record: Gang | None = None
+    deadline: timedelta | None = None
+    over: int = 0
+    waiting: tuple[Pod, ...] = field(init=False, compare=False, repr=False)
+    in_full: bool = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        waiting = tuple(pod for pod in self.pods if pod.gated and not self._is_seated(pod))
+        object.__setattr__(self, "waiting", waiting)
+        seats = self.placement.seats if self.placement is not None else {}
+        in_full = 0 < len(seats) == len(self.pods) and all(pod.meta.uid in seats and _runs(pod) for pod in self.pods)
+        object.__setattr__(self, "in_full", in_full)
+
+    @property
+    def key(self) -> str:
+        return self.identity.key
+
+    @property
+    def uid(self) -> GangUid:
+        return self.identity.uid
+
+    @property
+    def user(self) -> str:
+        """Return who made the first of the pods that wait and say so, as the API server knew them."""
+        return next((pod.user for pod in self.waiting if pod.user), "")
+
+    @property
+    def still_needed(self) -> int:
+        """Return how many pods it needs that have not ended; at least one."""
+        most = self.identity.size if self.identity.elastic else self.identity.needed
+        return max(min(self.identity.needed, most - self.over), 1)
+
+    def without(self, pods: Collection[Pod]) -> "Group":
+        """Return the gang as if some pods were not there."""
+        gone = {pod.meta.uid for pod in pods}
+        return replace(self, pods=tuple(pod for pod in self.pods if pod.meta.uid not in gone))
+
+    @property
+    def half_open(self) -> tuple[Pod, ...]:
+        """Return the pods that have a seat but whose gate is still closed: granted, not yet placed."""
+        return tuple(pod for pod in self.pods if pod.gated and self._is_seated(pod))
+
+    @property
+    def started(self) -> bool:
+        """Whether the gang was admitted before: late pods then join it one by one."""
+        return any(not pod.gated or self._is_seated(pod) for pod in self.pods)
+
+    @property
+    def runs(self) -> bool:
+        """Whether as many of its pods as it needs have a place."""
+        return self.started and len(self.pods) - len(self.waiting) >= self.still_needed
+
+    def _is_seated(self, pod: Pod) -> bool:
+        return self.placement is not None and pod.meta.uid in self.placement.seats
+
+
+NOBODY: Mapping[Uid, GangUid] = {}
+
+
+@dataclass(slots=True)
+class _Members:
+    """is_own: whether a pod of it says who it is, and not the books alone."""
+
+    identity: Identity
+    is_own: bool
+    alive: list[Pod] = field(default_factory=list)
+    deadlines: list[timedelta | None] = field(default_factory=list)
+    """Of those that are alive."""
+    ended: list[Pod] = field(default_factory=list)
+
+
+def groups(snapshot: Snapshot, placements: Mapping[GangUid, Placement], leaving: Collection[Uid] = ()) -> list[Group]:
+    """Return every gang that has a pod in a queue, in no particular order.
+
+    leaving: pods that were evicted, though the snapshot does not show yet that they are being deleted.
+    """
+    seated = {pod: uid for uid, placement in placements.items() for pod in placement.seats}
+    return groups_of(snapshot.pods.values(), snapshot, placements, leaving, seated)
+
+
+def groups_of(
+    pods: Iterable[Pod],
+    snapshot: Snapshot,
+    placements: Mapping[GangUid, Placement],
+    leaving: Collection[Uid] = (),
+    seated: Mapping[Uid, GangUid] = NOBODY,
+) -> list[Group]:
+    """Return the gangs that some pods make, as if there were no others. What the first pod of a gang says counts.
+
+    seated: the gang of every pod that has a place.
+    """
+    members: dict[GangUid, _Members] = {}
+    for pod in sorted(pods, key=_order):
+        if not pod.queue or pod.mirror:
+            continue
+        identity = gang_key.identify(pod, snapshot)
+        granted = seated.get(pod.meta.uid, identity.uid)
+        is_own = granted == identity.uid
+        found = members.get(granted)
+        if found is None:
+            known = identity if is_own else _granted(identity, placements[granted], snapshot)
+            found = members[granted] = _Members(known, is_own=is_own)
+        elif is_own and not found.is_own:
+            found.identity, found.is_own = identity, True
+        if pod.finished:
+            found.ended.append(pod)
+        elif pod.meta.deleted is None and pod.meta.uid not in leaving:
+            found.alive.append(pod)
+            found.deadlines.append(min(filter(None, (pod.deadline, identity.deadline)), default=None))
+    return [
+        _group(found, placements.get(uid), snapshot)
+        for uid, found in members.items()
+        if found.alive or (found.ended and found.identity.needed != UNKNOWN_SIZE)
+    ]
+
+
+def _granted(identity: Identity, placement: Placement, snapshot: Snapshot) -> Identity:
+    """Return the gang that a pod was granted a place in, which nothing above the pod tells of any more."""
+    namespace, _, name = placement.gang.partition("/")
+    record = snapshot.gangs.get(placement.gang)
+    return replace(
+        identity,
+        uid=placement.gang_uid,
+        namespace=namespace,
+        name=name,
+        size=len(placement.seats),
+        needed=len(placement.seats),
+        workload=record.workload if record is not None else None,
+        unknown="",
+        named_by="",
+    )
+
+
+def _group(found: _Members, placement: Placement | None, snapshot: Snapshot) -> Group:
+    record = snapshot.gangs.get(found.identity.key)
+    alive = tuple(found.alive)
+    everyone = alive or tuple(found.ended)
+    since = record.queued_since if record is not None and record.queued_since else min(p.meta.created for p in everyone)
+    group = Group(
+        identity=found.identity,
+        queue=QueueName(everyone[0].queue),
+        priority=max(pod.priority for pod in everyone),
+        first_queued=since,
+        queued_since=since,
+        pods=alive,
+        ended=tuple(found.ended),
+        placement=placement,
+        record=record,
+        deadline=registry.latest(found.deadlines),
+        over=succeeded.over(found.identity, found.alive, found.ended, snapshot.jobs),
+    )
+    if not group.runs or not group.waiting:
+        return group
+    # Who runs with as many as it needs would else go on before all who came later, however much it asks for then.
+    return replace(group, queued_since=min(pod.meta.created for pod in group.waiting))
+
+
+def _runs(pod: Pod) -> bool:
+    return pod.phase == "Running" and bool(pod.node) and not pod.gated
+
+
+def _order(pod: Pod) -> tuple[datetime, str, str]:
+    return pod.meta.created, pod.meta.name, pod.meta.uid

@@ -1,0 +1,122 @@
+"""Training jobs of Kubeflow (kubeflow.org): all replicas of a job are made together and are one gang.
+
+`schedulingPolicy.minAvailable` and `elasticPolicy.minReplicas` let it start with fewer. An MPIJob may make its
+launcher only when all workers are ready (`launcherCreationPolicy: WaitForWorkersReady`), which then is a wave of its
+own; in version v2beta1 the launcher is a batch Job (mpi-operator `pkg/controller/mpi_job_controller.go`, v0.8;
+training-operator `pkg/controller.v1/common/job.go`, v1.9).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from admission.api.kubernetes import active_deadline
+from admission.api.kubernetes.jobs import PodTemplate
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.owners import Parent
+from admission.api.kubernetes.pods import Pod
+from admission.api.values.decoding import Reader
+from admission.workloads.kinds.registry import Family, Link, Member, Shape, belongs, one_wave, replicas, wave
+
+REPLICA_TYPE = "training.kubeflow.org/replica-type"
+JOB_ROLE = "training.kubeflow.org/job-role"
+"""What the mpi-operator says in the stead of a replica type (`pkg/controller/mpi_job_controller.go`, defaultLabels)."""
+
+LAUNCHER = "launcher"
+SUSPEND = ("spec", "runPolicy", "suspend")
+DEADLINE = ("spec", "runPolicy", active_deadline.FIELD)
+
+
+def training(field: str) -> Callable[[Reader, Meta], Shape]:
+    """Return what reads a job whose replicas are in a field of its spec."""
+
+    def read(reader: Reader, _meta: Meta) -> Shape:
+        spec = reader.child("spec")
+        pods = sum(replicas(spec.entries(field)).values())
+        return one_wave(pods, _least(spec, pods))
+
+    return read
+
+
+def templates(field: str) -> Callable[[Reader, Meta], Iterator[PodTemplate]]:
+    """Return what reads the templates of a job's replicas."""
+
+    def read(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
+        for role, spec in reader.child("spec").entries(field):
+            yield PodTemplate(
+                path=("spec", field, role, "template"),
+                body=spec.object("template"),
+                pods=spec.integer("replicas", 1),
+                name=f"{meta.name}-{role.lower()}",
+                labels={REPLICA_TYPE: role.lower()},
+            )
+
+    return read
+
+
+def mpi_templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
+    """Yield the templates of an MPIJob's first wave."""
+    waits = reader.child("spec").text("launcherCreationPolicy") == "WaitForWorkersReady"
+    found = list(templates("mpiReplicaSpecs")(reader, meta))
+    for one in found:
+        if not (waits and len(found) > 1 and one.labels[REPLICA_TYPE] == LAUNCHER):
+            yield one
+
+
+def mpi(reader: Reader, _meta: Meta) -> Shape:
+    """Return the waves of an MPIJob."""
+    spec = reader.child("spec")
+    by_role = {role.lower(): count for role, count in replicas(spec.entries("mpiReplicaSpecs")).items()}
+    pods = sum(by_role.values())
+    if spec.text("launcherCreationPolicy") == "WaitForWorkersReady" and pods > 1:
+        launchers = by_role.get(LAUNCHER, 0)
+        return {"": wave(pods - launchers), LAUNCHER: wave(launchers)}, {LAUNCHER: LAUNCHER}
+    return one_wave(pods, _least(spec, pods))
+
+
+def join_mpi(pod: Pod, links: Sequence[Link], parent: Parent) -> Member:
+    """Return who a pod is: what comes by way of a Job is the launcher."""
+    role = LAUNCHER if links else pod.meta.labels.get(REPLICA_TYPE, "").lower()
+    return Member(uid=parent.meta.uid, name=parent.meta.name, role=role)
+
+
+def _least(spec: Reader, pods: int) -> int:
+    scheduling = spec.child("runPolicy").child("schedulingPolicy")
+    if "minAvailable" in scheduling:
+        return min(scheduling.integer("minAvailable"), pods)
+    elastic = spec.child("elasticPolicy")
+    return min(elastic.integer("minReplicas"), pods) if "minReplicas" in elastic else pods
+
+
+def _family(kind: str, field: str) -> Family:
+    return Family(
+        kind=kind,
+        group="kubeflow.org",
+        versions=("v1",),
+        plural=f"{kind.lower()}s",
+        read=training(field),
+        join=belongs,
+        fields=f"spec.{field}",
+        suspend=SUSPEND,
+        deadline=DEADLINE,
+        templates=templates(field),
+    )
+
+
+FAMILIES = (
+    _family("PyTorchJob", "pytorchReplicaSpecs"),
+    _family("TFJob", "tfReplicaSpecs"),
+    _family("XGBoostJob", "xgbReplicaSpecs"),
+    _family("PaddleJob", "paddleReplicaSpecs"),
+    _family("JAXJob", "jaxReplicaSpecs"),
+    Family(
+        kind="MPIJob",
+        group="kubeflow.org",
+        versions=("v2beta1", "v1"),
+        plural="mpijobs",
+        read=mpi,
+        join=join_mpi,
+        fields="spec.mpiReplicaSpecs",
+        suspend=SUSPEND,
+        deadline=DEADLINE,
+        templates=mpi_templates,
+    ),
+)

@@ -1,0 +1,67 @@
+"""PodGroups: objects that pods name, and that say how many of them start together.
+
+That of Kubernetes itself (scheduling.k8s.io) is named in `spec.schedulingGroup`, which never changes. The others are
+named in a label or an annotation, and are read for those who move here from another scheduler. Who the gang is says the
+PodGroup's UID: one that is made anew under its name is another gang.
+"""
+
+from admission.api.kubernetes.meta import Meta
+from admission.api.values.decoding import Reader
+from admission.workloads.kinds import labels
+from admission.workloads.kinds.labels import Said
+from admission.workloads.kinds.registry import Family, Shape, one_wave
+
+
+def kubernetes(reader: Reader, _meta: Meta) -> Shape:
+    """Return the size of a PodGroup; with the policy `basic` its pods start one by one."""
+    policy = reader.child("spec").child("schedulingPolicy")
+    return one_wave(policy.child("gang").integer("minCount", 1) if "gang" in policy else 1)
+
+
+def least_members(reader: Reader, _meta: Meta) -> Shape:
+    """Return the size of a PodGroup that has `minMember`, as all others have."""
+    return one_wave(reader.child("spec").integer("minMember", 1))
+
+
+GANGS = Family(
+    kind="PodGroup",
+    group="scheduling.k8s.io",
+    versions=("v1beta1", "v1alpha3", "v1alpha2"),
+    plural="podgroups",
+    read=kubernetes,
+    fields="spec.schedulingPolicy.gang.minCount",
+    named=True,
+)
+"""In v1beta1 since Kubernetes 1.37, in v1alpha2 in 1.36, each where it is switched on."""
+
+
+def _foreign(group: str, version: str) -> Family:
+    return Family(
+        kind="PodGroup",
+        group=group,
+        versions=(version,),
+        plural="podgroups",
+        read=least_members,
+        fields="spec.minMember",
+        named=True,
+    )
+
+
+VOLCANO = _foreign("scheduling.volcano.sh", "v1beta1")
+COSCHEDULING = _foreign("scheduling.x-k8s.io", "v1alpha1")
+KAI = _foreign("scheduling.run.ai", "v2alpha2")
+
+FAMILIES = (GANGS, VOLCANO, COSCHEDULING, KAI)
+
+
+VOLCANO_KEYS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+COSCHEDULING_KEY = "scheduling.x-k8s.io/pod-group"
+KAI_KEY = "pod-group-name"
+KAI_SUBGROUP = "kai.scheduler/subgroup-name"
+
+NAMED: tuple[tuple[Family, Said], ...] = (
+    (VOLCANO, labels.annotation(*VOLCANO_KEYS)),
+    (COSCHEDULING, labels.label(COSCHEDULING_KEY)),
+    (KAI, labels.annotation(KAI_KEY)),
+)
+"""How pods name the PodGroups of others."""

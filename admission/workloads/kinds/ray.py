@@ -1,0 +1,180 @@
+"""RayCluster (ray.io), and so RayJob and RayService, which make their pods by way of one.
+
+The head and the workers are made together. With autoscaling the cluster starts with as many workers as it keeps at
+least; the rest comes when Ray asks for it. What a RayJob submits its job with is a batch Job of its own, made when the
+cluster is up, and no part of the gang (`ray-operator/controllers/ray/utils/util.go`, CalculateMinReplicas, v1.5).
+
+A RayJob that is held as a whole has no RayCluster yet: its pods are planned from the one that it would make, and so it
+is the RayJob that they belong to afterwards. Each retry makes another RayCluster, and is another gang.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from admission.api.kubernetes import active_deadline
+from admission.api.kubernetes.jobs import PodTemplate
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.owners import Parent
+from admission.api.kubernetes.pods import Pod
+from admission.api.values.decoding import Json, Reader
+from admission.workloads.kinds.registry import Family, Link, Member, Shape, one_wave
+
+NODE_TYPE = "ray.io/node-type"
+GROUP = "ray.io/group"
+HEAD_GROUP = "headgroup"
+REPLICA = "ray.io/worker-group-replica-name"
+"""Of a group whose replicas have several hosts: the hosts of one of them."""
+
+CLUSTER = ("spec", "rayClusterSpec")
+
+SIDECAR_MODE = "SidecarMode"
+INTERACTIVE_MODE = "InteractiveMode"
+
+
+def _container(name: str, cpu: str, memory: str) -> Json:
+    return {"name": name, "resources": {"requests": {"cpu": cpu, "memory": memory}}}
+
+
+WAITS_FOR_HEAD = _container("wait-gcs-ready", "200m", "256Mi")
+SUBMITTER = _container("ray-job-submitter", "500m", "200Mi")
+AUTOSCALER = _container("autoscaler", "500m", "512Mi")
+"""What the operator adds to pods, and what that asks for unless the autoscaler's resources are written
+(`ray-operator/controllers/ray/common/pod.go` and `job.go`, v1.7). It may be told to leave the first one out."""
+
+
+def read(reader: Reader, _meta: Meta) -> Shape:
+    """Return the head and the workers of all groups."""
+    return _shape(reader.child("spec"))
+
+
+def read_job(reader: Reader, _meta: Meta) -> Shape:
+    """Return the same of the RayCluster that a RayJob makes."""
+    return _shape(_cluster(reader))
+
+
+def _cluster(reader: Reader) -> Reader:
+    return reader.child("spec").child("rayClusterSpec")
+
+
+def _shape(spec: Reader) -> Shape:
+    least = most = 0
+    for group in spec.children("workerGroupSpecs"):
+        fewest, wanted, hosts = _replicas(group)
+        least += fewest * hosts
+        most += wanted * hosts
+    scales = spec.flag("enableInTreeAutoscaling")
+    return one_wave(1 + most, 1 + least if scales else None)
+
+
+def _replicas(group: Reader) -> tuple[int, int, int]:
+    """Return how many replicas a group of workers has at least and at first, and how many hosts each of them has."""
+    if group.flag("suspend"):
+        return 0, 0, 1
+    fewest = group.integer("minReplicas")
+    wanted = max(group.integer("replicas", fewest), fewest)
+    if "maxReplicas" in group:
+        wanted = min(wanted, group.integer("maxReplicas"))
+    return fewest, wanted, group.integer("numOfHosts", 1)
+
+
+def may_suspend(reader: Reader) -> bool:
+    """Return whether the operator bears with a suspended RayJob; others it gives up at once, or does not end.
+
+    (`ray-operator/controllers/ray/utils/validation.go`, ValidateRayJobSpec, and `rayjob_controller.go`,
+    updateStatusToSuspendingIfNeeded, v1.7)
+    """
+    spec = reader.child("spec")
+    shuts_down = spec.flag("shutdownAfterJobFinishes")
+    return shuts_down and not spec.pairs("clusterSelector") and spec.text("submissionMode") != INTERACTIVE_MODE
+
+
+def templates(reader: Reader, meta: Meta) -> Iterator[PodTemplate]:
+    """Yield the templates of the RayCluster that a RayJob makes, with the containers that the operator adds."""
+    spec = _cluster(reader)
+    head = spec.child("headGroupSpec").object("template")
+    yield PodTemplate(
+        path=(*CLUSTER, "headGroupSpec", "template"),
+        body=_with(head, "containers", _beside_the_head(reader.child("spec"), spec)),
+        pods=1,
+        name=f"{meta.name}-head",
+        labels={NODE_TYPE: "head", GROUP: HEAD_GROUP},
+    )
+    for number, group in enumerate(spec.children("workerGroupSpecs")):
+        _, replicas, hosts = _replicas(group)
+        name = group.text("groupName")
+        yield PodTemplate(
+            path=(*CLUSTER, "workerGroupSpecs", number, "template"),
+            body=_with(group.object("template"), "initContainers", [WAITS_FOR_HEAD]),
+            pods=replicas * hosts,
+            name=f"{meta.name}-{name}-worker",
+            labels={NODE_TYPE: "worker", GROUP: name},
+            counted={REPLICA: hosts} if hosts > 1 else {},
+        )
+
+
+def _beside_the_head(job: Reader, cluster: Reader) -> list[Json]:
+    """Return the containers that the operator adds to the head."""
+    found: list[Json] = [SUBMITTER] if job.text("submissionMode") == SIDECAR_MODE else []
+    if cluster.flag("enableInTreeAutoscaling"):
+        options = cluster.child("autoscalerOptions")
+        own = {"resources": options.object("resources")} if "resources" in options else {}
+        found.append({**AUTOSCALER, **own})
+    return found
+
+
+def _with(template: Json, where: str, more: Sequence[Json]) -> Json:
+    """Return a template with more containers."""
+    spec: Any = template.get("spec")
+    if not more or not isinstance(spec, Mapping):
+        return template
+    there = spec.get(where) or []
+    return {**template, "spec": {**spec, where: [*there, *more]}} if isinstance(there, list) else template
+
+
+def retry(reader: Reader) -> str:
+    """Return which try of a RayJob this is: how many have failed, which is written before the next one begins."""
+    failed = reader.child("status").integer("failed")
+    return str(failed) if failed else ""
+
+
+ENDED = frozenset({"Complete", "Failed", "ValidationFailed"})
+
+
+def has_ended(reader: Reader) -> bool:
+    """Return whether a RayJob is over. Its cluster may go on for `ttlSecondsAfterFinished`, suspended or not."""
+    return reader.child("status").text("jobDeploymentStatus") in ENDED
+
+
+def join_job(_pod: Pod, _links: Sequence[Link], parent: Parent) -> Member:
+    """Return a member of what a RayJob tries now."""
+    return Member(uid=parent.meta.uid, name=parent.meta.name, attempt=parent.attempt)
+
+
+CLUSTERS = Family(
+    kind="RayCluster",
+    group="ray.io",
+    versions=("v1", "v1alpha1"),
+    plural="rayclusters",
+    read=read,
+    fields="spec.workerGroupSpecs",
+)
+
+FAMILIES = (
+    CLUSTERS,
+    Family(
+        kind="RayJob",
+        group="ray.io",
+        versions=("v1", "v1alpha1"),
+        plural="rayjobs",
+        read=read_job,
+        join=join_job,
+        fields="spec.rayClusterSpec.workerGroupSpecs",
+        suspend=("spec", "suspend"),
+        deadline=("spec", active_deadline.FIELD),
+        may_suspend=may_suspend,
+        templates=templates,
+        by_way_of=CLUSTERS.key,
+        attempt=retry,
+        has_ended=has_ended,
+    ),
+)

@@ -1,0 +1,45 @@
+"""Job of Volcano (batch.volcano.sh): its tasks are made together, and `minAvailable` of its pods start it.
+
+A task that `dependsOn` others is made when these run, and is a wave of its own
+(`pkg/controllers/job/job_controller_actions.go`, v1.12).
+"""
+
+from collections.abc import Sequence
+
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.owners import Parent
+from admission.api.kubernetes.pods import Pod
+from admission.api.values.decoding import Reader
+from admission.workloads.kinds.registry import Family, Link, Member, Shape, wave, waves
+
+TASK = "volcano.sh/task-spec"
+
+
+def read(reader: Reader, _meta: Meta) -> Shape:
+    """Return the waves of a Job, each named after its first task, but for the first wave."""
+    spec = reader.child("spec")
+    pods, roles = waves(
+        (task.required("name"), task.child("dependsOn").texts("name"), task.integer("replicas", 1))
+        for task in spec.children("tasks")
+    )
+    if len(pods) == 1 and "minAvailable" in spec:
+        return {name: wave(count, min(spec.integer("minAvailable"), count)) for name, count in pods.items()}, roles
+    return {name: wave(count) for name, count in pods.items()}, roles
+
+
+def join(pod: Pod, _links: Sequence[Link], parent: Parent) -> Member:
+    """Return who a pod is by the task that it says it is of."""
+    return Member(uid=parent.meta.uid, name=parent.meta.name, role=pod.meta.annotations.get(TASK, ""))
+
+
+FAMILIES = (
+    Family(
+        kind="Job",
+        group="batch.volcano.sh",
+        versions=("v1alpha1",),
+        plural="jobs",
+        read=read,
+        join=join,
+        fields="spec.tasks",
+    ),
+)

@@ -1,0 +1,97 @@
+"""Two gangs under one name: pods that name their gang alone, of more makers than one, and more of them than its size.
+
+A launcher and its workers may well be of several objects and one gang: then there are as many pods as it says. Where
+there are more, nobody can say whose belong together, and as many of them as the size would start: some of each.
+"""
+
+from collections import Counter
+from typing import NamedTuple
+
+from admission.api.kubernetes.pods import Pod
+from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.reasons import Denial, DenyReason, Detail
+from admission.workloads import gang_key
+from admission.workloads.gangs import Group
+from admission.workloads.kinds import labels
+from admission.workloads.kinds.registry import kind_of
+
+REPLICA_SET = "ReplicaSet.apps"
+HASH = "pod-template-hash"
+"""What a Deployment's controller ends the name of a ReplicaSet with, and labels its pods with."""
+
+MOST = 4
+"""Makers that are told by name."""
+
+
+class Maker(NamedTuple):
+    """What controls pods: an object, or nothing."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {labels.shown(self.name)}" if self.kind else "no controller"
+
+
+def denial(group: Group, snapshot: Snapshot) -> Denial | None:
+    """Refuse a gang of too many pods of several makers until it has started, and then pods of another maker."""
+    size, key = group.identity.size, group.identity.named_by
+    if not key or not size:
+        return None
+    expected = _expected(group, snapshot)
+    total = expected.total()
+    if len(expected) < 2 or total <= size:
+        return None
+    if group.started and not _strangers(group):
+        return None
+    made = sorted(expected.items(), key=lambda item: (-item[1], item[0]))
+    told = ", ".join(f"{count} of {maker}" for maker, count in made[:MOST])
+    more = f" and {len(made) - MOST} more" if len(made) > MOST else ""
+    message = (
+        f"{total} pods name the gang {labels.shown(group.identity.name)} ({told}{more}), which has {size} by"
+        f" {_where(group)}: if these are several gangs, give each a {key} of its own; if they are one, say that it has"
+        f" {total} pods"
+    )
+    details: dict[str, Detail] = {"pods": total, "size": size, "makers": [str(maker) for maker, _ in made]}
+    return Denial(DenyReason.POLICY_VIOLATION, message, details)
+
+
+def _where(group: Group) -> str:
+    """Return what says how many pods the gang has."""
+    record, grouping = group.record, group.identity.grouping
+    if grouping is not None:
+        return f"{grouping.size_key} of its pods"
+    if record is not None and record.written_by_user and record.size:
+        return f"spec.size of Gang {group.key}"
+    return f"{names.GANG_SIZE} of its pods"
+
+
+def _expected(group: Group, snapshot: Snapshot) -> Counter[Maker]:
+    """Return how many pods there are of each maker, or will be: those of a Job do not come all at once."""
+    found, jobs = Counter[Maker](), dict[Maker, int]()
+    for pod in group.pods:
+        maker = _maker(pod)
+        found[maker] += 1
+        job = snapshot.jobs.get(pod.meta.controller.uid) if pod.meta.controller is not None else None
+        if job is not None and job.meta.namespace == pod.meta.namespace:
+            jobs[maker] = gang_key.left_of(job)
+    return found | Counter(jobs)
+
+
+def _strangers(group: Group) -> bool:
+    """Whether pods wait of makers of which none has a place."""
+    waiting = {pod.meta.uid for pod in group.waiting}
+    placed = {_maker(pod) for pod in group.pods if pod.meta.uid not in waiting}
+    return any(_maker(pod) not in placed for pod in group.waiting)
+
+
+def _maker(pod: Pod) -> Maker:
+    """Return what controls a pod; of the ReplicaSets of a Deployment, the Deployment."""
+    owner = pod.meta.controller
+    if owner is None:
+        return Maker("", "")
+    suffix = f"-{pod.meta.labels.get(HASH, '')}"
+    if kind_of(owner) == REPLICA_SET and len(suffix) > 1 and owner.name.endswith(suffix):
+        return Maker("Deployment", owner.name.removesuffix(suffix))
+    return Maker(owner.kind, owner.name)

@@ -1,0 +1,112 @@
+"""The way from a pod up to what it belongs to: from owner to owner, each found by its UID and in the pod's namespace.
+
+Anyone who may create a pod may write any owner into it, so an owner counts only where the object is there. Nothing
+makes pods in another namespace: who names such an owner has none.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from admission.api.kubernetes.jobs import Job
+from admission.api.kubernetes.meta import Owner
+from admission.api.kubernetes.owners import Parent
+from admission.api.kubernetes.pods import Pod
+from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.workloads.kinds import catalog
+from admission.workloads.kinds.registry import Family, Link, kind_of
+
+LONGEST = 8
+"""Owners that are looked at. The longest real way is four: from a worker to its LeaderWorkerSet."""
+
+BATCH_JOB = "Job.batch"
+POD = "Pod."
+STATEFUL_SET = "StatefulSet.apps"
+NONE: Mapping[str, Parent] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lineage:
+    """The owners of a pod that are of kinds which gangs are read from, the nearest first.
+
+    family: of the first of them that says how large a gang is, which is where the way ends. lost: whether the way ends
+    at an object that is not seen. endless: whether it goes round in a circle, or on and on. grounds: the UIDs of all
+    that were looked for.
+    """
+
+    links: tuple[Link, ...] = ()
+    family: Family | None = None
+    endless: bool = False
+    grounds: tuple[str, ...] = ()
+    deadline: timedelta | None = None
+
+    @property
+    def lost(self) -> bool:
+        return bool(self.links) and self.links[-1].found is None
+
+
+ALONE = Lineage()
+
+
+def of(pod: Pod, snapshot: Snapshot) -> Lineage:
+    """Return the owners of a pod."""
+    owner = pod.meta.controller
+    if owner is None:
+        return ALONE
+    links: list[Link] = []
+    grounds: dict[str, None] = {pod.meta.uid: None}
+    while owner is not None:
+        kind = kind_of(owner)
+        family = catalog.OWNERS.get(kind)
+        if family is None and not links:
+            family = catalog.PLANNED.get(kind)
+        if family is None and kind not in (BATCH_JOB, POD):
+            break
+        if owner.uid in grounds or len(links) == LONGEST:
+            return Lineage(links=(*links, Link(owner=owner, found=None)), endless=True, grounds=tuple(grounds)[1:])
+        grounds[owner.uid] = None
+        seen = found(owner, snapshot)
+        if "/" in owner.uid or (seen is not None and seen.meta.namespace != pod.meta.namespace):
+            # The API server takes any text for a UID. One with a slash is that of a gang, and of no object.
+            break
+        links.append(Link(owner=owner, found=seen))
+        if family is not None and not family.is_link:
+            above = _above(links[-1], grounds, snapshot)
+            ends = _earliest(links if above is None else (*links, above[0]))
+            # What is held as a whole speaks for its pods: they are planned before what it makes is there.
+            if above is not None and above[0].found is not None and names.HELD in above[0].found.meta.annotations:
+                links.append(above[0])
+                family = above[1]
+            return Lineage(links=tuple(links), family=family, grounds=tuple(grounds)[1:], deadline=ends)
+        owner = seen.meta.controller if seen is not None else None
+    return Lineage(links=tuple(links), grounds=tuple(grounds)[1:], deadline=_earliest(links))
+
+
+def _earliest(links: Iterable[Link]) -> timedelta | None:
+    """Return after how long the first of some workloads ends its pods."""
+    found = (link.found.deadline for link in links if isinstance(link.found, Job | Parent))
+    return min((one for one in found if one is not None), default=None)
+
+
+def _above(below: Link, grounds: dict[str, None], snapshot: Snapshot) -> tuple[Link, Family] | None:
+    """Return what has made an object that pods belong to, of a kind that may be held as a whole."""
+    family, made = catalog.HOLDERS.get(kind_of(below.owner)), below.found
+    owner = made.meta.controller if made is not None else None
+    if family is None or made is None or owner is None or kind_of(owner) != family.key:
+        return None
+    grounds[owner.uid] = None
+    above = snapshot.parents.get(family.key, NONE).get(owner.uid)
+    if above is None or above.meta.namespace != made.meta.namespace:
+        return None
+    return Link(owner=owner, found=above), family
+
+
+def found(owner: Owner, snapshot: Snapshot) -> Job | Pod | Parent | None:
+    """Return the object with the UID of an owner, if it is of a kind that gangs are read from, and is seen."""
+    kind = kind_of(owner)
+    if kind == BATCH_JOB:
+        return snapshot.jobs.get(owner.uid)
+    if kind == POD:
+        return snapshot.pods.get(owner.uid)
+    return snapshot.parents.get(kind, NONE).get(owner.uid)

@@ -1,0 +1,198 @@
+"""Pods that take over the places that were promised to their workload before they existed.
+
+A workload that is held as a whole is granted its plan for the pods that its templates would yield. When it is resumed
+and its pods are there, each takes the seat and the devices of one that was expected: in one entry of the ledger, which
+closes the one and opens the other. So nothing is charged twice, and there is no moment in which another gang could have
+what was promised. That holds for pods that ask for what was planned. Others, which somebody has changed on the way, are
+a gang like any other, and wait.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from admission.accounting import seat_transfer
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.ledger_entries import Entry, Holding, Placement, Seat
+from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.names import GangUid, Uid
+from admission.dra.planner import pod_groups
+from admission.workloads import subgroups
+from admission.workloads.gangs import Group
+from admission.workloads.kinds import catalog
+
+FEWER = "how many pods it still makes, since some of a Job have succeeded,"
+"""What differs where a part of a Job is done: its template does not say that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mismatch:
+    """That the pods are not those that the plan was made for."""
+
+    pod: str
+    differs: str
+
+    @property
+    def message(self) -> str:
+        return (
+            f"pod {self.pod} is not what the template of its workload said when it was planned: {self.differs} differs,"
+            " by another webhook or a default of the namespace; it is planned anew with the pods as they are"
+        )
+
+
+def expected(group: Group) -> list[Pod]:
+    """Return the pods of a gang that have a place and are still to come, in the order of their names."""
+    seats = group.placement.seats if group.placement is not None else {}
+    if not any(map(names.is_expected, seats)):
+        return []
+    found = [pod for pod in group.pods if pod.meta.uid in seats and names.is_expected(pod.meta.uid)]
+    return sorted(found, key=lambda pod: pod_groups.natural(pod.meta.name))
+
+
+def succession(group: Group, snapshot: Snapshot, *, at: datetime, actor: str) -> Entry | Mismatch | None:
+    """Return the entry by which pods take over what was promised; None while some of them, or of their claims, lack."""
+    placement, before = group.placement, expected(group)
+    came = [pod for pod in group.waiting if not names.is_expected(pod.meta.uid)]
+    if placement is None or not before or not came or not _have_claims(came, snapshot):
+        return None
+    if len(came) < len(before):
+        return Mismatch(pod=came[0].meta.name, differs=FEWER) if _are_what_is_left(came, group) else None
+    came.sort(key=lambda pod: pod_groups.natural(pod.meta.name))
+    pairs: list[tuple[Pod, Pod]] = []
+    left, parts = [(pod, subgroups.of(pod)) for pod in came], _Parts()
+    for pod in before:
+        part = subgroups.of(pod)
+        found = (at for at, (one, own) in enumerate(left) if parts.agree(part, own))
+        heir = next((at for at in found if _differs(pod, left[at][0], snapshot) is None), None)
+        if heir is None and len(came) < group.identity.size - group.over:
+            return None  # of an elastic gang enough have come, and whom this place is for may come last
+        if heir is None:
+            first, _ = left[0]
+            return Mismatch(pod=first.meta.name, differs=_differs(pod, first, snapshot) or "the part of its gang")
+        one, own = left.pop(heir)
+        parts.join(part, own)
+        pairs.append((pod, one))
+    return _entry(placement, pairs, snapshot, at=at, actor=actor)
+
+
+def strays(promised: Sequence[Group], groups: Iterable[Group]) -> dict[GangUid, list[Pod]]:
+    """Return pods that wait in another gang than their workload was promised places for, by the gang with the promise.
+
+    These never take the places. promised: gangs with pods that are still to come. groups: all there are.
+    """
+    kept = {names.workload_of(pod.meta.uid): group for group in promised for pod in expected(group)}
+    found: dict[GangUid, list[Pod]] = {}
+    for group in groups if kept else ():
+        # The last one is the latest: thousands of gangs may wait of which no pod is there.
+        is_there = group.waiting and not names.is_expected(group.waiting[-1].meta.uid)
+        for pod in group.waiting if is_there else ():
+            own = kept.get(pod.meta.controller.uid) if pod.meta.controller is not None else None
+            if own is None or own.uid == group.uid or names.is_expected(pod.meta.uid):
+                continue
+            if pod.meta.namespace == own.identity.namespace:
+                found.setdefault(own.uid, []).append(pod)
+    return found
+
+
+def _are_what_is_left(came: Sequence[Pod], group: Group) -> bool:
+    """Whether no more pods come: all others have succeeded, and stay. Those that are on their way out tell nothing."""
+    stay = all(pod.meta.deleted is None for pod in group.ended)
+    return stay and group.over > 0 and len(came) >= group.identity.size - group.over
+
+
+class _Parts:
+    """Which part of a gang takes the places of which: what was planned to be together stays together.
+
+    Controllers may call a part otherwise than was expected, or not at all; then anybody takes its places.
+    """
+
+    def __init__(self) -> None:
+        self._heirs: dict[str, str] = {}
+        self._taken: dict[str, str] = {}
+
+    def agree(self, part: str, heir: str) -> bool:
+        if not part or not heir:
+            return True
+        return self._heirs.get(part, heir) == heir and self._taken.get(heir, part) == part
+
+    def join(self, part: str, heir: str) -> None:
+        if part and heir:
+            self._heirs[part], self._taken[heir] = heir, part
+
+
+def _have_claims(came: Sequence[Pod], snapshot: Snapshot) -> bool:
+    """Whether the claims of all pods are there."""
+    named = ((pod, pod.claim_name(claim)) for pod in came for claim in pod.claims)
+    return all(name is not None and f"{pod.meta.namespace}/{name}" in snapshot.claims for pod, name in named)
+
+
+def _differs(pod: Pod, heir: Pod, snapshot: Snapshot) -> str | None:
+    """Return what of a pod is not as it was planned; None where it fits the place.
+
+    The API server adds tolerations to every pod, and more of them close no node.
+    """
+    for key in catalog.TEMPLATES:
+        planned, own = pod.meta.labels.get(key, "").lower(), heir.meta.labels.get(key, "").lower()
+        if planned and own and planned != own:
+            return f"the template that it is made of ({key})"
+    asked, asks = _asks(pod), _asks(heir)
+    wrong = next((what for what, value in asked.items() if asks[what] != value), None)
+    if wrong is not None:
+        return wrong
+    if not set(pod.tolerations) <= set(heir.tolerations):
+        return "spec.tolerations"
+    specs = zip(_specs(pod, snapshot), _specs(heir, snapshot), strict=True)
+    return None if all(one == other for one, other in specs) else "the spec of a claim"
+
+
+def _asks(pod: Pod) -> dict[str, Hashable]:
+    return {
+        names.QUEUE: pod.queue,
+        "spec.resourceClaims": tuple((one.name, one.claim, one.template) for one in pod.claims),
+        "what its containers request": (tuple(sorted(pod.requests.items())), pod.containers),
+        "spec.nodeSelector": tuple(sorted(pod.node_selector.items())),
+        "spec.affinity": pod.affinity,
+    }
+
+
+def _specs(pod: Pod, snapshot: Snapshot) -> Iterator[object]:
+    for claim in pod.claims:
+        known = snapshot.claims.get(f"{pod.meta.namespace}/{pod.claim_name(claim)}")
+        yield known.spec if known is not None else None
+
+
+def _entry(
+    placement: Placement, pairs: Sequence[tuple[Pod, Pod]], snapshot: Snapshot, *, at: datetime, actor: str
+) -> Entry:
+    seats: list[Seat] = []
+    holdings: list[Holding] = []
+    for pod, heir in pairs:
+        heirs = _heirs(pod, heir, snapshot)
+        before = placement.seats[pod.meta.uid]
+        claims = tuple(heirs[uid][0] if uid in heirs else uid for uid in before.claims)
+        seats.append(Seat(pod_uid=heir.meta.uid, pod=heir.meta.key, node=before.node, claims=claims))
+        for uid, (other, key) in heirs.items():
+            held = placement.holdings.get(uid)
+            if held is not None:
+                holdings.append(replace(held, claim_uid=other, claim=key))
+    gone = [uid for uid in (*placement.seats, *placement.holdings) if names.is_expected(uid)]
+    return seat_transfer.inherit(placement, gone=gone, seats=seats, holdings=holdings, at=at, actor=actor)
+
+
+def _heirs(pod: Pod, heir: Pod, snapshot: Snapshot) -> Mapping[Uid, tuple[Uid, str]]:
+    """Return the UID and name of what takes the place of each claim that was expected of a pod."""
+    found: dict[Uid, tuple[Uid, str]] = {}
+    for named in pod.claims:
+        old, new = _claim(pod, named.name, snapshot), _claim(heir, named.name, snapshot)
+        if old is not None and new is not None and names.is_expected(old.meta.uid):
+            found[old.meta.uid] = new.meta.uid, new.meta.key
+    for stand_in in (names.extended_claim, names.plugin_claim):
+        found[stand_in(pod.meta.uid)] = stand_in(heir.meta.uid), heir.meta.key
+    return found
+
+
+def _claim(pod: Pod, name: str, snapshot: Snapshot) -> Claim | None:
+    named = next((claim for claim in pod.claims if claim.name == name), None)
+    return snapshot.claims.get(f"{pod.meta.namespace}/{pod.claim_name(named)}") if named is not None else None

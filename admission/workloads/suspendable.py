@@ -1,0 +1,234 @@
+"""The workloads that can be held as a whole: what says that one is suspended, and the pods that its templates yield.
+
+One table for all of them: batch Jobs, and the families that say where they are suspended. Nobody else's controller is
+argued with: what another object controls is for that one to suspend, so it is not held, but for what a schedule makes.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from admission.api.kubernetes import active_deadline, jobs, meta
+from admission.api.kubernetes.jobs import Job, PodTemplate, Suspendable
+from admission.api.kubernetes.meta import Meta, Owner
+from admission.api.kubernetes.owners import Parent
+from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.names import Held, Uid
+from admission.workloads import owner_chain
+from admission.workloads.kinds import catalog, registry
+from admission.workloads.kinds.registry import Family
+
+SCHEDULES = ("CronJob", "RayCronJob")
+"""Kinds whose controllers make workloads, and leave it to others when these are suspended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holdable:
+    """One kind. templates: what its controller would make first of an object as JSON; raises MalformedObjectError.
+
+    may_suspend: whether its controller bears with an object that is suspended. deadline: the field by which its
+    controller ends all of its pods some time after the start of the object; empty where it has none.
+    """
+
+    kind: str
+    group: str
+    versions: tuple[str, ...]
+    plural: str
+    suspend: tuple[str, ...]
+    templates: Callable[[Json], tuple[PodTemplate, ...]]
+    may_suspend: Callable[[Reader], bool] = registry.always
+    deadline: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """How a snapshot names the kind."""
+        return registry.key(self.kind, self.group)
+
+    def owner(self, meta: Meta) -> Owner:
+        """Return how a pod of an object names it."""
+        version = f"{self.group}/{self.versions[0]}"
+        return Owner(api_version=version, kind=self.kind, name=meta.name, uid=meta.uid, controller=True)
+
+    def suspendable(self, meta: Meta) -> Suspendable:
+        """Return what to suspend or to resume."""
+        return Suspendable(
+            meta=meta, group=self.group, versions=self.versions, plural=self.plural, suspend=self.suspend
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A workload that Muster holds as a whole, or has held and resumed."""
+
+    kind: Holdable
+    found: Job | Parent
+
+    @property
+    def meta(self) -> Meta:
+        return self.found.meta
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether Muster has it wait: it is suspended, and not by somebody else."""
+        return self.found.suspended and held(self.meta) is Held.WAITING
+
+    @property
+    def is_loose(self) -> bool:
+        """Whether somebody has resumed it who may not, while nobody watched the door."""
+        return not self.found.suspended and held(self.meta) is Held.WAITING
+
+    @property
+    def is_started(self) -> bool:
+        return not self.found.suspended and held(self.meta) is Held.STARTED
+
+    @property
+    def over(self) -> bool:
+        """Whether it makes no more pods."""
+        return self.meta.deleted is not None or self.found.finished
+
+    @property
+    def templates(self) -> tuple[PodTemplate, ...]:
+        return of_job(self.found) if isinstance(self.found, Job) else self.found.templates
+
+
+def of_job(job: Job) -> tuple[PodTemplate, ...]:
+    """Return the template of a Job, with the labels that `pkg/controller/job` (v1.37.1) adds."""
+    labels = {
+        "batch.kubernetes.io/job-name": job.meta.name,
+        "batch.kubernetes.io/controller-uid": job.meta.uid,
+        "job-name": job.meta.name,
+        "controller-uid": job.meta.uid,
+    }
+    return (
+        PodTemplate(path=("spec", "template"), body=job.template, pods=job.left, name=job.meta.name, labels=labels),
+    )
+
+
+def _of_family(family: Family) -> Callable[[Json], tuple[PodTemplate, ...]]:
+    def read(obj: Json) -> tuple[PodTemplate, ...]:
+        reader = Reader(obj)
+        known = meta.decode(reader)
+        found = tuple(family.templates(reader, known))
+        reader.finish(family.kind, known.key)
+        return found
+
+    return read
+
+
+JOB = Holdable(
+    kind="Job",
+    group="batch",
+    versions=("v1",),
+    plural="jobs",
+    suspend=("spec", "suspend"),
+    templates=lambda obj: of_job(jobs.decode(obj)),
+    deadline=("spec", active_deadline.FIELD),
+)
+
+ALL: tuple[Holdable, ...] = (
+    JOB,
+    *(
+        Holdable(
+            kind=family.kind,
+            group=family.group,
+            versions=family.versions,
+            plural=family.plural,
+            suspend=family.suspend,
+            templates=_of_family(family),
+            may_suspend=family.may_suspend,
+            deadline=family.deadline,
+        )
+        for family in catalog.ALL
+        if family.suspend
+    ),
+)
+
+BY_RESOURCE: Mapping[tuple[str, str], Holdable] = {(one.group, one.plural): one for one in ALL}
+BY_KEY: Mapping[str, Holdable] = {one.key: one for one in ALL}
+
+
+_MARKS: Mapping[str, Held] = {one.value: one for one in Held}
+
+
+def held(meta: Meta) -> Held | None:
+    """Return how it stands with a workload, or None where Muster does not hold it as a whole, and has not."""
+    return _MARKS.get(meta.annotations.get(names.HELD, ""))
+
+
+def is_free(controller: Owner | None) -> bool:
+    """Return whether no other object's controller says when a workload is suspended."""
+    return controller is None or controller.kind in SCHEDULES
+
+
+def among(snapshot: Snapshot) -> Iterator[Workload]:
+    """Yield the workloads that Muster holds as a whole, or has held."""
+    yield from _kept(JOB, snapshot.jobs.values())
+    for key, parents in snapshot.parents.items():
+        kind = BY_KEY.get(key)
+        if kind is not None:
+            yield from _kept(kind, parents.values())
+
+
+def _kept(kind: Holdable, found: Iterable[Job | Parent]) -> Iterator[Workload]:
+    for one in found:
+        if names.HELD in one.meta.annotations and held(one.meta) is not None and is_free(one.meta.controller):
+            yield Workload(kind=kind, found=one)
+
+
+def named(owner: Owner | None, snapshot: Snapshot) -> Workload | None:
+    """Return the workload that an owner reference means, if Muster holds it as a whole, or has held it."""
+    if owner is None:
+        return None
+    key = registry.kind_of(owner)
+    kind = BY_KEY.get(key)
+    if kind is None:
+        return None
+    every: Mapping[Any, Job | Parent] = snapshot.jobs if key == owner_chain.BATCH_JOB else snapshot.parents.get(key, {})
+    found = every.get(owner.uid)
+    return next(_kept(kind, (found,)), None) if found is not None else None
+
+
+def is_there(found: Job | Parent, snapshot: Snapshot) -> bool:
+    """Whether a workload is still what the snapshot shows of it."""
+    if isinstance(found, Job):
+        return snapshot.jobs.get(found.meta.uid) is found
+    return any(parents.get(found.meta.uid) is found for parents in snapshot.parents.values())
+
+
+def body(
+    template: PodTemplate, number: int, *, owner: Owner, namespace: str, uid: Uid, created: str, indexed: bool = False
+) -> dict[str, Any]:
+    """Return the pod that a controller makes of a template, but for the random end of its name.
+
+    Raises MalformedObjectError where the template is none.
+    """
+    reader = Reader(template.body)
+    data = reader.child("metadata")
+    index = {"batch.kubernetes.io/job-completion-index": str(number)} if indexed else {}
+    parts = template.parts_of(number)
+    labels, annotations = data.pairs("labels"), data.pairs("annotations")
+    reader.child("spec")
+    reader.finish(owner.kind, f"{namespace}/{owner.name}")
+    reference = {
+        "apiVersion": owner.api_version,
+        "kind": owner.kind,
+        "name": owner.name,
+        "uid": owner.uid,
+        "controller": True,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{template.name}-{number}",
+            "namespace": namespace,
+            "uid": uid,
+            "creationTimestamp": created,
+            "labels": {**labels, **template.labels, **parts, **index},
+            "annotations": {**annotations, **index},
+            "ownerReferences": [reference],
+        },
+        "spec": dict(reader.raw("spec") or {}),
+    }

@@ -1,0 +1,202 @@
+"""Gangs that stay together: what their pods or their Gang ask for, where they are, and what is told of it.
+
+All pods of a gang ask for the same, and so do all of a subgroup for theirs; or a Gang that a user wrote does so for all
+of them. Pods that have a node bind those that come later; that is read from the pods and the ledger, so that the next
+leader sees the same.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from admission.api.kubernetes.nodes import Node
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import DomainReport, DomainWish, TopologyReport, TopologyWish
+from admission.api.values import names
+from admission.api.values.names import NodeName
+from admission.api.values.reasons import Denial, DenyReason, Hold, HoldReason
+from admission.dra.planner import pod_groups
+from admission.dra.requests.gang_request import PodDemand, Together, Topology
+from admission.workloads import subgroups
+from admission.workloads.gangs import Group
+from admission.workloads.kinds import labels
+
+GANG_KEYS = (names.TOPOLOGY, names.TOPOLOGY_PREFERRED)
+SUBGROUP_KEYS = (names.SUBGROUP_TOPOLOGY, names.SUBGROUP_TOPOLOGY_PREFERRED)
+
+KEYS = (*GANG_KEYS, *SUBGROUP_KEYS)
+"""What a pod may say of labels of nodes; the first of a pair requires, the second prefers."""
+
+
+UNCOUNTED = "placement Count leaves the nodes to kube-scheduler, which does not look at domains"
+
+
+def denial(group: Group) -> Denial | None:
+    """Refuse a gang whose pods, or its Gang, ask for different things."""
+    written = _written(group)
+    whole = _at_odds(group, group.pods, GANG_KEYS, "of the gang", None if written is None else _texts(written.gang))
+    if whole is not None or not _are_subgroups_wanted(group):
+        return whole
+    wanted = None if written is None else _texts(written.subgroups, SUBGROUP_KEYS)
+    for pod in group.pods:
+        said = wanted or _said(pod, SUBGROUP_KEYS)
+        if said and not subgroups.of(pod):
+            message = (
+                f"pod {pod.meta.name} is to be where its subgroup is ({_shown(said)}), and nothing says which subgroup"
+                f" of the gang it is in; annotate it with {names.SUBGROUP}"
+            )
+            return _refused(pod, message)
+    denials = (_at_odds(group, pods, SUBGROUP_KEYS, f"of subgroup {name}", wanted) for name, pods in _parts(group.pods))
+    return next((found for found in denials if found is not None), None)
+
+
+def _at_odds(
+    group: Group, pods: Sequence[Pod], keys: tuple[str, str], whose: str, written: dict[str, str] | None
+) -> Denial | None:
+    """Refuse pods that ask for different things, or for something else than their Gang does, which is `written`."""
+    first = _said(pods[0], keys) if pods else {}
+    for pod in pods:
+        own = _said(pod, keys)
+        if written is not None:
+            if own and own != written:
+                message = (
+                    f"pod {pod.meta.name} asks for {_shown(own, keys)}, and Gang {group.key} for"
+                    f" {_shown(written, keys)} by spec.topology; leave it out of the pods, or write the same"
+                )
+                return _refused(pod, message)
+        elif own != first:
+            message = (
+                f"pod {pod.meta.name} asks for {_shown(own, keys)}, and pod {pods[0].meta.name} for"
+                f" {_shown(first, keys)}; give all pods {whose} the same {keys[0]}, or none"
+            )
+            return _refused(pod, message)
+    return None
+
+
+def question(group: Group) -> Topology | None:
+    """Return what a gang asks for that `denial` has nothing against, with the nodes where other pods of it are.
+
+    None where its pods may go anywhere.
+    """
+    whole, parts = _of_gang(group), _of_subgroups(group)
+    if not whole and not parts:
+        return None
+    return Topology(
+        gang=_together(whole, _nodes(group, group.pods)),
+        subgroups=tuple((name, _together(wish, _nodes(group, pods))) for name, (wish, pods) in parts.items()),
+    )
+
+
+def parted(demands: Iterable[PodDemand], topology: Topology | None) -> tuple[PodDemand, ...]:
+    """Return what pods ask for, and in which subgroup those are that have to be with others of theirs."""
+    known = {name for name, _ in topology.subgroups} if topology is not None else set()
+    if not known:
+        return tuple(demands)
+    named = ((one, subgroups.of(one.pod)) for one in demands)
+    return tuple(replace(one, subgroup=name) if name in known else one for one, name in named)
+
+
+def uncounted(topology: Topology) -> Hold:
+    """Hold a gang that has to be together, and is placed by `Count`."""
+    label = next(each.required for each in topology.each if each.required)
+    return Hold(
+        HoldReason.NOT_SIMULATED,
+        f"{UNCOUNTED} of {label}; ask for placement Auto or Pin, or for {names.TOPOLOGY_PREFERRED}",
+        {"topology": label},
+    )
+
+
+def report(group: Group, nodes: Mapping[NodeName, Node]) -> TopologyReport | None:
+    """Return what became of what a gang asks for."""
+    whole, parts = _of_gang(group), _of_subgroups(group)
+    if not whole and not parts:
+        return None
+    return TopologyReport(
+        gang=_reported(whole, _nodes(group, group.pods), nodes) if whole else None,
+        subgroups=tuple((name, _reported(wish, _nodes(group, pods), nodes)) for name, (wish, pods) in parts.items()),
+    )
+
+
+def _of_gang(group: Group) -> DomainWish:
+    written = _written(group)
+    if written is not None:
+        return written.gang
+    return _wish(group.pods[0], GANG_KEYS) if group.pods else DomainWish()
+
+
+def _of_subgroups(group: Group) -> dict[str, tuple[DomainWish, list[Pod]]]:
+    """Return by name what each subgroup asks for, and its pods."""
+    if not _are_subgroups_wanted(group):
+        return {}
+    written = _written(group)
+    wished = (
+        (name, written.subgroups if written is not None else _wish(pods[0], SUBGROUP_KEYS), pods)
+        for name, pods in _parts(group.pods)
+    )
+    return {name: (wish, pods) for name, wish, pods in wished if wish}
+
+
+def _are_subgroups_wanted(group: Group) -> bool:
+    written = _written(group)
+    if written is not None:
+        return bool(written.subgroups)
+    return any(labels.setting(pod, key) for pod in group.pods for key in SUBGROUP_KEYS)
+
+
+def _parts(pods: Iterable[Pod]) -> list[tuple[str, list[Pod]]]:
+    """Return the subgroups and their pods, in the order of names; whoever is in none is left out."""
+    found: dict[str, list[Pod]] = {}
+    for pod in pods:
+        name = subgroups.of(pod)
+        if name:
+            found.setdefault(name, []).append(pod)
+    return sorted(found.items(), key=lambda part: pod_groups.natural(part[0]))
+
+
+def _together(wish: DomainWish, nodes: Iterable[NodeName]) -> Together:
+    return Together(required=wish.required, preferred=wish.preferred, beside=frozenset(nodes) if wish else frozenset())
+
+
+def _reported(wish: DomainWish, own: Iterable[NodeName], nodes: Mapping[NodeName, Node]) -> DomainReport:
+    labels = [nodes[name].meta.labels for name in own if name in nodes]
+
+    def values(label: str) -> tuple[str, ...]:
+        return tuple(sorted({each[label] for each in labels if label in each}))
+
+    rather = values(wish.preferred) if wish.required and wish.preferred else ()
+    return DomainReport(wish=wish, domains=values(wish.required or wish.preferred), preferred=rather)
+
+
+def _written(group: Group) -> TopologyWish | None:
+    record = group.record
+    return record.topology if record is not None and record.written_by_user else None
+
+
+def _wish(pod: Pod, keys: tuple[str, str]) -> DomainWish:
+    required, preferred = (labels.setting(pod, key) for key in keys)
+    return DomainWish(required=required, preferred=preferred)
+
+
+def _said(pod: Pod, keys: tuple[str, str]) -> dict[str, str]:
+    return _texts(_wish(pod, keys), keys)
+
+
+def _texts(wish: DomainWish, keys: tuple[str, str] = GANG_KEYS) -> dict[str, str]:
+    return {key: label for key, label in zip(keys, (wish.required, wish.preferred), strict=True) if label}
+
+
+def _shown(said: Mapping[str, str], keys: tuple[str, str] = GANG_KEYS) -> str:
+    return " and ".join(f"{key} {label}" for key, label in said.items()) or f"no {keys[0]}"
+
+
+def _refused(pod: Pod, message: str) -> Denial:
+    return Denial(DenyReason.POLICY_VIOLATION, message, {"pod": pod.meta.name})
+
+
+def _nodes(group: Group, pods: Iterable[Pod]) -> Iterator[NodeName]:
+    """Yield the nodes of the pods that have one: where they are bound, else where they are going."""
+    seats = group.placement.seats if group.placement is not None else {}
+    for pod in pods:
+        seat = seats.get(pod.meta.uid)
+        node = pod.node or (seat.node if seat is not None else NodeName(""))
+        if node:
+            yield node
