@@ -42,7 +42,7 @@ from admission.control.rehearsing import Understudy
 from admission.errors import MendError, RetryError
 from admission.flow import choosing, cycle, ports, reviewing
 from admission.flow.desks import Desk, Lasting, Ports
-from admission.flow.memory import UNTRACED
+from admission.flow.ports import UNTRACED
 from admission.ledger import migrating
 from admission.ledger.ledger import SqlLedger
 from admission.podpolicy.admission import Rules

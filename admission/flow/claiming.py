@@ -16,12 +16,11 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.decoding import Json
 from admission.api.values.json_patch import Operation
 from admission.claimpolicy import admission, rules, templates
-from admission.claimpolicy.admission import ClaimArrival, Knowledge
+from admission.claimpolicy.admission import ClaimArrival
 from admission.claimpolicy.cel_subject import User
-from admission.claimpolicy.pods import pending_templates
 from admission.flow import completing
 from admission.flow.completing import Store
-from admission.review.caches import Memory
+from admission.review import provided_templates
 
 KINDS = {"ResourceClaim": False, "ResourceClaimTemplate": True}
 """Kind → whether it is a template."""
@@ -50,7 +49,7 @@ def completed(objects: Sequence[Json], store: Store) -> tuple[list[Json], list[E
 
     store: what the objects amount to. Objects with a UID exist already, and nothing is added to them.
     """
-    known = _known(completing.snapshot(store))
+    known = provided_templates.knowledge(completing.snapshot(store))
     flawed = {index for index, _ in store.flaws}
     found: list[Json] = []
     effects: list[Effect] = []
@@ -71,34 +70,13 @@ def completed(objects: Sequence[Json], store: Store) -> tuple[list[Json], list[E
     return found, effects
 
 
-def provided(snapshot: Snapshot) -> Snapshot:
-    """Return the cluster with the templates that Muster would make in it for ClaimPolicies."""
-    if not snapshot.policies:
-        return snapshot
-    known = _known(snapshot)
-    plan = templates.plan(known.policies, snapshot)
-    wanted = (*plan.missing, *(one for one, _ in plan.outdated))
-    made = {one.key: template for one in wanted if (template := pending_templates.made(one, known)) is not None}
-    return replace(snapshot, templates={**snapshot.templates, **made}) if made else snapshot
-
-
 def differing(snapshot: Snapshot) -> tuple[str, ...]:
     """Return which templates are not as ClaimPolicies want them, and why."""
     if not snapshot.policies:
         return ()
-    plan = templates.plan(_known(snapshot).policies, snapshot)
+    plan = templates.plan(provided_templates.knowledge(snapshot).policies, snapshot)
     told = templates.troubles(plan, ())
     return tuple(f"ClaimPolicy {policy}: {said}" for policy in sorted(told) for said in told[policy])
-
-
-def _known(snapshot: Snapshot) -> Knowledge:
-    memory = Memory()
-    return Knowledge(
-        snapshot=snapshot,
-        defaults=memory.defaults(snapshot),
-        limits=memory.limits(snapshot),
-        policies=memory.policies(snapshot),
-    )
 
 
 def given(source: str, patch: Iterable[Operation]) -> Iterator[Effect]:

@@ -23,7 +23,7 @@ from admission.dra.metering.device_meters import Meters
 from admission.dra.metering.meter_health import Appraisal
 from admission.dra.state.cluster_state import World
 from admission.dra.state.users import Users
-from admission.flow import choosing, memory, notices
+from admission.flow import choosing, notices, ports
 from admission.flow.aside import Aside
 from admission.flow.assuming import Assumed
 from admission.flow.expecting import Expecting
@@ -77,11 +77,11 @@ class Ports:
     workloads: Workloads
     reports: Reports
     ledger: Ledger
-    scheduler: Scheduler = memory.NEWEST
-    fences: Fences = field(default_factory=memory.Fences)
-    queues: Queues = memory.UNKEPT
-    templates: Templates = field(default_factory=memory.Templates)
-    traces: Traces = memory.UNTRACED
+    scheduler: Scheduler = ports.NEWEST
+    fences: Fences = field(default_factory=ports.NoFences)
+    queues: Queues = ports.UNKEPT
+    templates: Templates = field(default_factory=ports.KeptTemplates)
+    traces: Traces = ports.UNTRACED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

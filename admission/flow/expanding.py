@@ -25,6 +25,7 @@ from admission.flow import choosing, claiming, completing, making, memory, revie
 from admission.flow.claiming import Effect
 from admission.flow.completing import Candidate
 from admission.podpolicy.admission import Rules
+from admission.review import provided_templates
 from admission.review.caches import Memory
 from admission.workloads import gang_key, prioritizing
 from admission.workloads.gang_key import Identity
@@ -81,7 +82,7 @@ def expand(
     if store.of("ClaimPolicy"):
         objects, effects = claiming.completed(objects, store)
         store = completing.read(objects, now=now, namespace=namespace, profile=profile)
-    bare = claiming.provided(completing.snapshot(store))
+    bare = provided_templates.provided(completing.snapshot(store))
 
     candidates = [*store.pods, *making.made(store, bare)]
     door = _Door(bare)
@@ -89,7 +90,7 @@ def expand(
 
     classes = store.of("PriorityClass")
     found = [prioritizing.prioritized(pods.decode(pod.body), pod.body, classes) for pod in entered]
-    filled = claiming.provided(replace(bare, pods={pod.meta.uid: pod for pod in found}))
+    filled = provided_templates.provided(replace(bare, pods={pod.meta.uid: pod for pod in found}))
     return Expanded(
         snapshot=_with_claims(filled),
         now=store.now,

@@ -28,8 +28,9 @@ from admission.api.values.decoding import Json
 from admission.api.values.names import GangUid, Uid
 from admission.api.values.reasons import Denial, Hold, HoldReason
 from admission.errors import MalformedObjectError, RetryError
-from admission.flow import claiming, memory, reviewing
+from admission.flow import memory, reviewing
 from admission.podpolicy import admission
+from admission.review import provided_templates
 from admission.review.caches import Memory
 from admission.workloads import gang_key, owner_chain, prioritizing, suspendable
 from admission.workloads.gang_key import LARGEST_SIZE
@@ -208,7 +209,7 @@ class Expecting:
             return snapshot.templates
         known = self._provided
         if known is None or known[0] is not self._grounded or known[1] != missing:
-            made = claiming.provided(replace(snapshot, pods=self._pods)).templates
+            made = provided_templates.provided(replace(snapshot, pods=self._pods)).templates
             known = self._provided = self._grounded, missing, {key: made[key] for key in missing if key in made}
         return {**snapshot.templates, **known[2]}
 

@@ -7,8 +7,7 @@ pass in here; whoever runs a cycle says what time it is.
 
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -29,13 +28,10 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.decoding import Json
 from admission.api.values.names import Held, MeterName, NodeName, QueueName, Uid
-from admission.dra.compatibility import Profile
 from admission.dra.requests import extended_resources
 from admission.errors import BudgetTakenError, ConflictError, DeposedError, GoneError
-from admission.flow import choosing, giving
+from admission.flow import giving
 from admission.lifecycle import transitions
-from admission.scheduling.placement.protection import Barriers
-from admission.workloads.gangs import Group
 
 _NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, names.GROUP)
 
@@ -61,72 +57,6 @@ class Still:
 
     def snapshot(self) -> Snapshot:
         return self._snapshot
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """The port Scheduler of a kube-scheduler that stays what it is."""
-
-    profile: Profile | None
-
-
-NEWEST = Known(choosing.NEWEST)
-
-
-class Fences:
-    """The port Fences of a cluster in which nothing is fenced but what a test says."""
-
-    def __init__(self, barriers: Barriers | None = None) -> None:
-        self.barriers = barriers or Barriers()
-        self.wanted: frozenset[str] = frozenset()
-
-    def seen(self) -> Barriers:
-        return self.barriers
-
-    def want(self, drivers: frozenset[str]) -> None:
-        self.wanted = drivers
-
-
-class Unkept:
-    """The port Queues where nobody deletes one."""
-
-    async def keep(self, queue: Meta) -> None:
-        """Do nothing."""
-
-    async def let_go(self, queue: Meta) -> None:
-        """Do nothing."""
-
-
-UNKEPT = Unkept()
-
-
-class Untraced:
-    """Nobody traces: the port Traces, at no cost."""
-
-    def cycle(self) -> AbstractContextManager[None]:
-        return NOTHING
-
-    def step(self, name: str) -> AbstractContextManager[None]:  # noqa: ARG002 - the port's
-        return NOTHING
-
-    def begin(self, gang: Group) -> None: ...
-
-    def write(self, name: str, uid: str, key: str) -> AbstractContextManager[None]:  # noqa: ARG002 - the port's
-        return NOTHING
-
-
-NOTHING: AbstractContextManager[None] = nullcontext()
-UNTRACED = Untraced()
-
-
-class Templates:
-    """The port Templates where all are as they should be, or as was said at the beginning."""
-
-    def __init__(self, troubles: Mapping[str, tuple[str, ...]] | None = None) -> None:
-        self._troubles = troubles or {}
-
-    def troubles(self) -> Mapping[str, tuple[str, ...]]:
-        return self._troubles
 
 
 class Cluster:

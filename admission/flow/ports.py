@@ -5,7 +5,8 @@ tests.
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
@@ -21,7 +22,8 @@ from admission.api.muster.status_reports import ConditionReport, Notice, QueueRe
 from admission.api.snapshot import Snapshot
 from admission.api.values.decoding import Json
 from admission.api.values.names import NodeName
-from admission.dra.compatibility import Profile
+from admission.dra import compatibility
+from admission.dra.compatibility import Profile, Release
 from admission.scheduling.placement.protection import Barriers
 from admission.workloads.gangs import Group
 
@@ -246,3 +248,72 @@ class Ledger(Protocol):
         DeposedError and LedgerAwayError.
         """
         ...
+
+
+# Twins of ports that may be left out: what nothing needs, fences or traces.
+
+
+@dataclass(frozen=True, slots=True)
+class FixedScheduler:
+    """The port Scheduler of a kube-scheduler that stays what it is."""
+
+    profile: Profile | None
+
+
+NEWEST = FixedScheduler(compatibility.profile(Release.V1_37))
+
+
+class NoFences:
+    """The port Fences of a cluster in which nothing is fenced but what a test says."""
+
+    def __init__(self, barriers: Barriers | None = None) -> None:
+        self.barriers = barriers or Barriers()
+        self.wanted: frozenset[str] = frozenset()
+
+    def seen(self) -> Barriers:
+        return self.barriers
+
+    def want(self, drivers: frozenset[str]) -> None:
+        self.wanted = drivers
+
+
+class NoQueueFinalizer:
+    """The port Queues where nobody deletes one."""
+
+    async def keep(self, queue: Meta) -> None:
+        """Do nothing."""
+
+    async def let_go(self, queue: Meta) -> None:
+        """Do nothing."""
+
+
+UNKEPT = NoQueueFinalizer()
+
+
+class NoTraces:
+    """Nobody traces: the port Traces, at no cost."""
+
+    def cycle(self) -> AbstractContextManager[None]:
+        return _NO_SPAN
+
+    def step(self, name: str) -> AbstractContextManager[None]:  # noqa: ARG002 - the port's
+        return _NO_SPAN
+
+    def begin(self, gang: Group) -> None: ...
+
+    def write(self, name: str, uid: str, key: str) -> AbstractContextManager[None]:  # noqa: ARG002 - the port's
+        return _NO_SPAN
+
+
+_NO_SPAN: AbstractContextManager[None] = nullcontext()
+UNTRACED = NoTraces()
+
+
+class KeptTemplates:
+    """The port Templates where all are as they should be, or as was said at the beginning."""
+
+    def __init__(self, troubles: Mapping[str, tuple[str, ...]] | None = None) -> None:
+        self._troubles = troubles or {}
+
+    def troubles(self) -> Mapping[str, tuple[str, ...]]:
+        return self._troubles

@@ -17,6 +17,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values.names import GangUid, QueueName
 from admission.api.values.reasons import Denial, Detail, Hold
 from admission.flow import cycle, memory, opening
+from admission.flow import ports as flow_ports
 from admission.flow.desks import Desk, Ports, Result
 from admission.flow.expanding import Expanded, Refusal
 from admission.scheduling.placement import protection
@@ -94,8 +95,8 @@ class _Run:
             workloads=cluster,
             reports=cluster,
             ledger=self._ledger,
-            scheduler=memory.Known(world.profile),
-            fences=memory.Fences(fences(world.snapshot)),
+            scheduler=flow_ports.FixedScheduler(world.profile),
+            fences=flow_ports.NoFences(fences(world.snapshot)),
         )
         self._desk = Desk(ports=ports, actor=ACTOR, epoch=EPOCH, steps=steps)
         self._seen: dict[GangUid, GangReport] = {}

@@ -19,7 +19,7 @@ from admission.api.muster.ledger_entries import RequestDevice
 from admission.api.values.names import HOSTNAME, QUEUE, NodeName
 from admission.api.values.selectors import NodeSelector, NodeTerm, Requirement
 from admission.errors import ConflictError, GoneError
-from admission.flow import memory
+from admission.flow import memory, ports
 from admission.lifecycle import transitions
 from admission.scheduling.placement.protection import Barriers
 from tests.builders import CLASS, ClusterBuilder, a_cluster
@@ -87,7 +87,7 @@ class Village(memory.Cluster):
     def __init__(self, builder: ClusterBuilder, ledger: memory.Ledger) -> None:
         super().__init__(builder.snapshot())
         self.ledger = ledger
-        self.fences = memory.Fences()
+        self.fences = ports.NoFences()
         self._whole: Mapping[str, Slice] = {}
         """The slices as they were before a device left one of them."""
         self.robbed: set[str] = set()

@@ -11,6 +11,7 @@ from admission.api.muster.ledger_entries import Kind
 from admission.api.values.decoding import Json
 from admission.api.values.names import MeterName, NodeName, QueueName, Uid
 from admission.flow import cycle, memory
+from admission.flow import ports as flow_ports
 from admission.flow.desks import Desk, Ports, Result
 from admission.flow.ports import Ledger
 from admission.scheduling.placement.protection import Barriers
@@ -132,7 +133,7 @@ def a_desk(cluster: Cluster, ledger: Ledger, *, barriers: Barriers | None = None
         workloads=cluster,
         reports=cluster,
         ledger=ledger,
-        fences=memory.Fences(barriers or fence()),
+        fences=flow_ports.NoFences(barriers or fence()),
     )
     return Desk(ports=ports, actor=f"leader {epoch}", epoch=epoch)
 

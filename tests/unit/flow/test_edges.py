@@ -14,7 +14,7 @@ from admission.api.values import names
 from admission.api.values.names import GangUid
 from admission.api.values.reasons import HoldReason
 from admission.errors import ForbiddenError, RetryError
-from admission.flow import cycle, memory
+from admission.flow import cycle, memory, ports
 from admission.flow.desks import Desk
 from tests.builders import CLASS, NOON, a_cluster, claim_manifest
 from tests.unit.flow.fences import MINUTE, SECOND, Cluster, a_desk, a_gang, cycles, everything_runs, kinds, report
@@ -23,7 +23,7 @@ from tests.unit.flow.fences import MINUTE, SECOND, Cluster, a_desk, a_gang, cycl
 def unprotected(cluster: Cluster, ledger: memory.Ledger) -> Desk:
     """The desk of a successor that has no fence."""
     desk = a_desk(cluster, ledger, epoch=2)
-    desk.ports = replace(desk.ports, fences=memory.Fences())
+    desk.ports = replace(desk.ports, fences=ports.NoFences())
     return desk
 
 

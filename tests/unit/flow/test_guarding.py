@@ -10,7 +10,7 @@ from admission.api.kubernetes.devices import DeviceId
 from admission.api.muster.ledger_entries import BudgetShare, Entry, Kind, Posted, RequestDevice
 from admission.api.muster.status_reports import EventType
 from admission.api.snapshot import Snapshot
-from admission.flow import cycle, memory
+from admission.flow import cycle, memory, ports
 from admission.scheduling.placement.protection import Barriers, Means, Webhooks
 from tests.builders import CLASS, NOON, a_cluster
 from tests.unit.flow.fences import Cluster, a_desk, fence
@@ -20,7 +20,7 @@ async def test_losing_a_fence_is_an_event_and_a_condition_and_gangs_are_pinned()
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
     desk = a_desk(cluster, memory.Ledger())
     fences = desk.ports.fences
-    assert isinstance(fences, memory.Fences)
+    assert isinstance(fences, ports.NoFences)
 
     await cycle.run(desk, NOON)
     assert fences.wanted == {CLASS}
@@ -41,7 +41,7 @@ async def test_losing_a_fence_is_an_event_and_a_condition_and_gangs_are_pinned()
 
 
 async def test_a_fence_that_falls_between_deciding_and_placing_is_noticed() -> None:
-    class Falling(memory.Fences):
+    class Falling(ports.NoFences):
         """A fence that is there when it is asked for first, and not a second time."""
 
         def seen(self) -> Barriers:
@@ -69,7 +69,7 @@ async def test_a_fence_that_falls_while_the_ledger_commits_is_noticed_before_cla
             return await super().post_all(entries, epoch=epoch, shares=shares)
 
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
-    desk, fences = a_desk(cluster, Slow()), memory.Fences(fence())
+    desk, fences = a_desk(cluster, Slow()), ports.NoFences(fence())
     desk.ports = replace(desk.ports, fences=fences)
 
     result = await cycle.run(desk, NOON)
@@ -149,7 +149,7 @@ async def test_a_fence_that_kube_scheduler_does_not_heed_is_found_out() -> None:
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).pod("outsider", queue=""))
     desk = a_desk(cluster, memory.Ledger())
     fences = desk.ports.fences
-    assert isinstance(fences, memory.Fences)
+    assert isinstance(fences, ports.NoFences)
     await cycle.run(desk, NOON)
     assert fences.wanted == {CLASS}
 

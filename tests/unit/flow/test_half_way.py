@@ -9,7 +9,7 @@ import pytest
 from admission.api.muster.ledger_entries import Kind
 from admission.api.values.reasons import HoldReason
 from admission.errors import RetryError
-from admission.flow import cycle, memory
+from admission.flow import cycle, memory, ports
 from tests.builders import NOON
 from tests.unit.flow.fences import MINUTE, Cluster, Mortal, a_desk, a_gang, cycles, everything_runs, kinds, report
 
@@ -44,7 +44,7 @@ async def test_killed_at_any_write_the_successor_without_a_fence_lets_whole_gang
     cluster, ledger = await killed(lives, pytest.raises(ExceptionGroup))
     await ledger.fence(2)
     successor = a_desk(cluster, ledger, epoch=2)
-    successor.ports = replace(successor.ports, fences=memory.Fences())
+    successor.ports = replace(successor.ports, fences=ports.NoFences())
     await cycles(successor, 3, NOON + MINUTE)
 
     everything_runs(cluster, ledger, 3)

@@ -15,7 +15,7 @@ from admission.api.values.decoding import Json
 from admission.api.values.names import GangUid, Uid
 from admission.api.values.reasons import HoldReason
 from admission.errors import ConflictError, ForbiddenError, GoneError, RetryError
-from admission.flow import cycle, memory
+from admission.flow import cycle, memory, ports
 from admission.scheduling.placement.protection import Barriers
 from tests.builders import NOON, ClusterBuilder, a_cluster, claim_manifest
 from tests.unit.flow.fences import (
@@ -316,7 +316,7 @@ async def test_nothing_is_given_back_that_could_still_be_written() -> None:
 
 
 async def test_a_gang_planned_with_any_devices_is_not_reserved_once_its_fence_has_fallen() -> None:
-    class Falling(memory.Fences):
+    class Falling(ports.NoFences):
         """A fence that is there when it is asked for first, and not a second time."""
 
         def seen(self) -> Barriers:

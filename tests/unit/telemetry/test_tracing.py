@@ -14,7 +14,7 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.values import names
 from admission.api.values.reasons import Denial, DenyReason
 from admission.errors import RetryError
-from admission.flow import cycle, memory, reviewing
+from admission.flow import cycle, ports, reviewing
 from admission.flow.desks import Desk, Ports
 from admission.review.caches import Memory
 from admission.telemetry import tracing
@@ -195,4 +195,4 @@ def test_without_traces_nothing_of_them_is_loaded_or_written_on_pods() -> None:
 
     assert names.TRACE not in json.dumps(verdict.patch)
     assert loaded == "[]\n"
-    assert memory.UNTRACED.step("plan") is memory.UNTRACED.write("open gate", "u", "a/b")
+    assert ports.UNTRACED.step("plan") is ports.UNTRACED.write("open gate", "u", "a/b")

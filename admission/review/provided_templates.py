@@ -1,0 +1,31 @@
+"""The ResourceClaimTemplates that Muster would make in a cluster for its ClaimPolicies."""
+
+from dataclasses import replace
+
+from admission.api.snapshot import Snapshot
+from admission.claimpolicy import templates
+from admission.claimpolicy.admission import Knowledge
+from admission.claimpolicy.pods import pending_templates
+from admission.review.caches import Memory
+
+
+def provided(snapshot: Snapshot) -> Snapshot:
+    """Return the cluster with the templates that Muster would make in it for ClaimPolicies."""
+    if not snapshot.policies:
+        return snapshot
+    known = knowledge(snapshot)
+    plan = templates.plan(known.policies, snapshot)
+    wanted = (*plan.missing, *(one for one, _ in plan.outdated))
+    made = {one.key: template for one in wanted if (template := pending_templates.made(one, known)) is not None}
+    return replace(snapshot, templates={**snapshot.templates, **made}) if made else snapshot
+
+
+def knowledge(snapshot: Snapshot) -> Knowledge:
+    """Return what the admission of claims may know of a cluster, its ClaimPolicies compiled."""
+    memory = Memory()
+    return Knowledge(
+        snapshot=snapshot,
+        defaults=memory.defaults(snapshot),
+        limits=memory.limits(snapshot),
+        policies=memory.policies(snapshot),
+    )
