@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 import structlog
 
-from admission import resources
+from admission import ports, resources
 from admission.cel.syntax import parser
 from admission.cluster import installing, kinds, namespaces, proving, registering, showing, watching
 from admission.cluster.allocating import ClaimWriter
@@ -39,13 +39,14 @@ from admission.cluster.versions import Versions
 from admission.control import admitting, leading
 from admission.control.outbox import Outbox
 from admission.control.rehearsing import Understudy
+from admission.cycle import cycle, profile
+from admission.cycle.state.leader import Desk, Lasting, Ports
 from admission.errors import MendError, RetryError
-from admission.flow import choosing, cycle, ports, reviewing
-from admission.flow.desks import Desk, Lasting, Ports
-from admission.flow.ports import UNTRACED
 from admission.ledger import migrating
 from admission.ledger.ledger import SqlLedger
 from admission.podpolicy.admission import Rules
+from admission.ports import UNTRACED
+from admission.review import reviewer
 from admission.review.caches import Memory
 from admission.settings import Ledger, Settings
 from admission.settings.holding import Held
@@ -82,7 +83,7 @@ class Door:
         await asyncio.to_thread(parser.prepare)
         await store.wait_synced()
         try:
-            self.memory = await asyncio.to_thread(reviewing.prepared, store.snapshot())
+            self.memory = await asyncio.to_thread(reviewer.prepared, store.snapshot())
         except Exception:  # what one review trips over is no reason to answer none
             log.exception("the first review could not be prepared for")
         self.open.set()
@@ -186,7 +187,7 @@ async def _prepare(held: Held, connection: Connection, link: Link | None, traces
         await installing.install(connection, sorted((resources.config() / "crds").glob("*.yaml")))
     if decides:
         await namespaces.ensure(connection, settings.lease.namespace)
-    versions = Versions(choosing.named(str(settings.controller.profile)))
+    versions = Versions(profile.named(str(settings.controller.profile)))
     store = Store() if decides else Store(showing.WATCHED)
     return Parts(
         held=held,
@@ -260,9 +261,9 @@ def _handlers(parts: Parts, crew: Crew) -> server.Handlers:
         return own + crew.waiting_for()
 
     return server.Handlers(
-        mutate=lambda review: reviewing.mutate(review, store, memory=door.memory),
-        validate=lambda review: reviewing.validate(review, store, rules=rules, memory=door.memory),
-        hold=lambda review: reviewing.hold(review, store, memory=door.memory),
+        mutate=lambda review: reviewer.mutate(review, store, memory=door.memory),
+        validate=lambda review: reviewer.validate(review, store, rules=rules, memory=door.memory),
+        hold=lambda review: reviewer.hold(review, store, memory=door.memory),
         prove=proofs.prove,
         waiting_for=waiting_for,
         metrics=page,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from admission.errors import MendError
-from admission.flow.playing import Moment, Play
+from admission.simulation.replay.player import Moment, Play
 
 POINTS = 500
 """Of each line. Every point is the mean of the time that it stands for."""

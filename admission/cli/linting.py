@@ -12,8 +12,8 @@ from admission.cli import applications, manifests, rendering
 from admission.cli.manifests import Manifest
 from admission.dra import compatibility
 from admission.dra.compatibility import Release
-from admission.flow import linting
-from admission.flow.linting import Code, Remark, Severity
+from admission.simulation import lint as simulation_lint
+from admission.simulation.lint import Code, Remark, Severity
 
 app = applications.single()
 
@@ -55,7 +55,7 @@ def lint(
     """
     found = manifests.read(paths)
     linted = asyncio.run(
-        linting.lint([one.body for one in found], namespace=namespace, profile=compatibility.profile(profile))
+        simulation_lint.lint([one.body for one in found], namespace=namespace, profile=compatibility.profile(profile))
     )
 
     for text in linted.notes:

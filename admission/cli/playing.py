@@ -12,11 +12,11 @@ from admission.api.values.reasons import Denial
 from admission.cli import charting, progress, rendering, tracing
 from admission.cli.rendering import Number
 from admission.errors import MendError
-from admission.flow import playing, staging, tallying
-from admission.flow.expanding import Expanded
-from admission.flow.playing import Play, Played, Policy, Watch
-from admission.flow.staging import Town
-from admission.flow.tallying import Figures, Tally
+from admission.simulation.expand import Expanded
+from admission.simulation.replay import cluster, figures, player
+from admission.simulation.replay.cluster import Town
+from admission.simulation.replay.figures import Figures, Tally
+from admission.simulation.replay.player import Play, Played, Policy, Watch
 
 MOST_TOLD = 20
 """Jobs that never start that a table lists."""
@@ -24,7 +24,7 @@ MOST_TOLD = 20
 
 def play(world: Expanded, path: str, policies: Sequence[Policy], *, steps: int) -> list[Play]:
     """Play the trace of a file under each policy. Raises MendError and BadInputError."""
-    town = staging.town(world, steps=steps)
+    town = cluster.town(world, steps=steps)
     arrivals = tracing.read(path)
     tracing.check(path, arrivals, town)
     for text in notes(town):
@@ -42,7 +42,7 @@ def play(world: Expanded, path: str, policies: Sequence[Policy], *, steps: int) 
 
 def _played(town: Town, arrivals: Sequence[Arrival], policy: Policy, watch: Watch) -> Play:
     try:
-        return playing.play(town, arrivals, policy, watch)
+        return player.play(town, arrivals, policy, watch)
     except OverflowError as error:
         raise MendError(
             "--arrivals: the trace goes on beyond the year 9999, where time ends; make it shorter"
@@ -71,7 +71,7 @@ def as_json(plays: Sequence[Play]) -> dict[str, Any]:
 
 def show(plays: Sequence[Play]) -> None:
     """Write the tables: every figure of one policy beside the same one of the other."""
-    found = [(play, tallying.figures(play)) for play in plays]
+    found = [(play, figures.figures(play)) for play in plays]
     rendering.table(
         "Jobs",
         (
@@ -168,7 +168,7 @@ def _why(job: Played) -> str:
 
 
 def _result(play: Play) -> dict[str, Any]:
-    found: Figures = tallying.figures(play)
+    found: Figures = figures.figures(play)
     return {
         "policy": str(play.policy),
         "makespanSeconds": found.makespan.total_seconds(),

@@ -22,9 +22,9 @@ from admission.cluster import kinds, watching
 from admission.cluster.connecting import Connection
 from admission.cluster.credentials import Place
 from admission.cluster.store import Store
+from admission.cycle import reconcile as cycle_reconcile
+from admission.cycle.reconcile import Outcome
 from admission.errors import ClusterAwayError, MendError
-from admission.flow import reconciling
-from admission.flow.reconciling import Outcome
 from admission.ledger.ledger import SqlLedger
 from admission.lifecycle.reconciliation import Author, Difference
 
@@ -90,12 +90,12 @@ def reconcile(
     settings = books.settings(config, database, cluster)
 
     async def compared(ledger: SqlLedger, seen: _Watched) -> Outcome:
-        found = await reconciling.compare(ledger, seen, lambda: asyncio.sleep(grace))
+        found = await cycle_reconcile.compare(ledger, seen, lambda: asyncio.sleep(grace))
         wanted = [one for one in found if one.mendable]
         if not fix or not wanted:
             return Outcome(differences=found, left=found)
         author = _author(await seen.connection.who_am_i(), reason.strip())
-        outcome = await reconciling.mend(ledger, seen, wanted, author)
+        outcome = await cycle_reconcile.mend(ledger, seen, wanted, author)
         return Outcome(
             differences=found,
             posted=outcome.posted,

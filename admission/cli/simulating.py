@@ -14,11 +14,11 @@ from admission.cli.rendering import Format, Number
 from admission.dra import compatibility
 from admission.dra.compatibility import Release
 from admission.errors import MendError
-from admission.flow import expanding, simulating
-from admission.flow.claiming import Act, Effect
-from admission.flow.expanding import Expanded
-from admission.flow.playing import Policy
-from admission.flow.simulating import GangOutcome, Outcome, Verdict
+from admission.simulation import expand, offline
+from admission.simulation.claim_defaults import Act, Effect
+from admission.simulation.expand import Expanded
+from admission.simulation.offline import GangOutcome, Outcome, Verdict
+from admission.simulation.replay.player import Policy
 
 app = applications.single()
 
@@ -76,12 +76,12 @@ def simulate(
     _refuse_options(arrivals, compare, chart, until_empty=until_empty)
     found = [*manifests.read(paths), *_policies(policy or [])]
     bodies = [manifest.body for manifest in found]
-    world = expanding.expand(bodies, now=_time(now), namespace=namespace, profile=compatibility.profile(profile))
+    world = expand.expand(bodies, now=_time(now), namespace=namespace, profile=compatibility.profile(profile))
     _refuse_flaws(world, found)
 
     if arrivals is not None:
         raise typer.Exit(_play(world, arrivals, compare, chart, output, steps))
-    outcome = asyncio.run(simulating.simulate(world, until_empty=until_empty, steps=steps))
+    outcome = asyncio.run(offline.simulate(world, until_empty=until_empty, steps=steps))
 
     for text in (*world.notes, *_warnings(outcome)):
         rendering.note(text)

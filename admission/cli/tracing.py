@@ -11,8 +11,8 @@ from admission.api import traces
 from admission.api.traces import Arrival, Row
 from admission.cli.manifests import BadInputError
 from admission.errors import Flaw, MendError
-from admission.flow import staging
-from admission.flow.staging import Town
+from admission.simulation.replay import cluster
+from admission.simulation.replay.cluster import Town
 
 MOST_TOLD = 20
 """Things that are wrong with a trace that are told one by one."""
@@ -35,7 +35,7 @@ def read(path: str) -> tuple[Arrival, ...]:
 
 def check(path: str, arrivals: tuple[Arrival, ...], town: Town) -> None:
     """Refuse a trace that asks for what the cluster does not have. Raises BadInputError."""
-    _refuse(path, staging.lacks(town, arrivals))
+    _refuse(path, cluster.lacks(town, arrivals))
 
 
 def _refuse(path: str, flaws: list[tuple[int, Flaw]]) -> None:

@@ -12,10 +12,10 @@ from typing import Any, Protocol, assert_never
 
 import structlog
 
+from admission.cycle import cycle
+from admission.cycle.outcome import Kind, Outcome
+from admission.cycle.state.leader import Desk, Result
 from admission.errors import RetryError
-from admission.flow import cycle
-from admission.flow.desks import Desk, Result
-from admission.flow.outcomes import Kind, Outcome
 
 log = structlog.get_logger()
 

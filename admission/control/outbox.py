@@ -16,7 +16,7 @@ import structlog
 from admission.api.muster.gangs import GangReport
 from admission.api.muster.status_reports import ConditionReport, Notice, QueueReport
 from admission.errors import GoneError, MendError, RetryError
-from admission.flow.ports import Reports
+from admission.ports import Reports
 
 log = structlog.get_logger()
 

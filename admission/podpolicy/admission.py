@@ -1,6 +1,6 @@
 """The door: what the webhook adds to a pod, and which pods it refuses; `update` judges what is changed of them.
 
-`flow.reviewing` calls it with one review and one snapshot. Two rules:
+`review.reviewer` calls it with one review and one snapshot. Two rules:
 
 - The mutating half only adds what is missing and refuses nothing: another webhook may still mend the pod after it, and
   the API server may call it again. The validating half comes last and judges what will be stored.

@@ -1,6 +1,6 @@
 """One cycle's decisions over one frozen snapshot: what it grants, later gangs see as taken.
 
-It writes nothing; `flow.cycle` commits.
+It writes nothing; `cycle.cycle` commits.
 """
 
 from collections.abc import Hashable

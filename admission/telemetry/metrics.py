@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from admission.api.muster.gangs import GangReport
-from admission.flow.desks import Result
+from admission.cycle.state.leader import Result
 from admission.scheduling.checks.faults import During
 from admission.telemetry import catalogue
 from admission.telemetry.collectors import Leader, Process, Reviews, Standing, Tally, Watched, Watches

@@ -15,8 +15,8 @@ from admission.api.muster.gangs import Phase
 from admission.api.muster.status_reports import BudgetUse, MeterUse, QueueReport
 from admission.api.values.names import GangUid, MeterName, QueueName
 from admission.cluster import registering
-from admission.flow.desks import Result
-from admission.flow.outcomes import Kind, Outcome
+from admission.cycle.outcome import Kind, Outcome
+from admission.cycle.state.leader import Result
 from admission.scheduling.checks.faults import Defect, During
 from admission.telemetry import catalogue
 from admission.telemetry.catalogue import By, Metric, Sort

@@ -28,8 +28,9 @@ from admission.api.muster.ledger_entries import Entry, Holding, RequestDevice, S
 from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
-from admission.flow import cycle, memory
-from admission.flow.desks import Desk, Ports
+from admission.cycle import cycle
+from admission.cycle.state.leader import Desk, Ports
+from admission.simulation import in_memory
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 DRIVER = "gpu.example.com"
@@ -104,7 +105,7 @@ class Scene:
             claims=self.cluster,
             workloads=self.cluster,
             reports=self.cluster,
-            ledger=memory.Ledger(book),
+            ledger=in_memory.Ledger(book),
             queues=self.cluster,
         )
         self.desk = Desk(ports=ports, actor="bench", epoch=1)
@@ -184,7 +185,7 @@ def _shown(objects: dict[K, V]) -> Mapping[K, V]:
     return objects.shown()
 
 
-class _Town(memory.Cluster):
+class _Town(in_memory.Cluster):
     """The cluster, and what happens in it between cycles."""
 
     def __init__(self, snapshot: Snapshot) -> None:

@@ -18,8 +18,8 @@ import uvloop
 from aiohttp import web
 
 from admission.api.kubernetes import admission_review
-from admission.flow import reviewing
 from admission.podpolicy.admission import Rules
+from admission.review import reviewer
 from admission.telemetry.metrics import Metrics
 from admission.webhook import answering, certificates, server
 from admission.webhook.answering import Judge
@@ -33,10 +33,10 @@ Handler = Callable[[web.Request], Awaitable[web.Response]]
 def judges() -> dict[str, Judge]:
     """Wire the doors as `app` does, over a cluster that does not change."""
     view, rules = cluster.FrozenView(cluster.snapshot()), Rules(controller=cluster.CONTROLLER)
-    memory = reviewing.prepared(view.snapshot())
+    memory = reviewer.prepared(view.snapshot())
     return {
-        "mutate": lambda review: reviewing.mutate(review, view, memory=memory),
-        "validate": lambda review: reviewing.validate(review, view, rules=rules, memory=memory),
+        "mutate": lambda review: reviewer.mutate(review, view, memory=memory),
+        "validate": lambda review: reviewer.validate(review, view, rules=rules, memory=memory),
     }
 
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from rich.table import Table
 
-from admission.flow import playing, staging, tallying
-from admission.flow.playing import Policy
+from admission.simulation.replay import cluster, player
+from admission.simulation.replay import figures as replay_figures
+from admission.simulation.replay.player import Policy
 from tests.bench import trace
 from tests.bench.trace import Shape
 
@@ -59,15 +60,15 @@ def table(result: dict[str, Any]) -> Table:
 
 def _plays(jobs: int, nodes: int, load: float) -> list[dict[str, Any]]:
     shape = Shape(jobs=jobs, nodes=nodes, load=load)
-    town, arrivals = staging.town(trace.town(shape), steps=STEPS), trace.arrivals(shape)
+    town, arrivals = cluster.town(trace.town(shape), steps=STEPS), trace.arrivals(shape)
     gc.collect()
     gc.freeze()
     found: list[dict[str, Any]] = []
     for policy in Policy:
         start = time.process_time()
-        play = playing.play(town, arrivals, policy)
+        play = player.play(town, arrivals, policy)
         seconds = time.process_time() - start
-        figures = tallying.figures(play)
+        figures = replay_figures.figures(play)
         wait = figures.whole.wait
         found.append(
             {

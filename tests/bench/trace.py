@@ -13,8 +13,8 @@ from typing import Any
 
 from admission.api import traces
 from admission.api.traces import Arrival, Row
-from admission.flow import expanding
-from admission.flow.expanding import Expanded
+from admission.simulation import expand
+from admission.simulation.expand import Expanded
 
 Json = dict[str, Any]
 
@@ -59,7 +59,7 @@ def town(shape: Shape) -> Expanded:
     Random(shape.seed).shuffle(cards)  # noqa: S311 - not for secrets
     for at, card in enumerate(cards):
         found += _node(f"node-{at:04}", card)
-    world = expanding.expand(found)
+    world = expand.expand(found)
     assert not world.flaws, world.flaws
     return world
 

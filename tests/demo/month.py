@@ -19,10 +19,11 @@ from pathlib import Path
 from admission.api.kubernetes.meta import Meta
 from admission.api.values import names
 from admission.api.values.names import GangUid, Uid
-from admission.flow import cycle, memory
-from admission.flow.desks import Desk, Ports
+from admission.cycle import cycle
+from admission.cycle.state.leader import Desk, Ports
 from admission.ledger import migrating
 from admission.ledger.ledger import SqlLedger
+from admission.simulation import in_memory
 from tests.builders import ClusterBuilder, a_cluster
 from tests.demo.telling import StoryError, Teller
 
@@ -89,7 +90,7 @@ class Month:
         return timedelta(seconds=round(random.Random(gang).lognormvariate(9.2, 1.0)) + 60)  # noqa: S311 - the same
 
 
-class Lab(memory.Cluster):
+class Lab(in_memory.Cluster):
     """Two teams and four nodes with four GPUs each."""
 
     def __init__(self) -> None:

@@ -14,12 +14,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from admission.api.kubernetes.pods import Pod
 from admission.api.values.names import QUEUE, QueueName
+from admission.cycle import cycle
+from admission.cycle.state.leader import Desk, Ports
 from admission.dra.metering import device_meters
 from admission.errors import LedgerAwayError, RetryError
-from admission.flow import cycle, memory
-from admission.flow.desks import Desk, Ports
 from admission.lifecycle import reconciliation
 from admission.lifecycle.transitions import Sight
+from admission.simulation import in_memory
 from tests.builders import NOON, a_cluster
 from tests.property.towns import GPUS, Fault, Faults, Faulty, KilledError
 from tests.property.villages import WRITES, Post, Village
@@ -109,7 +110,7 @@ class Fire(RuleBasedStateMachine):
         builder = a_cluster().node("a", gpus=4).node("b", gpus=2)
         for team in TEAMS:
             builder.queue(team, gpus=QUOTA, startTimeout="5m", requeue={"max": "30m"})
-        self.ledger = memory.Ledger()
+        self.ledger = in_memory.Ledger()
         self.village = Village(builder, self.ledger)
         self.post = Post(self.village, self.faults, RetryError)
         self._succeed()

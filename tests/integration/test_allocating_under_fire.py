@@ -11,7 +11,8 @@ from hypothesis.stateful import run_state_machine_as_test
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.ledger_entries import Holding
-from admission.flow import evicting, memory, withdrawing
+from admission.cycle.steps import deallocate, evict
+from admission.simulation import in_memory
 from tests import soaking
 from tests.integration.machines import TEAMS, Fire, Late, Others
 
@@ -87,14 +88,14 @@ def test_every_story_comes_to_a_good_end(fenced: bool, story: Callable[[Fire], N
     play(story, fenced=fenced)
 
 
-async def deallocates_without_a_mark(cluster: memory.Cluster, claim: Claim) -> Claim | None:
+async def deallocates_without_a_mark(cluster: in_memory.Cluster, claim: Claim) -> Claim | None:
     known = cluster._claims.get(claim.meta.key)
     if known is None or known.allocation is None or known.reserved_for:
         return known
     return cluster._put_claim(replace(known, allocation=None), "withdrawn")
 
 
-async def shuts_without_a_mark(cluster: memory.Cluster, pod: Pod) -> bool:
+async def shuts_without_a_mark(cluster: in_memory.Cluster, pod: Pod) -> bool:
     known = cluster._pods.get(pod.meta.uid)
     return known is None or known.gated
 
@@ -122,27 +123,27 @@ async def shuts_nothing(desk: Any, pods: Any) -> bool:
 
 MISSING: dict[str, tuple[Any, str, Callable[..., Any], str]] = {
     "the mark on a claim": (
-        memory.Cluster,
+        in_memory.Cluster,
         "deallocate",
         deallocates_without_a_mark,
         "a late write to a claim whose only pod went",
     ),
-    "the mark on a pod": (memory.Cluster, "shut", shuts_without_a_mark, "a late gate"),
+    "the mark on a pod": (in_memory.Cluster, "shut", shuts_without_a_mark, "a late gate"),
     "to take back what is not allocated yet": (
-        withdrawing,
+        deallocate,
         "_revocable",
         only_what_is_allocated,
         "a late write after the fence fell",
     ),
     "withdrawal": (
-        withdrawing,
+        deallocate,
         "withdraw",
         withdraws_nothing,
         "a late write to a claim of a gang that lost a pod",
     ),
-    "to secure releases": (withdrawing, "secured", secures_nothing, "a late write to a claim whose only pod went"),
-    "to collect orphans": (withdrawing, "collect", collects_nothing, "a claim that is left behind"),
-    "to shut gates": (evicting, "_shut", shuts_nothing, "a late gate"),
+    "to secure releases": (deallocate, "secured", secures_nothing, "a late write to a claim whose only pod went"),
+    "to collect orphans": (deallocate, "collect", collects_nothing, "a claim that is left behind"),
+    "to shut gates": (evict, "_shut", shuts_nothing, "a late gate"),
 }
 
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from admission.api.muster.ledger_entries import Entry, Kind
 from admission.api.values.reasons import HoldReason
-from admission.flow.desks import Desk, Ports
+from admission.cycle.state.leader import Desk, Ports
 from admission.ledger import reading
 from admission.ledger.ledger import SqlLedger
 from tests.builders import NOON, a_cluster

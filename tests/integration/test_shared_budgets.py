@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from admission.api.values.reasons import HoldReason
-from admission.flow.desks import Desk, Ports, Result
+from admission.cycle.state.leader import Desk, Ports, Result
 from admission.ledger.ledger import SqlLedger
 from tests.builders import NOON, ClusterBuilder, a_cluster
 from tests.unit.flow.test_budgets import a_budget, exhausted, hold_of, use_of

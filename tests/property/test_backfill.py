@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from admission.api import traces
 from admission.api.traces import Arrival, Row
-from admission.flow import expanding, staging
-from admission.flow.arriving import Waiting
-from admission.flow.lining import Muster
-from admission.flow.staging import Stage, Town
+from admission.simulation import expand
+from admission.simulation.replay import cluster
+from admission.simulation.replay.arrivals import Waiting
+from admission.simulation.replay.cluster import Stage, Town
+from admission.simulation.replay.queue import Muster
 from tests.property.test_playing import CARDS, _claim, fixed, node, queue
 
 Json = dict[str, Any]
@@ -31,9 +32,9 @@ def towns(draw: st.DrawFn) -> Town:
     strategy = draw(st.sampled_from(["BestEffortFIFO", "BestEffortFIFO", "StrictFIFO"]))
     quota = {"meter": "gpus", "nominal": draw(st.integers(2, 12))}
     objects.append(queue("x", namespaceSelector={}, queueingStrategy=strategy, quotas=[quota]))
-    world = expanding.expand(objects)
+    world = expand.expand(objects)
     assert world.flaws == ()
-    return staging.town(world, steps=50_000)
+    return cluster.town(world, steps=50_000)
 
 
 @st.composite

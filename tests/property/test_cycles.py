@@ -14,15 +14,16 @@ from admission.api.muster.queues import QueueingStrategy
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GANG_MIN, MeterName, QueueName
 from admission.api.values.reasons import HoldReason
-from admission.flow import cycle, memory
-from admission.flow.desks import Desk, Ports, Result
+from admission.cycle import cycle
+from admission.cycle.state.leader import Desk, Ports, Result
 from admission.scheduling.checks.chain import Decision, Grant
+from admission.simulation import in_memory
 from tests.builders import NOON, a_cluster
 
 QUEUES = ("q", "r")
 
 
-class Town(memory.Cluster):
+class Town(in_memory.Cluster):
     """A cluster with two queues on three nodes, in which things happen by chance."""
 
     def __init__(self, random: Random) -> None:
@@ -32,11 +33,11 @@ class Town(memory.Cluster):
         self.whole = dict(self._rest.slices)
         self.jobs = 0
 
-    def happen(self, ledger: memory.Ledger) -> None:
+    def happen(self, ledger: in_memory.Ledger) -> None:
         """Let one thing happen."""
         self.random.choice(HAPPENINGS)(self, ledger)
 
-    def arrive(self, _: memory.Ledger) -> None:
+    def arrive(self, _: in_memory.Ledger) -> None:
         self.jobs += 1
         pods, gpus = self.random.randint(1, 4), self.random.choice((1, 1, 2, 4))
         made = self.random.choice((pods, pods, pods, pods - 1))
@@ -51,42 +52,42 @@ class Town(memory.Cluster):
         # Some claims come later than their pods, as in life.
         self._claims |= {key: claim for key, claim in more.claims.items() if self.random.random() < 0.9}
 
-    def run(self, ledger: memory.Ledger) -> None:
+    def run(self, ledger: in_memory.Ledger) -> None:
         self.schedule(ledger.book)
 
-    def end(self, _: memory.Ledger) -> None:
+    def end(self, _: in_memory.Ledger) -> None:
         running = sorted((pod for pod in self._pods.values() if pod.phase == "Running"), key=lambda pod: pod.meta.key)
         if running:
             self.finish([self.random.choice(running)])
 
-    def delete(self, _: memory.Ledger) -> None:
+    def delete(self, _: in_memory.Ledger) -> None:
         waiting = sorted(uid for uid, pod in self._pods.items() if pod.gated)
         if waiting:
             self._leave_claims([self._pods.pop(self.random.choice(waiting))])
 
-    def break_devices(self, _: memory.Ledger) -> None:
+    def break_devices(self, _: in_memory.Ledger) -> None:
         key = self.random.choice(sorted(self.whole))
         left = self.whole[key].devices[self.random.randint(0, 2) :]
         changed = replace(self.whole[key], devices=left)
         self._rest = replace(self._rest, slices={**self._rest.slices, key: changed})
 
-    def mend_devices(self, _: memory.Ledger) -> None:
+    def mend_devices(self, _: in_memory.Ledger) -> None:
         self._rest = replace(self._rest, slices=dict(self.whole))
 
-    def cordon(self, _: memory.Ledger) -> None:
+    def cordon(self, _: in_memory.Ledger) -> None:
         name = self.random.choice(sorted(self._rest.nodes))
         node = self._rest.nodes[name]
         changed = replace(node, unschedulable=not node.unschedulable)
         self._rest = replace(self._rest, nodes={**self._rest.nodes, name: changed})
 
-    def change_queue(self, _: memory.Ledger) -> None:
+    def change_queue(self, _: in_memory.Ledger) -> None:
         queue = self._rest.queues[QueueName(self.random.choice(QUEUES))]
         quotas = tuple(replace(quota, nominal=self.random.randint(0, 10)) for quota in queue.quotas)
         strategy = self.random.choice(list(QueueingStrategy))
         changed = replace(queue, quotas=quotas, strategy=strategy)
         self._rest = replace(self._rest, queues={**self._rest.queues, queue.name: changed})
 
-    def change_meters(self, _: memory.Ledger) -> None:
+    def change_meters(self, _: in_memory.Ledger) -> None:
         meters: dict[MeterName, Meter] = {name: replace(one) for name, one in self._rest.meters.items()}
         self._rest = replace(self._rest, meters=meters)
 
@@ -94,7 +95,7 @@ class Town(memory.Cluster):
         return self.snapshot()
 
 
-HAPPENINGS: tuple[Callable[[Town, memory.Ledger], None], ...] = (
+HAPPENINGS: tuple[Callable[[Town, in_memory.Ledger], None], ...] = (
     *(Town.arrive,) * 4,
     *(Town.run,) * 3,
     Town.end,
@@ -108,16 +109,16 @@ HAPPENINGS: tuple[Callable[[Town, memory.Ledger], None], ...] = (
 )
 
 
-def a_desk(cluster: memory.Cluster, ledger: memory.Ledger) -> Desk:
+def a_desk(cluster: in_memory.Cluster, ledger: in_memory.Ledger) -> Desk:
     ports = Ports(
         view=cluster, pods=cluster, claims=cluster, workloads=cluster, reports=cluster, ledger=ledger, queues=cluster
     )
     return Desk(ports=ports, actor="test", epoch=1)
 
 
-def afresh(town: Town, ledger: memory.Ledger, known: Desk) -> Desk:
+def afresh(town: Town, ledger: in_memory.Ledger, known: Desk) -> Desk:
     """A leader that begins now, with copies of the cluster and the books, and what no view shows."""
-    desk = a_desk(memory.Cluster(town.as_it_is()), memory.Ledger(ledger.book))
+    desk = a_desk(in_memory.Cluster(town.as_it_is()), in_memory.Ledger(ledger.book))
     desk.backoffs = dict(known.backoffs)
     desk.opened, desk.leaving = set(known.opened), set(known.leaving)
     desk.queues, desk.gone = known.queues, known.gone
@@ -149,7 +150,7 @@ def _reason(decision: Decision) -> str:
 def test_what_is_remembered_makes_no_difference(seed: int, length: int) -> None:
     async def live() -> None:
         town = Town(Random(seed))  # noqa: S311 - not for secrets
-        ledger = memory.Ledger()
+        ledger = in_memory.Ledger()
         desk = a_desk(town, ledger)
         now = NOON
         for _ in range(length):
@@ -168,7 +169,7 @@ def test_what_is_remembered_makes_no_difference(seed: int, length: int) -> None:
     asyncio.run(live())
 
 
-def everything(town: Town, ledger: memory.Ledger) -> tuple[object, ...]:
+def everything(town: Town, ledger: in_memory.Ledger) -> tuple[object, ...]:
     """What anybody could have written."""
     reports = dict(town.gangs), dict(town.queues), list(town.condition_reports), list(town.notices)
     return town.snapshot(), tuple(ledger.entries), reports
@@ -178,7 +179,7 @@ def everything(town: Town, ledger: memory.Ledger) -> tuple[object, ...]:
 def test_what_was_rehearsed_makes_no_difference_to_who_leads_then(seed: int, length: int) -> None:
     async def live() -> None:
         town = Town(Random(seed))  # noqa: S311 - not for secrets
-        ledger = memory.Ledger()
+        ledger = in_memory.Ledger()
         leader, standby = a_desk(town, ledger), a_desk(town, ledger)
         now = NOON
         for _ in range(length):

@@ -24,7 +24,7 @@ from admission.api.values import names
 from admission.cel.syntax import parser
 from admission.claimpolicy.match import Policies
 from admission.errors import RetryError
-from admission.flow import reviewing
+from admission.review import reviewer
 from admission.review.caches import Memory
 from admission.webhook import answering
 from admission.webhook.answering import Judge, Outcome
@@ -67,8 +67,8 @@ def a_snapshot() -> Snapshot:
 VIEW = MemoryView(a_snapshot())
 MEMORY = Memory()
 DOORS: dict[str, Judge] = {
-    "mutate": partial(reviewing.mutate, view=VIEW, memory=MEMORY),
-    "validate": partial(reviewing.validate, view=VIEW, rules=RULES, memory=MEMORY),
+    "mutate": partial(reviewer.mutate, view=VIEW, memory=MEMORY),
+    "validate": partial(reviewer.validate, view=VIEW, rules=RULES, memory=MEMORY),
 }
 
 

@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admission.api.traces import Arrival
-from admission.flow.arriving import Waiting
-from admission.flow.lining import Muster
-from admission.flow.staging import Stage, Town
 from admission.scheduling.backfill import earliest_start, reservations
 from admission.scheduling.backfill.reservations import Times
 from admission.scheduling.cache.plan_cache import Recall
 from admission.scheduling.cache.verdict_cache import PROOF, QUOTA
 from admission.scheduling.checks import chain
 from admission.scheduling.checks.chain import Grant, Inputs, Known
+from admission.simulation.replay.arrivals import Waiting
+from admission.simulation.replay.cluster import Stage, Town
+from admission.simulation.replay.queue import Muster
 from tests.property.test_backfill import jobs, towns
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)

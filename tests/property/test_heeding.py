@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from admission.api import traces
 from admission.api.traces import Arrival, Row
-from admission.flow import expanding, ousting, staging
-from admission.flow.arriving import Waiting
-from admission.flow.lining import Line
-from admission.flow.staging import Running, Stage, Town
 from admission.quota import queue_order
 from admission.scheduling.checks.chain import Grant
 from admission.scheduling.preemption.targets import Sacrifice
+from admission.simulation import expand
+from admission.simulation.replay import cluster, preempt
+from admission.simulation.replay.arrivals import Waiting
+from admission.simulation.replay.cluster import Running, Stage, Town
+from admission.simulation.replay.queue import Line
 from tests.property.test_playing import CARDS, _claim, fixed, node, queue
 
 QUEUES = ("x", "y", "y")
@@ -37,9 +38,9 @@ def towns(draw: st.DrawFn) -> Town:
         preemption = draw(st.sampled_from(preemptions))
         spec: dict[str, Any] = {"namespaceSelector": {}, "parent": "top", "quotas": quotas, "preemption": preemption}
         objects.append(queue(name, **spec))
-    world = expanding.expand(objects)
+    world = expand.expand(objects)
     assert world.flaws == ()
-    return staging.town(world, steps=50_000)
+    return cluster.town(world, steps=50_000)
 
 
 @st.composite
@@ -62,7 +63,7 @@ def jobs(draw: st.DrawFn) -> tuple[Arrival, ...]:
     return trace.arrivals
 
 
-class Watched(ousting.Preempting):
+class Watched(preempt.Preempting):
     """Notes whose reservation is later than before, or gone, once others were evicted for a gang behind them."""
 
     def __init__(self, stage: Stage) -> None:

@@ -17,11 +17,14 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.traces import Arrival, Row
 from admission.api.values import names
 from admission.api.values.names import Uid
-from admission.flow import arriving, cycle, expanding, memory, playing, staging
-from admission.flow.arriving import Waiting
-from admission.flow.desks import Desk, Ports
-from admission.flow.expanding import Expanded
-from admission.flow.playing import Policy
+from admission.cycle import cycle
+from admission.cycle.state.leader import Desk, Ports
+from admission.simulation import expand, in_memory
+from admission.simulation.expand import Expanded
+from admission.simulation.replay import arrivals as replay_arrivals
+from admission.simulation.replay import cluster, player
+from admission.simulation.replay.arrivals import Waiting
+from admission.simulation.replay.player import Policy
 
 Json = dict[str, Any]
 
@@ -76,7 +79,7 @@ def towns(draw: st.DrawFn) -> Expanded:
             quota["borrowingLimit"] = 1
         spec: Json = {"parent": "all", "namespaceSelector": {}, "queueingStrategy": strategy, "quotas": [quota]}
         objects.append(queue(name, **spec, **({"fairSharing": {"weight": 1}} if fair else {})))
-    world = expanding.expand(objects)
+    world = expand.expand(objects)
     assert world.flaws == ()
     return world
 
@@ -110,8 +113,8 @@ class Controlled:
     """The same jobs as pods and claims in a cluster, and the controller."""
 
     def __init__(self, world: Expanded) -> None:
-        self.cluster = memory.Cluster(world.snapshot)
-        self.ledger = memory.Ledger()
+        self.cluster = in_memory.Cluster(world.snapshot)
+        self.ledger = in_memory.Ledger()
         cluster = self.cluster
         ports = Ports(
             view=cluster, pods=cluster, claims=cluster, workloads=cluster, reports=cluster, ledger=self.ledger
@@ -135,7 +138,7 @@ class Controlled:
                 pods[arrival.name] = self.create(arrival)
                 left.remove(arrival)
             for key in await self.settle(now):
-                name = key.removeprefix(f"{arriving.NAMESPACE}/")
+                name = key.removeprefix(f"{replay_arrivals.NAMESPACE}/")
                 found[name], ends[name] = now, now + runtimes[name]
         return {name: start.total_seconds() for name, start in found.items()}
 
@@ -160,7 +163,7 @@ class Controlled:
         labels = {names.GANG: arrival.name, names.GANG_SIZE: str(arrival.pods), names.QUEUE: arrival.queue}
         made = tuple(
             replace(pod, meta=replace(pod.meta, labels=labels, resource_version="1"))
-            for pod in arriving.made(waiting).pods
+            for pod in replay_arrivals.made(waiting).pods
         )
         self.cluster._pods.update((pod.meta.uid, pod) for pod in made)
         for claim in waiting.claims:
@@ -177,7 +180,7 @@ class Controlled:
 
 @given(towns(), jobs())
 def test_a_trace_is_played_as_the_controller_would_decide(world: Expanded, arrivals: tuple[Arrival, ...]) -> None:
-    played = playing.play(staging.town(world, steps=50_000), arrivals, Policy.MUSTER)
+    played = player.play(cluster.town(world, steps=50_000), arrivals, Policy.MUSTER)
 
     found = {job.arrival.name: job.start.total_seconds() for job in played.jobs if job.start is not None}
 

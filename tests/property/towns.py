@@ -18,11 +18,12 @@ from admission.api.kubernetes.pods import Pod
 from admission.api.muster import queues
 from admission.api.muster.ledger_entries import RequestDevice
 from admission.api.values.names import MeterName, NodeName, QueueName, Uid
+from admission.cycle import cycle
+from admission.cycle.state.leader import Desk, Ports, Result
 from admission.errors import LedgerAwayError, RetryError
-from admission.flow import cycle, memory
-from admission.flow.desks import Desk, Ports, Result
 from admission.ledger.ledger import SqlLedger
 from admission.lifecycle import transitions
+from admission.simulation import in_memory
 from tests.builders import ClusterBuilder, a_cluster
 
 GPUS = MeterName("gpus")
@@ -95,7 +96,7 @@ class Faulty:
         return called
 
 
-class Town(memory.Cluster):
+class Town(in_memory.Cluster):
     """A cluster that people submit Jobs to. No gate may open in it without a row in the ledger."""
 
     def __init__(self, builder: ClusterBuilder, ledger: SqlLedger) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from admission import ports
 from admission.api.kubernetes import device_taint_rules
 from admission.api.kubernetes.claims import AllocatedDevice, Allocation, Claim
 from admission.api.kubernetes.device_taint_rules import TaintRule
@@ -19,9 +20,9 @@ from admission.api.muster.ledger_entries import RequestDevice
 from admission.api.values.names import HOSTNAME, QUEUE, NodeName
 from admission.api.values.selectors import NodeSelector, NodeTerm, Requirement
 from admission.errors import ConflictError, GoneError
-from admission.flow import memory, ports
 from admission.lifecycle import transitions
 from admission.scheduling.placement.protection import Barriers
+from admission.simulation import in_memory
 from tests.builders import CLASS, ClusterBuilder, a_cluster
 from tests.property.towns import Fault, Faults, KilledError
 
@@ -35,7 +36,7 @@ WRITES = frozenset({"open_gate", "allocate", "deallocate", "shut"})
 class Post:
     """A port to the cluster whose sender may die, or give up waiting, while a write is still under way."""
 
-    cluster: memory.Cluster
+    cluster: in_memory.Cluster
     faults: Faults
     error: type[Exception]
     under_way: list[Late] = field(default_factory=list)
@@ -81,10 +82,10 @@ class Post:
                 continue
 
 
-class Village(memory.Cluster):
+class Village(in_memory.Cluster):
     """A cluster in which kube-scheduler takes the first free devices of a node, unless they are fenced."""
 
-    def __init__(self, builder: ClusterBuilder, ledger: memory.Ledger) -> None:
+    def __init__(self, builder: ClusterBuilder, ledger: in_memory.Ledger) -> None:
         super().__init__(builder.snapshot())
         self.ledger = ledger
         self.fences = ports.NoFences()

@@ -9,7 +9,7 @@ from admission.accounting import books
 from admission.api.muster.ledger_entries import BudgetShare
 from admission.api.values.names import MeterName, QueueName
 from admission.errors import BudgetTakenError, DeposedError
-from admission.flow import memory
+from admission.simulation import in_memory
 
 GRANT = books.grant(QueueName("team"), MeterName("gpus"), 8, at=datetime(2026, 1, 1, tzinfo=UTC), actor="test")
 
@@ -24,7 +24,7 @@ JANUARY = BudgetShare(
 
 
 async def test_an_entry_is_recorded_once() -> None:
-    ledger = memory.Ledger()
+    ledger = in_memory.Ledger()
     (first,) = await ledger.post_all([GRANT], epoch=1)
     (again,) = await ledger.post_all([GRANT], epoch=1)
 
@@ -33,7 +33,7 @@ async def test_an_entry_is_recorded_once() -> None:
 
 
 async def test_a_deposed_leader_cannot_write() -> None:
-    ledger = memory.Ledger()
+    ledger = in_memory.Ledger()
     await ledger.fence(2)
 
     with pytest.raises(DeposedError):
@@ -44,8 +44,8 @@ async def test_a_deposed_leader_cannot_write() -> None:
 
 async def test_a_month_and_a_quarter_that_begin_together_are_two_budgets() -> None:
     quarter = replace(JANUARY, end=datetime(2026, 4, 1, tzinfo=UTC), seconds=7)
-    shares: memory.Shares = {}
-    east, west = (memory.Ledger(cluster=name, shares=shares) for name in ("east", "west"))
+    shares: in_memory.Shares = {}
+    east, west = (in_memory.Ledger(cluster=name, shares=shares) for name in ("east", "west"))
     await east.state_shares([JANUARY, quarter], epoch=0, now=JANUARY.start)
 
     stated = await west.state_shares(
@@ -58,7 +58,7 @@ async def test_a_month_and_a_quarter_that_begin_together_are_two_budgets() -> No
 async def test_a_share_that_does_not_grow_is_taken_though_all_together_are_over_the_limit() -> None:
     """As after the limit was lowered: what is there stays, and only more of it is refused."""
     share = replace(JANUARY, limit=3)
-    ledger = memory.Ledger()
+    ledger = in_memory.Ledger()
     await ledger.state_shares([share], epoch=0, now=JANUARY.start)
 
     await ledger.post_all([GRANT], epoch=0, shares=[share])
@@ -69,8 +69,8 @@ async def test_a_share_that_does_not_grow_is_taken_though_all_together_are_over_
 
 async def test_what_is_promised_of_a_period_that_has_not_begun_ends_when_it_is_not_stated_any_more() -> None:
     february = replace(JANUARY, start=JANUARY.end, end=datetime(2026, 3, 1, tzinfo=UTC), seconds=7)
-    shares: memory.Shares = {}
-    east, west = (memory.Ledger(cluster=name, shares=shares) for name in ("east", "west"))
+    shares: in_memory.Shares = {}
+    east, west = (in_memory.Ledger(cluster=name, shares=shares) for name in ("east", "west"))
     await east.state_shares([JANUARY, february], epoch=0, now=JANUARY.start)
 
     await east.state_shares([], epoch=0, now=JANUARY.start)

@@ -3,8 +3,8 @@
 from typing import Any
 
 from admission.api.values.reasons import DenyReason
-from admission.flow import expanding
-from admission.flow.claiming import Act
+from admission.simulation import expand as simulation_expand
+from admission.simulation.claim_defaults import Act
 from tests.unit.test_simulating import expand, fates, job, node, simulate, teams
 
 Json = dict[str, Any]
@@ -104,7 +104,7 @@ def test_rules_deny_gangs() -> None:
 
 
 def test_a_policy_that_cannot_be_read_is_bad_input() -> None:
-    (flaw,) = expanding.expand(policy(defaults=[{}])).flaws
+    (flaw,) = simulation_expand.expand(policy(defaults=[{}])).flaws
 
     assert str(flaw[1]).startswith("ClaimPolicy p: spec.defaults[0]: gives nothing; write at least one of")
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from admission.flow.simulating import Verdict
+from admission.simulation.offline import Verdict
 from tests.unit.test_simulating import RUNNING, Objects, fates, job, node, objects, of, simulate, teams, use_of
 
 

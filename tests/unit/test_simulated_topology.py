@@ -4,7 +4,7 @@ from typing import Any
 
 from admission.api.muster.gangs import DomainReport, DomainWish, TopologyReport
 from admission.api.values.reasons import DenyReason, HoldReason
-from admission.flow.simulating import GangOutcome
+from admission.simulation.offline import GangOutcome
 from tests.unit.test_simulating import Objects, fates, job, node, of, simulate, teams
 
 RACK = "example.com/rack"

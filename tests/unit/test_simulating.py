@@ -13,9 +13,10 @@ from admission.api.values.names import Held
 from admission.api.values.reasons import DenyReason, HoldReason
 from admission.dra import compatibility
 from admission.dra.compatibility import Release
-from admission.flow import expanding, simulating
-from admission.flow.expanding import Expanded
-from admission.flow.simulating import GangOutcome, Outcome, Verdict
+from admission.simulation import expand as simulation_expand
+from admission.simulation import offline
+from admission.simulation.expand import Expanded
+from admission.simulation.offline import GangOutcome, Outcome, Verdict
 from tests.unit.validation import refused
 from tests.unit.validation.cases import Case
 
@@ -82,13 +83,13 @@ def teams(quota: int = 8) -> Objects:
 
 
 def expand(*parts: Objects, **options: Any) -> Expanded:
-    return expanding.expand([found for part in parts for found in part], **options)
+    return simulation_expand.expand([found for part in parts for found in part], **options)
 
 
 def simulate(*parts: Objects, until_empty: bool = False) -> Outcome:
     world = expand(*parts)
     assert world.flaws == ()
-    return asyncio.run(simulating.simulate(world, until_empty=until_empty))
+    return asyncio.run(offline.simulate(world, until_empty=until_empty))
 
 
 def fates(outcome: Outcome) -> dict[str, str]:
@@ -374,7 +375,7 @@ def test_the_profile_decides(release: Release, fate: str) -> None:
     """A rule without a selector matches every device in 1.36, and none in 1.37."""
     world = expand(teams(), node("one", 1), job("a"), [refused.rule()], profile=compatibility.profile(release))
 
-    assert fates(asyncio.run(simulating.simulate(world))) == {"a": fate}
+    assert fates(asyncio.run(offline.simulate(world))) == {"a": fate}
 
 
 def test_kinds_that_are_not_simulated_are_noted() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from admission.api.muster.claim_policies import ClaimPolicy
 from admission.claimpolicy.rules import AUDIT
-from admission.flow import reviewing
+from admission.review import reviewer
 from admission.review.caches import Memory
 from admission.webhook import answering
 from tests.unit.claims.policies import a_policy
@@ -35,7 +35,7 @@ def answered(policy: ClaimPolicy, **spec: Any) -> dict[str, Any]:
     body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
     answer = answering.answer(
         json.dumps(body).encode(),
-        lambda review: reviewing.validate(review, view, rules=RULES, memory=Memory()),
+        lambda review: reviewer.validate(review, view, rules=RULES, memory=Memory()),
     )
     assert answer.code == 200
     response: dict[str, Any] = json.loads(answer.body)["response"]

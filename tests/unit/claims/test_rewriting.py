@@ -11,7 +11,7 @@ from admission.api.kubernetes.admission_review import Verdict
 from admission.api.muster.claim_policies import ClaimPolicy
 from admission.api.values import names
 from admission.api.values.reasons import DenyReason
-from admission.flow import reviewing
+from admission.review import reviewer
 from admission.review.caches import Memory
 from admission.webhook import quick
 from tests.unit.claims.policies import a_policy
@@ -41,12 +41,12 @@ def at_the_door(pod: dict[str, Any], *policies: ClaimPolicy, world: World | None
     """
     snapshot = replace((world or a_world()).build(), policies={policy.name: policy for policy in policies})
     view, memory = MemoryView(snapshot), Memory()
-    changed = reviewing.mutate(_review(pod), view, memory=memory)
+    changed = reviewer.mutate(_review(pod), view, memory=memory)
     if changed.denial is not None:
         return pod, changed
     pod = jsonpatch.apply_patch(pod, list(changed.patch))
-    assert reviewing.mutate(_review(pod), view, memory=memory).patch == ()
-    return pod, reviewing.validate(_review(pod), view, rules=RULES, memory=memory)
+    assert reviewer.mutate(_review(pod), view, memory=memory).patch == ()
+    return pod, reviewer.validate(_review(pod), view, rules=RULES, memory=memory)
 
 
 def _review(pod: dict[str, Any]) -> Any:
@@ -171,7 +171,7 @@ def test_a_forged_note_is_refused_where_the_pod_has_no_such_claim() -> None:
 def judged(pod: Any, *policies: ClaimPolicy) -> Verdict:
     """Ask the second half alone, as after a webhook that came in between."""
     snapshot = replace(a_world().build(), policies={policy.name: policy for policy in policies})
-    return reviewing.validate(_review(pod), MemoryView(snapshot), rules=RULES, memory=Memory())
+    return reviewer.validate(_review(pod), MemoryView(snapshot), rules=RULES, memory=Memory())
 
 
 TAKEN: dict[str, list[dict[str, Any]]] = {

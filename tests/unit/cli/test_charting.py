@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from admission.cli import charting
-from admission.flow.playing import Moment, Play, Policy
+from admission.simulation.replay.player import Moment, Play, Policy
 
 
 def play(*moments: tuple[float, int]) -> Play:

@@ -9,8 +9,8 @@ from admission.api.values import names
 from admission.api.values.names import QueueName
 from admission.api.values.reasons import DenyReason
 from admission.errors import RetryError
-from admission.flow import reviewing
 from admission.objectpolicy import in_use
+from admission.review import reviewer
 from admission.review.caches import Memory
 from tests.unit.webhook.cases import RULES, MemoryView, World
 
@@ -60,7 +60,7 @@ def review(operation: str, resource: str, snapshot: Snapshot, **fields: Any) -> 
         username="alice",
         **fields,
     )
-    return reviewing.validate(asked, MemoryView(snapshot), rules=RULES, memory=Memory())
+    return reviewer.validate(asked, MemoryView(snapshot), rules=RULES, memory=Memory())
 
 
 def an_object(name: str, **spec: Any) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from admission.control import admitting
+from admission.cycle.state.leader import Result
 from admission.errors import ClusterAwayError
-from admission.flow.desks import Result
 from admission.scheduling.checks import demand
 from tests.builders import NOON, a_cluster
 from tests.unit.flow.jobs import SECOND, Jobs, Play

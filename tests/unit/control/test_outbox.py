@@ -9,10 +9,10 @@ from admission.api.values.names import GangUid, QueueName, Uid
 from admission.api.values.reasons import EventReason
 from admission.control.outbox import MOST_NOTICES, Outbox
 from admission.errors import RetryError
-from admission.flow import memory
+from admission.simulation import in_memory
 
 
-class Cluster(memory.Cluster):
+class Cluster(in_memory.Cluster):
     """Counts what is written, and can refuse."""
 
     def __init__(self) -> None:

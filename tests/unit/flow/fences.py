@@ -4,17 +4,18 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from admission import ports as admission_ports
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.gangs import GangReport
 from admission.api.muster.ledger_entries import Kind
 from admission.api.values.decoding import Json
 from admission.api.values.names import MeterName, NodeName, QueueName, Uid
-from admission.flow import cycle, memory
-from admission.flow import ports as flow_ports
-from admission.flow.desks import Desk, Ports, Result
-from admission.flow.ports import Ledger
+from admission.cycle import cycle
+from admission.cycle.state.leader import Desk, Ports, Result
+from admission.ports import Ledger
 from admission.scheduling.placement.protection import Barriers
+from admission.simulation import in_memory
 from tests.builders import CLASS, NOON, ClusterBuilder, a_cluster
 
 LONG_AGO = NOON - timedelta(hours=1)
@@ -29,7 +30,7 @@ def fence(since: datetime | None = LONG_AGO) -> Barriers:
     return Barriers(fence=(CLASS,), rules=rules, policy=since)
 
 
-class Cluster(memory.Cluster):
+class Cluster(in_memory.Cluster):
     """Notes every write that places a gang; claims and pods named in `fails` raise instead."""
 
     def __init__(self, builder: ClusterBuilder) -> None:
@@ -133,7 +134,7 @@ def a_desk(cluster: Cluster, ledger: Ledger, *, barriers: Barriers | None = None
         workloads=cluster,
         reports=cluster,
         ledger=ledger,
-        fences=flow_ports.NoFences(barriers or fence()),
+        fences=admission_ports.NoFences(barriers or fence()),
     )
     return Desk(ports=ports, actor=f"leader {epoch}", epoch=epoch)
 
@@ -150,11 +151,11 @@ def report(result: Result, name: str = "train") -> GangReport:
     return found
 
 
-def kinds(ledger: memory.Ledger) -> list[Kind]:
+def kinds(ledger: in_memory.Ledger) -> list[Kind]:
     return [entry.kind for entry in ledger.entries if entry.kind not in (Kind.GRANT, Kind.USAGE)]
 
 
-def everything_runs(cluster: Cluster, ledger: memory.Ledger, pods: int) -> None:
+def everything_runs(cluster: Cluster, ledger: in_memory.Ledger, pods: int) -> None:
     """All pods run, on devices of their own, just as the books have it."""
     cluster.schedule(ledger.book)
     running = [pod for pod in cluster.snapshot().pods.values() if pod.phase == "Running"]

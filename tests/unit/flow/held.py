@@ -8,7 +8,7 @@ from admission.api.kubernetes.jobs import Job, Suspendable
 from admission.api.kubernetes.pods import Pod
 from admission.api.values import names
 from admission.api.values.names import Held, Uid
-from admission.flow import memory
+from admission.simulation import in_memory
 from tests.builders import NAMESPACE, NOON, ClusterBuilder, claim_manifest
 from tests.unit.flow.jobs import Jobs, Play
 
@@ -80,4 +80,4 @@ def _claim_template(gpus: int) -> claims.ClaimTemplate:
 def a_play(builder: ClusterBuilder, *, graceful: bool = False) -> tuple[HeldJobs, Play]:
     cluster = HeldJobs(builder, graceful=graceful)
     cluster.now = NOON
-    return cluster, Play(cluster, memory.Ledger())
+    return cluster, Play(cluster, in_memory.Ledger())

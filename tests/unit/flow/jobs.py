@@ -7,8 +7,9 @@ from typing import Any
 from admission.api.kubernetes.jobs import Job
 from admission.api.kubernetes.pods import Pod
 from admission.api.values.names import GangUid, Uid
-from admission.flow import cycle, memory
-from admission.flow.desks import Result
+from admission.cycle import cycle
+from admission.cycle.state.leader import Result
+from admission.simulation import in_memory
 from tests.builders import NOON, ClusterBuilder, a_cluster
 from tests.unit.flow.fences import Cluster, a_desk
 
@@ -105,9 +106,9 @@ def _is_of(pod: Pod, job: Job) -> bool:
 class Play:
     """A leader at work in such a cluster, second by second."""
 
-    def __init__(self, cluster: Jobs, ledger: memory.Ledger | None = None) -> None:
+    def __init__(self, cluster: Jobs, ledger: in_memory.Ledger | None = None) -> None:
         self.cluster = cluster
-        self.ledger = ledger or memory.Ledger()
+        self.ledger = ledger or in_memory.Ledger()
         self.epoch = 1
         self.desk = a_desk(cluster, self.ledger)
         self.evicted: list[tuple[str, str, str]] = []

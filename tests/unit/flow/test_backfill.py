@@ -13,15 +13,15 @@ from admission.api.muster.gangs import GangReport, Phase
 from admission.api.values import names
 from admission.api.values.names import MeterName
 from admission.api.values.reasons import HoldReason
-from admission.flow.arriving import Waiting
-from admission.flow.lining import Muster
-from admission.flow.staging import Stage
 from admission.scheduling.backfill.policy import Reserve
 from admission.scheduling.backfill.reservations import Beside
 from admission.scheduling.backfill.running import Presence
 from admission.scheduling.cache.plan_cache import Recall
 from admission.scheduling.cache.verdict_cache import Finding, Rest
 from admission.scheduling.checks import chain
+from admission.simulation.replay.arrivals import Waiting
+from admission.simulation.replay.cluster import Stage
+from admission.simulation.replay.queue import Muster
 from tests.property.test_playing import Controlled
 from tests.unit.flow.test_playing import play, queue, row, starts, strict, town, trace
 from tests.unit.test_simulating import expand, node, teams

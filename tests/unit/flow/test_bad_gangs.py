@@ -15,9 +15,10 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import Uid
 from admission.api.values.reasons import DenyReason, HoldReason
+from admission.cycle import cycle
 from admission.errors import Flaw, MalformedObjectError
-from admission.flow import cycle, memory
 from admission.scheduling.placement.protection import Barriers
+from admission.simulation import in_memory
 from tests.builders import CLASS, NOON, ClusterBuilder, a_cluster, claim_manifest
 from tests.unit.flow.fences import Cluster, a_desk, cycles, everything_runs, fence, kinds
 
@@ -271,7 +272,7 @@ def a_world(bad: Bad) -> Cluster:
 @pytest.mark.parametrize("barriers", [fence(), Barriers()], ids=["Allocate", "Pin"])
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
 async def test_a_bad_gang_waits_with_its_reason_and_stops_nobody(bad: Bad, barriers: Barriers) -> None:
-    cluster, ledger = a_world(bad), memory.Ledger()
+    cluster, ledger = a_world(bad), in_memory.Ledger()
     desk = a_desk(cluster, ledger, barriers=barriers)
 
     result = await cycles(desk, 2)
@@ -288,7 +289,7 @@ async def test_a_bad_gang_waits_with_its_reason_and_stops_nobody(bad: Bad, barri
 
 async def test_a_gang_starts_when_its_class_comes_and_is_planned_anew_when_that_changes() -> None:
     bad = BAD["a class that does not exist"]
-    cluster, ledger = a_world(bad), memory.Ledger()
+    cluster, ledger = a_world(bad), in_memory.Ledger()
     cluster.remove_pod("good-0")
     cluster.remove_pod("good-1")
     desk = a_desk(cluster, ledger)

@@ -12,9 +12,9 @@ from admission.api.muster.ledger_entries import BudgetShare, Kind, Posted
 from admission.api.muster.status_reports import BudgetUse, QueueReport
 from admission.api.values import names
 from admission.api.values.reasons import Hold, HoldReason
+from admission.cycle.state.leader import Result
 from admission.errors import LedgerAwayError
-from admission.flow import memory
-from admission.flow.desks import Result
+from admission.simulation import in_memory
 from tests.builders import NOON, ClusterBuilder, a_cluster
 from tests.unit.flow.test_cycle import Cluster, Ledger, a_desk, gang, kinds, run
 
@@ -248,11 +248,11 @@ async def test_a_window_that_ends_within_a_minute_does_not_hide_the_other_budget
 
 
 async def test_two_clusters_never_take_more_of_a_shared_budget_than_there_is() -> None:
-    shares: memory.Shares = {}
+    shares: in_memory.Shares = {}
     desks = []
     for name in ("east", "west"):
         cluster = Cluster(a_queue(a_budget("3", scope="Global")).job("two", queue="q", pods=2))
-        ledger = memory.Ledger(cluster=name, shares=shares)
+        ledger = in_memory.Ledger(cluster=name, shares=shares)
         desks.append(a_desk(cluster, ledger))
 
     first, second = [await run(desk) for desk in desks]
@@ -266,7 +266,7 @@ async def test_two_clusters_never_take_more_of_a_shared_budget_than_there_is() -
 async def test_a_cluster_that_has_no_shared_budget_any_more_gives_back_what_it_was_promised_ahead(
     *, successor: bool
 ) -> None:
-    ledger = memory.Ledger(cluster="east")
+    ledger = in_memory.Ledger(cluster="east")
     builder = a_queue(a_budget("100", scope="Global"))
     cluster = Cluster(builder.job("long", queue="q", annotations={names.RUNTIME: "20h"}))
     desk = a_desk(cluster, ledger)

@@ -7,9 +7,10 @@ from admission.api.muster.gangs import Phase
 from admission.api.muster.ledger_entries import Kind
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import GANG_MIN
-from admission.flow import cycle, memory
-from admission.flow.desks import Desk
+from admission.cycle import cycle
+from admission.cycle.state.leader import Desk
 from admission.scheduling.placement.protection import Barriers
+from admission.simulation import in_memory
 from tests.builders import NOON, ClusterBuilder, a_cluster
 from tests.unit.flow.fences import SECOND, Cluster, a_desk, cycles, kinds, report
 
@@ -34,9 +35,9 @@ def two_gangs() -> ClusterBuilder:
     return builder.job("old", queue="q", pods=2).job("new", queue="q", pods=2)
 
 
-async def a_new_leader(builder: ClusterBuilder, barriers: Barriers = NO_FENCE) -> tuple[Behind, memory.Ledger, Desk]:
+async def a_new_leader(builder: ClusterBuilder, barriers: Barriers = NO_FENCE) -> tuple[Behind, in_memory.Ledger, Desk]:
     """Let one leader grant a gang, another gang come, and a second leader begin that has not seen the first gang."""
-    cluster, ledger = Behind(builder), memory.Ledger()
+    cluster, ledger = Behind(builder), in_memory.Ledger()
     cluster.unseen = ("new",)
     first = await cycle.run(a_desk(cluster, ledger, barriers=barriers), NOON)
     assert report(first, "old").phase is Phase.RESERVED
@@ -74,7 +75,7 @@ async def test_nobody_goes_to_a_node_on_which_somebody_may_be_who_is_not_seen() 
 async def test_nobody_joins_a_gang_of_the_books_before_it_is_seen_who_is_in_it() -> None:
     builder = a_cluster().node("a", gpus=4).queue("q", gpus=8)
     builder.job("old", queue="q", pods=3, made=2, annotations={GANG_MIN: "1"})
-    cluster, ledger = Cluster(builder), memory.Ledger()
+    cluster, ledger = Cluster(builder), in_memory.Ledger()
     await cycle.run(a_desk(cluster, ledger, barriers=NO_FENCE), NOON)
     late = a_cluster().job("old", queue="q", pods=3, annotations={GANG_MIN: "1"}).snapshot()
     cluster._pods = {**late.pods, **cluster._pods}

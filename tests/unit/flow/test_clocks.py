@@ -6,9 +6,10 @@ from datetime import timedelta
 import pytest
 
 from admission.api.muster.ledger_entries import Kind
+from admission.cycle import cycle
+from admission.cycle.state.leader import Desk
 from admission.errors import LedgerAwayError
-from admission.flow import cycle, memory
-from admission.flow.desks import Desk
+from admission.simulation import in_memory
 from tests.builders import NOON
 from tests.unit.flow.fences import MINUTE, SECOND, Cluster, a_desk, kinds, report
 from tests.unit.flow.test_edges import a_hopeless_gang
@@ -17,14 +18,14 @@ HOUR = timedelta(hours=1)
 TRIES = [Kind.RESERVE, Kind.EVICT]
 
 
-class Away(memory.Ledger):
+class Away(in_memory.Ledger):
     async def sequence(self) -> int:
         raise LedgerAwayError("away")
 
 
-async def taken_back_ahead_of_time() -> tuple[Cluster, memory.Ledger, Desk]:
+async def taken_back_ahead_of_time() -> tuple[Cluster, in_memory.Ledger, Desk]:
     """Have a gang back off for ten minutes while the clock is an hour ahead."""
-    cluster, ledger = a_hopeless_gang(), memory.Ledger()
+    cluster, ledger = a_hopeless_gang(), in_memory.Ledger()
     desk = a_desk(cluster, ledger)
     for seconds in range(20):
         await cycle.run(desk, NOON + HOUR + seconds * SECOND)

@@ -9,8 +9,9 @@ from admission.api.kubernetes import claims
 from admission.api.muster.ledger_entries import Kind
 from admission.api.values.names import HOSTNAME, Uid
 from admission.api.values.reasons import HoldReason
-from admission.flow import cycle, memory
+from admission.cycle import cycle
 from admission.scheduling.placement.protection import Barriers
+from admission.simulation import in_memory
 from tests.builders import CLASS, NOON, ClusterBuilder, a_cluster, claim_manifest
 from tests.unit.flow.fences import GPUS, MINUTE, Cluster, Q, a_desk, a_gang, kinds, report
 
@@ -22,7 +23,7 @@ def a_counted_gang(*, quota: int = 4) -> ClusterBuilder:
 
 async def test_a_gang_inside_its_quota_is_let_in_wherever_there_is_room_for_it() -> None:
     """Whether and where both pods find a device is kube-scheduler's business."""
-    cluster, ledger = Cluster(a_counted_gang()), memory.Ledger()
+    cluster, ledger = Cluster(a_counted_gang()), in_memory.Ledger()
 
     result = await cycle.run(a_desk(cluster, ledger, barriers=Barriers()), NOON)
 
@@ -35,7 +36,7 @@ async def test_a_gang_inside_its_quota_is_let_in_wherever_there_is_room_for_it()
 
 
 async def test_a_gang_over_its_quota_waits() -> None:
-    cluster, ledger = Cluster(a_counted_gang(quota=1)), memory.Ledger()
+    cluster, ledger = Cluster(a_counted_gang(quota=1)), in_memory.Ledger()
 
     hold = report(await cycle.run(a_desk(cluster, ledger, barriers=Barriers()), NOON)).hold
 
@@ -45,7 +46,7 @@ async def test_a_gang_over_its_quota_waits() -> None:
 
 
 async def test_what_kube_scheduler_has_given_is_settled_and_the_rest_stays_reserved() -> None:
-    cluster, ledger = Cluster(a_counted_gang()), memory.Ledger()
+    cluster, ledger = Cluster(a_counted_gang()), in_memory.Ledger()
     desk = a_desk(cluster, ledger, barriers=Barriers())
     await cycle.run(desk, NOON)
 
@@ -59,7 +60,7 @@ async def test_what_kube_scheduler_has_given_is_settled_and_the_rest_stays_reser
 
 
 async def test_a_counted_gang_that_does_not_start_in_time_is_evicted_as_any_other() -> None:
-    cluster, ledger = Cluster(a_counted_gang()), memory.Ledger()
+    cluster, ledger = Cluster(a_counted_gang()), in_memory.Ledger()
     desk = a_desk(cluster, ledger, barriers=Barriers())
     await cycle.run(desk, NOON)
 
@@ -70,7 +71,7 @@ async def test_a_counted_gang_that_does_not_start_in_time_is_evicted_as_any_othe
 
 
 async def test_behind_a_fence_a_gang_that_can_have_fenced_devices_only_is_told_so_at_once() -> None:
-    cluster, ledger = Cluster(a_gang(placement="Count")), memory.Ledger()
+    cluster, ledger = Cluster(a_gang(placement="Count")), in_memory.Ledger()
 
     hold = report(await cycle.run(a_desk(cluster, ledger), NOON)).hold
 
@@ -95,7 +96,7 @@ OPEN: dict[str, dict[str, Any]] = {
 async def test_behind_a_fence_a_counted_gang_is_let_in_where_the_fence_is_not_what_keeps_it(
     case: dict[str, Any],
 ) -> None:
-    cluster, ledger = Cluster(a_gang(pods=1, placement="Count", unmeteredClasses="Allow")), memory.Ledger()
+    cluster, ledger = Cluster(a_gang(pods=1, placement="Count", unmeteredClasses="Allow")), in_memory.Ledger()
     manifest = claim_manifest("train-0-gpus", 1, owner="pod-train-0")
     asked = {name: value for name, value in case.items() if name != "driver"}
     manifest["spec"]["devices"]["requests"][0]["exactly"] |= asked

@@ -19,10 +19,11 @@ from admission.api.muster.ledger_entries import Entry, Kind, Posted
 from admission.api.muster.queues import QueueingStrategy
 from admission.api.values.names import MeterName, NodeName, QueueName, Uid
 from admission.api.values.reasons import HoldReason
+from admission.cycle import cycle
+from admission.cycle.state.leader import Desk, Ports, Result
 from admission.dra import gang_planner
 from admission.errors import DeposedError, LedgerAwayError, RetryError
-from admission.flow import cycle, memory
-from admission.flow.desks import Desk, Ports, Result
+from admission.simulation import in_memory
 from admission.status import queue
 from tests.builders import CLASS, NOON, ClusterBuilder, a_cluster, pod_of
 
@@ -33,7 +34,7 @@ class KilledError(Exception):
     """Stands for kill -9."""
 
 
-class Cluster(memory.Cluster):
+class Cluster(in_memory.Cluster):
     """Notes what is done to pods, and can be killed or made to refuse."""
 
     def __init__(self, builder: ClusterBuilder) -> None:
@@ -57,7 +58,7 @@ class Cluster(memory.Cluster):
         self._claims = {key: replace(claim, meta=owned_again(claim.meta)) for key, claim in again.claims.items()}
 
 
-class Ledger(memory.Ledger):
+class Ledger(in_memory.Ledger):
     """Can be away, or die at a kind of entry."""
 
     def __init__(self) -> None:
@@ -79,7 +80,7 @@ class Ledger(memory.Ledger):
         return await super().post_all(entries, **options)
 
 
-def a_desk(cluster: Cluster, ledger: memory.Ledger, **options: Any) -> Desk:
+def a_desk(cluster: Cluster, ledger: in_memory.Ledger, **options: Any) -> Desk:
     if isinstance(ledger, Ledger):
         ledger.cluster = cluster
     ports = Ports(

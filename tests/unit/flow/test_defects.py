@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from admission.api.values.reasons import HoldReason
+from admission.cycle import cycle
+from admission.cycle.state.leader import Desk
 from admission.dra.allocator import prescribed
-from admission.flow import cycle, memory
-from admission.flow.desks import Desk
 from admission.lifecycle import placement_progress, transitions
 from admission.scheduling.checks import demand, faults
 from admission.scheduling.checks.faults import During
+from admission.simulation import in_memory
 from admission.status import gang
 from tests.builders import NOON, a_cluster
 from tests.unit.flow.fences import MINUTE, Cluster, a_desk, report
@@ -57,7 +58,7 @@ def break_it(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> None:
         monkeypatch.setattr(module, name, failing(call))
 
 
-async def lives(desk: Desk, cluster: Cluster, ledger: memory.Ledger) -> list[set[During]]:
+async def lives(desk: Desk, cluster: Cluster, ledger: in_memory.Ledger) -> list[set[During]]:
     """Let all that starts run and end, cycle by cycle. Return what Muster failed of in each."""
     found = []
     for minutes in range(4):
@@ -76,7 +77,7 @@ async def test_one_gang_that_muster_fails_of_stops_no_other(
     monkeypatch: pytest.MonkeyPatch, module: Any, name: str, during: During
 ) -> None:
     break_it(monkeypatch, module, name)
-    cluster, ledger = two_jobs(), memory.Ledger()
+    cluster, ledger = two_jobs(), in_memory.Ledger()
 
     found = await lives(a_desk(cluster, ledger), cluster, ledger)
 
@@ -90,7 +91,7 @@ async def test_the_gang_that_muster_fails_of_waits_and_starts_once_that_is_mende
     monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     module, name, during = MOMENTS[moment]
-    cluster, ledger = two_jobs(), memory.Ledger()
+    cluster, ledger = two_jobs(), in_memory.Ledger()
     desk = a_desk(cluster, ledger)
     with monkeypatch.context() as broken:
         break_it(broken, module, name)

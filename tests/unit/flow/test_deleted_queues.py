@@ -10,8 +10,8 @@ from admission.api.muster.status_reports import EventType
 from admission.api.values import names
 from admission.api.values.names import QueueName
 from admission.api.values.reasons import Hold, HoldReason
+from admission.cycle.state.leader import Result
 from admission.errors import ForbiddenError, MusterError, RetryError
-from admission.flow.desks import Result
 from tests.builders import NOON, ClusterBuilder, a_cluster
 from tests.unit.flow.test_cycle import GPUS, Cluster, Ledger, a_desk, gang, run
 

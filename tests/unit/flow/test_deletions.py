@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from admission.api.values.reasons import HoldReason
-from admission.flow import cycle, memory
+from admission.cycle import cycle
 from admission.scheduling.placement.protection import Barriers
+from admission.simulation import in_memory
 from tests.builders import NOON, ClusterBuilder
 from tests.unit.flow.fences import MINUTE, SECOND, Cluster, a_desk, a_gang, everything_runs, fence
 
@@ -47,7 +48,7 @@ WHOLE, ONE = ("train-0", "train-1", "train-2"), ("train-1",)
 @pytest.mark.parametrize("barriers", MODES.values(), ids=MODES)
 async def test_a_gang_that_is_deleted_leaves_nothing_taken(barriers: Barriers, moment: int) -> None:
     """While it waits, is allocated in part or whole, has some of its gates open or all of them."""
-    cluster, ledger = Deleting(a_gang(), moment=moment, pods=WHOLE), memory.Ledger()
+    cluster, ledger = Deleting(a_gang(), moment=moment, pods=WHOLE), in_memory.Ledger()
     if not moment:
         cluster.delete()
     desk = a_desk(cluster, ledger, barriers=barriers)
@@ -66,7 +67,7 @@ async def test_a_gang_that_is_deleted_leaves_nothing_taken(barriers: Barriers, m
 @pytest.mark.parametrize("moment", range(7))
 @pytest.mark.parametrize("barriers", MODES.values(), ids=MODES)
 async def test_a_gang_that_loses_a_pod_before_it_runs_is_taken_back_whole(barriers: Barriers, moment: int) -> None:
-    cluster, ledger = Deleting(a_gang(), moment=moment, pods=ONE), memory.Ledger()
+    cluster, ledger = Deleting(a_gang(), moment=moment, pods=ONE), in_memory.Ledger()
     desk = a_desk(cluster, ledger, barriers=barriers)
     if not moment:
         cluster.delete()
@@ -85,7 +86,7 @@ async def test_a_gang_that_loses_a_pod_before_it_runs_is_taken_back_whole(barrie
 
 
 async def test_a_gang_that_is_deleted_while_it_runs_gives_its_devices_back_with_its_pods() -> None:
-    cluster, ledger = Deleting(a_gang(), moment=0, pods=WHOLE), memory.Ledger()
+    cluster, ledger = Deleting(a_gang(), moment=0, pods=WHOLE), in_memory.Ledger()
     desk = a_desk(cluster, ledger)
     await cycle.run(desk, NOON)
     everything_runs(cluster, ledger, 3)
@@ -105,7 +106,7 @@ async def test_a_gang_that_is_deleted_while_it_runs_gives_its_devices_back_with_
 
 async def test_a_gang_that_runs_and_loses_a_pod_goes_on() -> None:
     """Its Job makes another one, which joins it."""
-    cluster, ledger = Deleting(a_gang(), moment=0, pods=ONE), memory.Ledger()
+    cluster, ledger = Deleting(a_gang(), moment=0, pods=ONE), in_memory.Ledger()
     desk = a_desk(cluster, ledger)
     await cycle.run(desk, NOON)
     everything_runs(cluster, ledger, 3)

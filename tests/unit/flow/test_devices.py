@@ -14,8 +14,8 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import QueueName, Uid
 from admission.api.values.reasons import HoldReason
-from admission.flow import opening
-from admission.flow.desks import Result
+from admission.cycle.state.leader import Result
+from admission.simulation import opening_balance
 from admission.workloads import gangs
 from tests.builders import CLASS, NAMESPACE, NOON, ClusterBuilder, a_cluster, claim_manifest
 from tests.unit.flow.test_cycle import GPUS, Cluster, Ledger, a_desk, gang, kinds, run
@@ -303,7 +303,7 @@ def test_what_runs_already_is_entered_with_its_extended_resources() -> None:
     running = replace(pod, gates=(), node=names.NodeName("a"), phase="Running")
     snapshot = replace(snapshot, pods={pod.meta.uid: running}, claims={made.meta.key: made})
 
-    entries = opening.entries(gangs.groups(snapshot, {}), snapshot, at=NOON, actor="test")
+    entries = opening_balance.entries(gangs.groups(snapshot, {}), snapshot, at=NOON, actor="test")
 
     book = Book.replay(entries)
     assert book.usage()[Q][GPUS] == (0, 1)

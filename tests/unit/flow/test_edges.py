@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from admission import ports
 from admission.accounting.books import Book
 from admission.api.kubernetes import claims
 from admission.api.kubernetes.pods import PodClaim
@@ -13,14 +14,15 @@ from admission.api.muster.ledger_entries import Kind
 from admission.api.values import names
 from admission.api.values.names import GangUid
 from admission.api.values.reasons import HoldReason
+from admission.cycle import cycle
+from admission.cycle.state.leader import Desk
 from admission.errors import ForbiddenError, RetryError
-from admission.flow import cycle, memory, ports
-from admission.flow.desks import Desk
+from admission.simulation import in_memory
 from tests.builders import CLASS, NOON, a_cluster, claim_manifest
 from tests.unit.flow.fences import MINUTE, SECOND, Cluster, a_desk, a_gang, cycles, everything_runs, kinds, report
 
 
-def unprotected(cluster: Cluster, ledger: memory.Ledger) -> Desk:
+def unprotected(cluster: Cluster, ledger: in_memory.Ledger) -> Desk:
     """The desk of a successor that has no fence."""
     desk = a_desk(cluster, ledger, epoch=2)
     desk.ports = replace(desk.ports, fences=ports.NoFences())
@@ -50,7 +52,7 @@ async def test_what_was_planned_freely_is_pinned_only_if_kube_scheduler_would_do
     choosy: str, *, anew: bool
 ) -> None:
     """The leader died before it had written the first claim, and the fence is gone."""
-    cluster, ledger = a_choosy_pair(choosy=choosy), memory.Ledger()
+    cluster, ledger = a_choosy_pair(choosy=choosy), in_memory.Ledger()
     cluster.fails = {f"allocate {name}-gpus": RetryError("it died") for name in ("one", "two")}
     await cycle.run(a_desk(cluster, ledger), NOON)
     assert cluster.devices() == {}
@@ -65,7 +67,7 @@ async def test_what_was_planned_freely_is_pinned_only_if_kube_scheduler_would_do
 
 
 async def test_nobody_behind_it_gets_the_devices_of_a_gang_that_is_given_back_to_be_planned_anew() -> None:
-    cluster, ledger = a_choosy_pair(choosy="two"), memory.Ledger()
+    cluster, ledger = a_choosy_pair(choosy="two"), in_memory.Ledger()
     cluster.fails = {f"allocate {name}-gpus": RetryError("it died") for name in ("one", "two")}
     await cycle.run(a_desk(cluster, ledger), NOON)
     await ledger.fence(2)
@@ -101,7 +103,7 @@ def a_hopeless_gang() -> Cluster:
 
 
 async def test_what_cannot_be_placed_as_planned_again_and_again_backs_off() -> None:
-    cluster, ledger = a_hopeless_gang(), memory.Ledger()
+    cluster, ledger = a_hopeless_gang(), in_memory.Ledger()
     desk = a_desk(cluster, ledger)
 
     for seconds in range(20):
@@ -118,7 +120,7 @@ async def test_what_cannot_be_placed_as_planned_again_and_again_backs_off() -> N
 
 async def test_what_is_granted_and_taken_back_again_and_again_is_booked_each_time_while_the_clock_is_behind() -> None:
     """Were the time the same each time, the second reservation would pass for the first one, posted once more."""
-    ledger = memory.Ledger()
+    ledger = in_memory.Ledger()
     desk = a_desk(a_hopeless_gang(), ledger)
     await cycle.run(desk, NOON)
 
@@ -130,7 +132,7 @@ async def test_what_is_granted_and_taken_back_again_and_again_is_booked_each_tim
 
 
 async def test_after_a_write_that_was_refused_the_hold_says_so() -> None:
-    cluster, ledger = Cluster(a_gang(requeue={"base": "1m"})), memory.Ledger()
+    cluster, ledger = Cluster(a_gang(requeue={"base": "1m"})), in_memory.Ledger()
     cluster.fails["allocate train-1-gpus"] = ForbiddenError("grant verb patch on resource resourceclaims/binding")
     desk = a_desk(cluster, ledger)
 
@@ -145,7 +147,7 @@ async def test_after_a_write_that_was_refused_the_hold_says_so() -> None:
 
 
 async def test_a_gang_that_was_late_is_told_that_it_was_late() -> None:
-    cluster, ledger = Cluster(a_gang(startTimeout="1m", requeue={"base": "1h", "limit": 0})), memory.Ledger()
+    cluster, ledger = Cluster(a_gang(startTimeout="1m", requeue={"base": "1h", "limit": 0})), in_memory.Ledger()
     cluster.fails["allocate train-1-gpus"] = RetryError("the API server does not answer")
     desk = a_desk(cluster, ledger)
     await cycle.run(desk, NOON)
@@ -156,7 +158,7 @@ async def test_a_gang_that_was_late_is_told_that_it_was_late() -> None:
 
 
 async def test_while_a_reserved_gang_cannot_be_placed_its_status_says_why() -> None:
-    cluster, ledger = Cluster(a_gang()), memory.Ledger()
+    cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     cluster.fails["allocate train-1-gpus"] = RetryError("the API server does not answer")
     desk = a_desk(cluster, ledger)
 
@@ -172,7 +174,7 @@ async def test_while_a_reserved_gang_cannot_be_placed_its_status_says_why() -> N
 @pytest.mark.parametrize("protected", [True, False])
 async def test_a_pod_that_is_being_deleted_before_the_gang_runs_takes_it_back_whole(*, protected: bool) -> None:
     """Its finalizer keeps it there; without it the others would run as a part of their gang."""
-    cluster, ledger = Cluster(a_gang()), memory.Ledger()
+    cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     cluster.fails = {f"{what} train-{n}": RetryError("busy") for what in ("open",) for n in range(3)}
     desk = a_desk(cluster, ledger) if protected else unprotected(cluster, ledger)
     await cycle.run(desk, NOON)
@@ -197,7 +199,7 @@ HUGE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("spec", HUGE.values(), ids=HUGE)
 async def test_times_beyond_the_calendar_end_nothing(spec: dict[str, Any]) -> None:
-    cluster, ledger = Cluster(a_gang(**spec)), memory.Ledger()
+    cluster, ledger = Cluster(a_gang(**spec)), in_memory.Ledger()
     desk = a_desk(cluster, ledger)
     await cycle.run(desk, NOON)
 
@@ -211,7 +213,7 @@ async def test_a_runtime_beyond_the_calendar_ends_nothing() -> None:
         a_cluster().node("a", gpus=1).queue("q", gpus=8, budgets=[{"meter": "gpus", "hours": "100", "period": "Month"}])
     )
     builder.job("train", queue="q", annotations={names.RUNTIME: "99999999h"}).job("good", queue="q")
-    cluster, ledger = Cluster(builder), memory.Ledger()
+    cluster, ledger = Cluster(builder), in_memory.Ledger()
 
     result = await cycle.run(a_desk(cluster, ledger), NOON)
 

@@ -13,10 +13,11 @@ from admission.api.muster.queues import QueueingStrategy
 from admission.api.values.names import GANG, GANG_MIN, GANG_SIZE, RUNTIME, NodeName, QueueName, Uid
 from admission.api.values.reasons import HoldReason
 from admission.api.values.selectors import Taint, Toleration
+from admission.cycle import cycle
+from admission.cycle.state.leader import Desk, Result
 from admission.dra import gang_planner
 from admission.dra.requests.gang_request import PodDemand
-from admission.flow import cycle, memory
-from admission.flow.desks import Desk, Result
+from admission.simulation import in_memory
 from tests.builders import NOON, ClusterBuilder, a_cluster
 from tests.unit.flow.fences import Cluster, a_desk, kinds
 
@@ -33,7 +34,7 @@ class Town(Cluster):
 
     def __init__(self, builder: ClusterBuilder) -> None:
         super().__init__(builder)
-        self.ledger = memory.Ledger()
+        self.ledger = in_memory.Ledger()
         self.desk: Desk = a_desk(self, self.ledger)
         self.now = NOON
 

@@ -12,8 +12,9 @@ from admission.api.muster.ledger_entries import Kind
 from admission.api.muster.queues import StopPolicy
 from admission.api.values.names import GANG, GANG_SIZE, QueueName
 from admission.api.values.reasons import EvictionReason, HoldReason
+from admission.cycle import cycle
 from admission.errors import RetryError
-from admission.flow import cycle, memory
+from admission.simulation import in_memory
 from tests.builders import NOON, ClusterBuilder, a_cluster
 from tests.unit.flow.fences import Cluster, KilledError, a_desk, kinds, report
 
@@ -59,7 +60,7 @@ def pods_of_nobody() -> ClusterBuilder:
 
 
 async def test_a_drained_queue_evicts_what_runs_and_its_gangs_keep_their_place() -> None:
-    cluster, ledger = Town(a_pair()), memory.Ledger()
+    cluster, ledger = Town(a_pair()), in_memory.Ledger()
     desk = a_desk(cluster, ledger)
     first = report(await cycle.run(desk, NOON))
     cluster.schedule(ledger.book)
@@ -94,7 +95,7 @@ async def test_a_drained_queue_evicts_what_runs_and_its_gangs_keep_their_place()
 
 async def test_a_queue_above_drains_those_below() -> None:
     builder = a_cluster().node("a", gpus=4).queue("top", gpus=4).queue("q", gpus=0, parent="top")
-    cluster, ledger = Town(builder.job("train", queue="q", pods=2)), memory.Ledger()
+    cluster, ledger = Town(builder.job("train", queue="q", pods=2)), in_memory.Ledger()
     desk = a_desk(cluster, ledger)
     await cycle.run(desk, NOON)
     assert len(cluster.let_in()) == 2
@@ -106,7 +107,7 @@ async def test_a_queue_above_drains_those_below() -> None:
 
 
 async def test_who_is_held_only_goes_on() -> None:
-    cluster, ledger = Town(a_pair()), memory.Ledger()
+    cluster, ledger = Town(a_pair()), in_memory.Ledger()
     desk = a_desk(cluster, ledger)
     await cycle.run(desk, NOON)
 
@@ -117,7 +118,7 @@ async def test_who_is_held_only_goes_on() -> None:
 
 
 async def test_a_gang_that_runs_for_too_long_is_evicted_in_time_and_backs_off() -> None:
-    cluster, ledger = Town(a_pair(maxRuntime="1h", requeue={"base": "10m"})), memory.Ledger()
+    cluster, ledger = Town(a_pair(maxRuntime="1h", requeue={"base": "10m"})), in_memory.Ledger()
     desk = a_desk(cluster, ledger)
     await cycle.run(desk, NOON)
     cluster.schedule(ledger.book)
@@ -140,7 +141,7 @@ async def test_a_gang_that_runs_for_too_long_is_evicted_in_time_and_backs_off() 
 
 
 async def test_a_successor_says_why_it_backs_off() -> None:
-    cluster, ledger = Town(a_pair(maxRuntime="1h", requeue={"base": "10m"})), memory.Ledger()
+    cluster, ledger = Town(a_pair(maxRuntime="1h", requeue={"base": "10m"})), in_memory.Ledger()
     desk = a_desk(cluster, ledger)
     await cycle.run(desk, NOON)
     cluster.schedule(ledger.book)
@@ -156,7 +157,7 @@ async def test_a_successor_says_why_it_backs_off() -> None:
 @pytest.mark.parametrize("is_new", [True, False], ids=["the next leader", "the same leader"])
 async def test_what_runs_of_a_gang_that_was_evicted_half_way_is_evicted(is_new: bool) -> None:
     """Its queue takes gangs again by then: what was begun is ended all the same."""
-    cluster, ledger = Town(pods_of_nobody()), memory.Ledger()
+    cluster, ledger = Town(pods_of_nobody()), in_memory.Ledger()
     desk = a_desk(cluster, ledger)
     await cycle.run(desk, NOON)
     cluster.schedule(ledger.book)

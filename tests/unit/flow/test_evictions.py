@@ -12,8 +12,9 @@ import pytest
 from admission.api.kubernetes.pods import Pod
 from admission.api.muster.ledger_entries import Kind
 from admission.api.values.names import GANG, GANG_SIZE, Uid
+from admission.cycle import cycle
 from admission.errors import DeposedError, RetryError
-from admission.flow import cycle, memory
+from admission.simulation import in_memory
 from tests.builders import NOON, ClusterBuilder, a_cluster, running
 from tests.unit.flow.fences import Cluster, KilledError, a_desk, a_gang, kinds
 
@@ -49,7 +50,7 @@ def three(**queue: Any) -> ClusterBuilder:
 
 
 async def test_a_gang_that_lost_a_pod_is_taken_back_though_nothing_could_be_evicted_at_first() -> None:
-    cluster, ledger = Budgeted(three()), memory.Ledger()
+    cluster, ledger = Budgeted(three()), in_memory.Ledger()
     desk = a_desk(cluster, ledger)
     await cycle.run(desk, NOON)
     cluster.remove_pod("p-0")
@@ -68,7 +69,7 @@ async def test_a_gang_that_lost_a_pod_is_taken_back_though_nothing_could_be_evic
 
 @pytest.mark.parametrize("starts", [(), ("p-2",)], ids=["the late pod stays late", "the late pod runs after all"])
 async def test_what_a_budget_kept_from_being_evicted_does_not_run_without_the_rest(starts: tuple[str, ...]) -> None:
-    cluster, ledger = Budgeted(three()), memory.Ledger()
+    cluster, ledger = Budgeted(three()), in_memory.Ledger()
     desk = a_desk(cluster, ledger)
     await cycle.run(desk, NOON)
     cluster.starts("p-0", "p-1")
@@ -87,7 +88,7 @@ async def test_what_a_budget_kept_from_being_evicted_does_not_run_without_the_re
 
 
 async def test_the_next_leader_goes_on_with_an_eviction_that_was_begun() -> None:
-    cluster, ledger = Budgeted(three()), memory.Ledger()
+    cluster, ledger = Budgeted(three()), in_memory.Ledger()
     await cycle.run(a_desk(cluster, ledger), NOON)
     cluster.starts("p-0", "p-1")
     cluster.refused, cluster.dies_after = {"p-1"}, "p-0"
@@ -102,7 +103,7 @@ async def test_the_next_leader_goes_on_with_an_eviction_that_was_begun() -> None
 
 
 async def test_a_gang_that_was_evicted_half_way_and_begins_anew_is_left_alone() -> None:
-    cluster, ledger = Budgeted(three(requeue={"base": "1s"})), memory.Ledger()
+    cluster, ledger = Budgeted(three(requeue={"base": "1s"})), in_memory.Ledger()
     desk = a_desk(cluster, ledger)
     await cycle.run(desk, NOON)
     cluster.starts("p-0", "p-1")
@@ -124,7 +125,7 @@ async def test_a_gang_that_was_evicted_half_way_and_begins_anew_is_left_alone() 
 class Overtaken(Budgeted):
     """A successor fences this leader out between the writing of a back-off and the eviction."""
 
-    def __init__(self, builder: ClusterBuilder, ledger: memory.Ledger) -> None:
+    def __init__(self, builder: ClusterBuilder, ledger: in_memory.Ledger) -> None:
         super().__init__(builder)
         self.ledger = ledger
         self.overtaken = False
@@ -137,7 +138,7 @@ class Overtaken(Budgeted):
 
 async def test_a_leader_that_was_overtaken_evicts_nobody() -> None:
     """A pod that is late for this leader may have started under its successor, and nothing refuses an eviction."""
-    ledger = memory.Ledger()
+    ledger = in_memory.Ledger()
     cluster = Overtaken(three(), ledger)
     desk = a_desk(cluster, ledger)
     await cycle.run(desk, NOON)
@@ -152,7 +153,7 @@ async def test_a_leader_that_was_overtaken_evicts_nobody() -> None:
 
 async def test_a_leader_that_was_overtaken_takes_no_devices_from_claims() -> None:
     """What nobody waits for in its book may be granted in its successor's."""
-    cluster, ledger = Cluster(a_gang()), memory.Ledger()
+    cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     desk = a_desk(cluster, ledger)
     await cycle.run(desk, NOON)
     given = {claim.meta.uid: claim.allocation for claim in cluster.snapshot().claims.values()}

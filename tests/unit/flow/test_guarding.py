@@ -5,20 +5,22 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from admission import ports
 from admission.api.kubernetes.claims import AllocatedDevice, Allocation
 from admission.api.kubernetes.devices import DeviceId
 from admission.api.muster.ledger_entries import BudgetShare, Entry, Kind, Posted, RequestDevice
 from admission.api.muster.status_reports import EventType
 from admission.api.snapshot import Snapshot
-from admission.flow import cycle, memory, ports
+from admission.cycle import cycle
 from admission.scheduling.placement.protection import Barriers, Means, Webhooks
+from admission.simulation import in_memory
 from tests.builders import CLASS, NOON, a_cluster
 from tests.unit.flow.fences import Cluster, a_desk, fence
 
 
 async def test_losing_a_fence_is_an_event_and_a_condition_and_gangs_are_pinned() -> None:
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
-    desk = a_desk(cluster, memory.Ledger())
+    desk = a_desk(cluster, in_memory.Ledger())
     fences = desk.ports.fences
     assert isinstance(fences, ports.NoFences)
 
@@ -49,7 +51,7 @@ async def test_a_fence_that_falls_between_deciding_and_placing_is_noticed() -> N
             return before
 
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
-    desk = a_desk(cluster, memory.Ledger())
+    desk = a_desk(cluster, in_memory.Ledger())
     desk.ports = replace(desk.ports, fences=Falling(fence()))
 
     await cycle.run(desk, NOON)
@@ -58,7 +60,7 @@ async def test_a_fence_that_falls_between_deciding_and_placing_is_noticed() -> N
 
 
 async def test_a_fence_that_falls_while_the_ledger_commits_is_noticed_before_claims_are_written() -> None:
-    class Slow(memory.Ledger):
+    class Slow(in_memory.Ledger):
         """The fence falls while a reservation is committed."""
 
         async def post_all(
@@ -95,7 +97,7 @@ async def test_a_pinned_pod_is_waited_for_under_coverage_from_the_moment_its_gat
     cluster = Late(builder)
     long_ago = NOON - timedelta(hours=1)
     covered = Barriers(webhooks=Webhooks(since=long_ago, spared=("kube-system",), kept_out=long_ago))
-    desk = a_desk(cluster, memory.Ledger(), barriers=covered)
+    desk = a_desk(cluster, in_memory.Ledger(), barriers=covered)
 
     await cycle.run(desk, NOON)
     at_first = desk.protection.rest
@@ -109,7 +111,7 @@ async def test_a_pinned_pod_is_waited_for_under_coverage_from_the_moment_its_gat
 
 async def test_a_gang_that_asked_for_more_is_told_why_it_is_pinned() -> None:
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4, placement="Allocate").job("one", queue="q"))
-    desk = a_desk(cluster, memory.Ledger(), barriers=replace(fence(None), served=False))
+    desk = a_desk(cluster, in_memory.Ledger(), barriers=replace(fence(None), served=False))
 
     result = await cycle.run(desk, NOON)
 
@@ -121,7 +123,7 @@ async def test_a_gang_that_asked_for_more_is_told_why_it_is_pinned() -> None:
 
 async def test_a_fence_that_is_about_to_count_is_looked_at_soon() -> None:
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
-    desk = a_desk(cluster, memory.Ledger(), barriers=replace(fence(), rules={CLASS: NOON}))
+    desk = a_desk(cluster, in_memory.Ledger(), barriers=replace(fence(), rules={CLASS: NOON}))
 
     result = await cycle.run(desk, NOON)
 
@@ -133,7 +135,7 @@ async def test_a_fence_that_is_about_to_count_is_looked_at_soon() -> None:
 
 async def test_what_is_known_of_placements_ends_with_them() -> None:
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).job("one", queue="q"))
-    desk = a_desk(cluster, memory.Ledger())
+    desk = a_desk(cluster, in_memory.Ledger())
     await cycle.run(desk, NOON)
     started = cluster.schedule(desk.book)
     await cycle.run(desk, NOON + timedelta(seconds=1))
@@ -147,7 +149,7 @@ async def test_what_is_known_of_placements_ends_with_them() -> None:
 
 async def test_a_fence_that_kube_scheduler_does_not_heed_is_found_out() -> None:
     cluster = Cluster(a_cluster().node("a", gpus=4).queue("q", gpus=4).pod("outsider", queue=""))
-    desk = a_desk(cluster, memory.Ledger())
+    desk = a_desk(cluster, in_memory.Ledger())
     fences = desk.ports.fences
     assert isinstance(fences, ports.NoFences)
     await cycle.run(desk, NOON)

@@ -6,19 +6,21 @@ from dataclasses import replace
 
 import pytest
 
+from admission import ports
 from admission.api.muster.ledger_entries import Kind
 from admission.api.values.reasons import HoldReason
+from admission.cycle import cycle
 from admission.errors import RetryError
-from admission.flow import cycle, memory, ports
+from admission.simulation import in_memory
 from tests.builders import NOON
 from tests.unit.flow.fences import MINUTE, Cluster, Mortal, a_desk, a_gang, cycles, everything_runs, kinds, report
 
 
 async def killed(
     lives: int, ends: AbstractContextManager[object], *, after: bool = False
-) -> tuple[Mortal, memory.Ledger]:
+) -> tuple[Mortal, in_memory.Ledger]:
     """Return what a controller leaves that dies at one of its writes, made one by one; its successor lives long."""
-    cluster, ledger = Mortal(a_gang(), lives=lives, after=after), memory.Ledger()
+    cluster, ledger = Mortal(a_gang(), lives=lives, after=after), in_memory.Ledger()
     desk = a_desk(cluster, ledger)
     desk.writes = 1
     with ends:
@@ -75,7 +77,7 @@ async def test_what_is_gone_between_plan_and_start_takes_the_gang_back_whole(
 
 
 async def test_a_claim_that_is_deleted_before_its_gate_opens_takes_the_gang_back() -> None:
-    cluster, ledger = Cluster(a_gang()), memory.Ledger()
+    cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     cluster.fails = {f"open train-{n}": RetryError("busy") for n in range(3)}
     desk = a_desk(cluster, ledger)
     await cycle.run(desk, NOON)
@@ -92,7 +94,7 @@ async def test_a_claim_that_is_deleted_before_its_gate_opens_takes_the_gang_back
 
 async def test_a_claim_that_is_deallocated_behind_our_back_gets_its_devices_again() -> None:
     """Before its gate opens, or afterwards: behind a fence kube-scheduler would find none."""
-    cluster, ledger = Cluster(a_gang()), memory.Ledger()
+    cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     desk = a_desk(cluster, ledger)
     await cycle.run(desk, NOON)
     before = cluster.devices()
@@ -105,7 +107,7 @@ async def test_a_claim_that_is_deallocated_behind_our_back_gets_its_devices_agai
 
 
 async def test_a_gang_that_was_let_in_and_cannot_have_its_devices_again_is_evicted_whole() -> None:
-    cluster, ledger = Cluster(a_gang(requeue={"base": "10m"})), memory.Ledger()
+    cluster, ledger = Cluster(a_gang(requeue={"base": "10m"})), in_memory.Ledger()
     desk = a_desk(cluster, ledger)
     await cycle.run(desk, NOON)
     lost = cluster.devices()["train-1-gpus"][0].partition("/")[2]

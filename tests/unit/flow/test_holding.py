@@ -9,8 +9,8 @@ from admission.api.muster.ledger_entries import Kind
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import Held, Uid
 from admission.api.values.reasons import HoldReason
-from admission.flow import cycle, reconciling
-from admission.flow.desks import Result
+from admission.cycle import cycle, reconcile
+from admission.cycle.state.leader import Result
 from admission.workloads import suspendable
 from tests.builders import CLASS, a_cluster
 from tests.unit.claims.policies import a_policy
@@ -286,9 +286,9 @@ async def test_the_books_agree_with_the_cluster_while_places_are_kept() -> None:
     async def pause() -> None:
         """Wait for nothing."""
 
-    assert await reconciling.compare(cast("reconciling.Books", Books()), Now(), pause) == ()
+    assert await reconcile.compare(cast("reconcile.Books", Books()), Now(), pause) == ()
     del cluster._jobs[Uid("job-train")]
-    assert await reconciling.compare(cast("reconciling.Books", Books()), Now(), pause) != ()
+    assert await reconcile.compare(cast("reconcile.Books", Books()), Now(), pause) != ()
 
 
 async def test_a_process_that_leads_again_makes_nothing_anew_of_the_templates_it_knew() -> None:

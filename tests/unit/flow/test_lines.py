@@ -12,8 +12,9 @@ from admission.api.muster.gangs import GangReport, Phase
 from admission.api.values import names
 from admission.api.values.names import GangUid, Uid
 from admission.api.values.reasons import HoldReason
-from admission.flow import cycle, memory
-from admission.flow.desks import Desk, Ports
+from admission.cycle import cycle
+from admission.cycle.state.leader import Desk, Ports
+from admission.simulation import in_memory
 from tests.builders import NOON, a_cluster, pod_of, running
 from tests.unit.flow.fences import MINUTE, SECOND
 
@@ -23,7 +24,7 @@ WEB = Owner(api_version="apps/v1", kind="StatefulSet", name="web", uid=Uid("web"
 JOB = Owner(api_version="argoproj.io/v1alpha1", kind="Workflow", name="web", uid=Uid("web"), controller=True)
 
 
-class Cluster(memory.Cluster):
+class Cluster(in_memory.Cluster):
     """A cluster where a controller makes a pod anew."""
 
     def own(self, owner: Owner) -> None:
@@ -59,7 +60,7 @@ def a_pod(owner: Owner) -> Cluster:
 
 
 def a_desk(cluster: Cluster) -> Desk:
-    ledger = memory.Ledger()
+    ledger = in_memory.Ledger()
     ports = Ports(view=cluster, pods=cluster, claims=cluster, workloads=cluster, reports=cluster, ledger=ledger)
     return Desk(ports=ports, actor="test", epoch=1)
 

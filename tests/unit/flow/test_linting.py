@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from admission.api.values.names import QUEUE
-from admission.flow import linting
-from admission.flow.linting import Linted
+from admission.simulation import lint
+from admission.simulation.lint import Linted
 
 CLASS = {
     "apiVersion": "resource.k8s.io/v1",
@@ -220,11 +220,11 @@ FOUND: dict[str, tuple[Sequence[Any], list[tuple[str, str, str]]]] = {
 
 @pytest.mark.parametrize(("objects", "wanted"), FOUND.values(), ids=FOUND)
 async def test_lint(objects: Sequence[Any], wanted: list[tuple[str, str, str]]) -> None:
-    assert told(await linting.lint(objects)) == wanted
+    assert told(await lint.lint(objects)) == wanted
 
 
 async def test_every_remark_names_its_object() -> None:
-    linted = await linting.lint([CLASS, template(TRAP), hardware(), template_of({"name": "x", "exactly": {}})])
+    linted = await lint.lint([CLASS, template(TRAP), hardware(), template_of({"name": "x", "exactly": {}})])
 
     assert [remark.index for remark in linted.remarks] == [1, 3]
 
@@ -238,7 +238,7 @@ async def test_a_job_that_is_refused_at_the_door_is_told() -> None:
         "spec": {"template": pod},
     }
 
-    (remark,) = (await linting.lint([job])).remarks
+    (remark,) = (await lint.lint([job])).remarks
 
     assert (remark.severity, remark.code) == ("error", "Denied")
     assert "UnknownQueue" in remark.message
@@ -251,14 +251,14 @@ async def test_a_pod_that_is_refused_at_the_door_is_told_and_not_a_job_of_its_na
     labels = {"muster.dev/queue": "none"}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**named, "labels": labels}, "spec": {"containers": []}}
 
-    (remark,) = (await linting.lint([job, pod])).remarks
+    (remark,) = (await lint.lint([job, pod])).remarks
 
     assert (remark.index, remark.code) == (1, "Denied")
     assert remark.message.startswith("is refused: UnknownQueue")
 
 
 async def test_what_lets_a_deadline_count_from_the_start_is_recommended() -> None:
-    (remark,) = (await linting.lint([own("Queue", "q", namespaceSelector={}), deadline_job()])).remarks
+    (remark,) = (await lint.lint([own("Queue", "q", namespaceSelector={}), deadline_job()])).remarks
 
     assert "have queue q hold workloads as a whole (holdAt: Workload)" in remark.message
     assert "write the deadline on the pods" in remark.message

@@ -11,10 +11,11 @@ from admission.accounting.books import Book
 from admission.api.muster.ledger_entries import Bucket, Entry, Kind
 from admission.api.values.names import QueueName
 from admission.api.values.reasons import HoldReason
+from admission.cycle.state.leader import Desk
+from admission.cycle.steps import ledger_sync
 from admission.errors import DeposedError, LedgerAwayError
-from admission.flow import bookkeeping, memory
-from admission.flow.desks import Desk
 from admission.lifecycle import ledger_clock
+from admission.simulation import in_memory
 from tests.builders import NOON, a_cluster
 from tests.unit.flow.test_cycle import GPUS, Cluster, Ledger, a_desk, gang, kinds, run
 
@@ -37,7 +38,7 @@ class Failing(Ledger):
         return book
 
     async def post_all(self, entries: Any, **options: Any) -> Any:
-        return await self._called(lambda: memory.Ledger.post_all(self, entries, **options))
+        return await self._called(lambda: in_memory.Ledger.post_all(self, entries, **options))
 
     async def _called(self, call: Callable[[], Awaitable[Any]]) -> Any:
         self.calls += 1
@@ -168,7 +169,7 @@ async def test_a_leader_that_starts_while_the_database_is_away_says_nothing_that
 
 
 async def test_too_many_entries_are_dropped_and_derived_from_the_cluster_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bookkeeping, "MOST_UNPOSTED", 0)
+    monkeypatch.setattr(ledger_sync, "MOST_UNPOSTED", 0)
     cluster, ledger, desk = await a_granted_gang()
     ledger.away = True
     cluster.schedule(desk.book)

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from admission.api.values.names import QueueName, Uid
 from admission.api.values.reasons import HoldReason
-from admission.flow.outcomes import Kind
+from admission.cycle.outcome import Kind
 from tests.builders import NOON, a_cluster, pod_of
 from tests.unit.flow.test_cycle import Cluster, Ledger, a_desk, run
 

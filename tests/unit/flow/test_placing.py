@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from admission import ports
 from admission.api.kubernetes import claims
 from admission.api.kubernetes.claims import Claim
 from admission.api.kubernetes.pods import PodClaim
@@ -14,9 +15,10 @@ from admission.api.values import names
 from admission.api.values.decoding import Json
 from admission.api.values.names import GangUid, Uid
 from admission.api.values.reasons import HoldReason
+from admission.cycle import cycle
 from admission.errors import ConflictError, ForbiddenError, GoneError, RetryError
-from admission.flow import cycle, memory, ports
 from admission.scheduling.placement.protection import Barriers
+from admission.simulation import in_memory
 from tests.builders import NOON, ClusterBuilder, a_cluster, claim_manifest
 from tests.unit.flow.fences import (
     GPUS,
@@ -35,7 +37,7 @@ from tests.unit.flow.fences import (
 
 
 async def test_every_claim_has_its_devices_before_the_first_gate_opens() -> None:
-    cluster, ledger = Cluster(a_gang()), memory.Ledger()
+    cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
 
     result = await cycle.run(a_desk(cluster, ledger), NOON)
 
@@ -55,7 +57,7 @@ async def test_an_allocation_is_complete_as_kube_scheduler_writes_it() -> None:
             return await super().allocate(claim, allocation)
 
     cluster = Noting(a_gang(pods=1))
-    await cycle.run(a_desk(cluster, memory.Ledger()), NOON)
+    await cycle.run(a_desk(cluster, in_memory.Ledger()), NOON)
 
     (result,) = cluster.written["devices"]["results"]
     node = result["pool"]
@@ -67,7 +69,7 @@ async def test_an_allocation_is_complete_as_kube_scheduler_writes_it() -> None:
 
 
 async def test_what_was_allocated_is_settled_and_released_as_ever() -> None:
-    cluster, ledger = Cluster(a_gang()), memory.Ledger()
+    cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     desk = a_desk(cluster, ledger)
 
     await cycle.run(desk, NOON)
@@ -82,7 +84,7 @@ async def test_what_was_allocated_is_settled_and_released_as_ever() -> None:
 
 
 async def test_without_protection_kube_scheduler_picks_the_devices() -> None:
-    cluster, ledger = Cluster(a_gang()), memory.Ledger()
+    cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
 
     result = await cycle.run(a_desk(cluster, ledger, barriers=fence(None)), NOON)
 
@@ -91,7 +93,7 @@ async def test_without_protection_kube_scheduler_picks_the_devices() -> None:
 
 
 async def test_a_claim_that_has_changed_takes_its_gang_back_whole_and_it_is_placed_anew() -> None:
-    cluster, ledger = Cluster(a_gang()), memory.Ledger()
+    cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     cluster.fails["allocate train-1-gpus"] = ConflictError("it has changed")
     desk = a_desk(cluster, ledger)
 
@@ -113,7 +115,7 @@ async def test_a_claim_that_has_changed_takes_its_gang_back_whole_and_it_is_plac
 
 
 async def test_what_the_api_server_refuses_is_tried_again_after_a_while() -> None:
-    cluster, ledger = Cluster(a_gang(requeue={"base": "1m"})), memory.Ledger()
+    cluster, ledger = Cluster(a_gang(requeue={"base": "1m"})), in_memory.Ledger()
     cluster.fails["allocate train-1-gpus"] = ForbiddenError("grant verb patch on resource resourceclaims/binding")
     desk = a_desk(cluster, ledger)
 
@@ -131,7 +133,7 @@ async def test_what_the_api_server_refuses_is_tried_again_after_a_while() -> Non
 
 
 async def test_a_write_whose_outcome_is_not_known_is_made_again_and_nothing_is_reserved_twice() -> None:
-    cluster, ledger = Cluster(a_gang()), memory.Ledger()
+    cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     cluster.fails["allocate train-1-gpus"] = RetryError("the API server does not answer")
     desk = a_desk(cluster, ledger)
 
@@ -146,7 +148,7 @@ async def test_a_write_whose_outcome_is_not_known_is_made_again_and_nothing_is_r
 
 
 async def test_an_api_server_that_stays_away_does_not_keep_a_gang_for_ever() -> None:
-    cluster, ledger = Cluster(a_gang(startTimeout="1m")), memory.Ledger()
+    cluster, ledger = Cluster(a_gang(startTimeout="1m")), in_memory.Ledger()
     cluster.fails["allocate train-1-gpus"] = RetryError("the API server does not answer")
     desk = a_desk(cluster, ledger)
 
@@ -159,7 +161,7 @@ async def test_an_api_server_that_stays_away_does_not_keep_a_gang_for_ever() -> 
 
 
 async def test_pods_of_a_gang_that_go_away_before_it_runs_leave_no_devices_taken() -> None:
-    cluster, ledger = Cluster(a_gang()), memory.Ledger()
+    cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     desk = a_desk(cluster, ledger)
     await cycle.run(desk, NOON)
 
@@ -185,7 +187,7 @@ def with_named_claim(builder: ClusterBuilder, *pods: str) -> Cluster:
 async def test_a_named_claim_that_no_pod_ever_used_is_freed_when_its_pods_are_gone() -> None:
     """Kubernetes takes a claim's devices back only when a pod has used them."""
     builder = a_cluster().node("a", gpus=1).queue("q", gpus=8).pod("one", gpus=0).pod("two", gpus=0)
-    cluster, ledger = with_named_claim(builder, "one", "two"), memory.Ledger()
+    cluster, ledger = with_named_claim(builder, "one", "two"), in_memory.Ledger()
     desk = a_desk(cluster, ledger)
     await cycle.run(desk, NOON)
     assert cluster.devices() == {"S": ["a/gpu-0"]}
@@ -202,7 +204,7 @@ async def test_a_named_claim_that_no_pod_ever_used_is_freed_when_its_pods_are_go
 
 
 async def test_what_a_deposed_leader_has_written_late_is_taken_back_before_the_gang_is_planned() -> None:
-    cluster, ledger = Cluster(a_gang()), memory.Ledger()
+    cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     claim = cluster.snapshot().claims["team/train-0-gpus"]
     given = {"request": "gpus", "driver": "gpu.example.com", "pool": "b", "device": "gpu-1"}
     await cluster.allocate(claim, {"devices": {"results": [given]}})
@@ -216,7 +218,7 @@ async def test_what_a_deposed_leader_has_written_late_is_taken_back_before_the_g
 
 
 async def test_while_late_devices_cannot_be_taken_back_the_gang_is_not_planned() -> None:
-    cluster, ledger = Cluster(a_gang()), memory.Ledger()
+    cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     claim = cluster.snapshot().claims["team/train-0-gpus"]
     given = {"request": "gpus", "driver": "gpu.example.com", "pool": "b", "device": "gpu-1"}
     await cluster.allocate(claim, {"devices": {"results": [given]}})
@@ -232,7 +234,7 @@ async def test_while_late_devices_cannot_be_taken_back_the_gang_is_not_planned()
 
 async def test_a_deposed_leader_writes_nothing_into_a_gang_that_was_taken_back() -> None:
     """It wakes up in the middle of its writes, with its view of before."""
-    cluster, ledger = Cluster(a_gang()), memory.Ledger()
+    cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     seen = cluster.snapshot()
     cluster.fails["allocate train-1-gpus"] = ConflictError("it has changed")
     await cycle.run(a_desk(cluster, ledger), NOON)
@@ -262,7 +264,7 @@ class Late(Cluster):
 
 async def test_what_the_view_does_not_show_yet_is_not_given_to_anybody_else() -> None:
     builder = a_cluster().node("a", gpus=1).queue("q", gpus=8).pod("one").pod("two")
-    cluster, ledger = Late(builder), memory.Ledger()
+    cluster, ledger = Late(builder), in_memory.Ledger()
     desk = a_desk(cluster, ledger)
     cluster.shown = cluster.snapshot()
     await cycle.run(desk, NOON)
@@ -284,7 +286,7 @@ async def test_what_the_view_does_not_show_yet_is_not_given_to_anybody_else() ->
 async def test_what_is_given_back_before_it_was_written_cannot_be_written_any_more() -> None:
     """A leader died while it wrote; the pods went away, the claim did not; then the write arrives."""
     builder = a_cluster().node("a", gpus=1).queue("q", gpus=8).pod("one", gpus=0)
-    cluster, ledger = with_named_claim(builder, "one"), memory.Ledger()
+    cluster, ledger = with_named_claim(builder, "one"), in_memory.Ledger()
     seen = cluster.snapshot().claims["team/S"]
     cluster.fails["allocate S"] = RetryError("the answer never came")
     await cycle.run(a_desk(cluster, ledger), NOON)
@@ -302,7 +304,7 @@ async def test_what_is_given_back_before_it_was_written_cannot_be_written_any_mo
 
 async def test_nothing_is_given_back_that_could_still_be_written() -> None:
     builder = a_cluster().node("a", gpus=1).queue("q", gpus=8).pod("one", gpus=0)
-    cluster, ledger = with_named_claim(builder, "one"), memory.Ledger()
+    cluster, ledger = with_named_claim(builder, "one"), in_memory.Ledger()
     cluster.fails = {f"{what} S": RetryError("busy") for what in ("allocate", "deallocate")}
     desk = a_desk(cluster, ledger)
     await cycle.run(desk, NOON)
@@ -323,7 +325,7 @@ async def test_a_gang_planned_with_any_devices_is_not_reserved_once_its_fence_ha
             before, self.barriers = self.barriers, Barriers()
             return before
 
-    cluster, ledger = Cluster(a_gang()), memory.Ledger()
+    cluster, ledger = Cluster(a_gang()), in_memory.Ledger()
     desk = a_desk(cluster, ledger)
     desk.ports = replace(desk.ports, fences=Falling(fence()))
 
@@ -337,7 +339,7 @@ async def test_a_gang_planned_with_any_devices_is_not_reserved_once_its_fence_ha
 
 
 async def test_late_pods_of_a_gang_that_runs_are_taken_back_without_it() -> None:
-    cluster, ledger = Cluster(a_gang(pods=2)), memory.Ledger()
+    cluster, ledger = Cluster(a_gang(pods=2)), in_memory.Ledger()
     desk = a_desk(cluster, ledger)
     await cycle.run(desk, NOON)
     cluster.schedule(ledger.book)
@@ -365,7 +367,7 @@ async def test_a_pod_that_goes_away_while_claims_are_written_takes_its_gang_back
                 raise GoneError("gone")
             return await super().allocate(claim, allocation)
 
-    cluster, ledger = Losing(a_gang()), memory.Ledger()
+    cluster, ledger = Losing(a_gang()), in_memory.Ledger()
     desk = a_desk(cluster, ledger)
     result = await cycles(desk, 3)
 
@@ -379,7 +381,7 @@ async def test_a_pod_that_goes_away_while_claims_are_written_takes_its_gang_back
 
 async def test_one_gang_that_cannot_be_written_stops_nobody_else() -> None:
     builder = a_gang(pods=1).job("other", queue="q", pods=2)
-    cluster, ledger = Cluster(builder), memory.Ledger()
+    cluster, ledger = Cluster(builder), in_memory.Ledger()
     cluster.fails["allocate train-0-gpus"] = ForbiddenError("no")
 
     await cycle.run(a_desk(cluster, ledger), NOON)

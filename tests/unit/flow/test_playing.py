@@ -13,9 +13,10 @@ import pytest
 from admission.api import traces
 from admission.api.traces import Arrival, Row
 from admission.api.values.reasons import DenyReason, HoldReason
-from admission.flow import playing, staging, tallying
-from admission.flow.playing import Play, Policy
-from admission.flow.staging import Town
+from admission.simulation.replay import cluster, player
+from admission.simulation.replay import figures as replay_figures
+from admission.simulation.replay.cluster import Town
+from admission.simulation.replay.player import Play, Policy
 from tests.bench import trace as traced
 from tests.unit.test_simulating import Objects, expand, job, node, objects, teams
 
@@ -23,7 +24,7 @@ from tests.unit.test_simulating import Objects, expand, job, node, objects, team
 def town(*parts: Objects) -> Town:
     world = expand(*parts)
     assert world.flaws == ()
-    return staging.town(world, steps=5_000)
+    return cluster.town(world, steps=5_000)
 
 
 def trace(rows: Iterable[dict[str, Any]]) -> tuple[Arrival, ...]:
@@ -38,7 +39,7 @@ def row(name: str, arrival: float, runtime: float, *, gpus: int = 1, **more: Any
 
 
 def play(place: Town, *rows: dict[str, Any], policy: Policy = Policy.MUSTER) -> Play:
-    return playing.play(place, trace(rows), policy)
+    return player.play(place, trace(rows), policy)
 
 
 def starts(found: Play) -> dict[str, float | None]:
@@ -197,7 +198,7 @@ def test_who_runs_longer_than_it_said_delays_the_first_one_and_may_be_passed_aga
     found = play(town(teams(), node("one", 4)), *rows)
 
     assert starts(found) == {"a": 0, "large": 100, "short": 10}
-    promises = tallying.figures(found).promises
+    promises = replay_figures.figures(found).promises
     assert (promises.overran, promises.promised, promises.late, promises.longest) == (1, 1, 1, 90.0)
 
 
@@ -207,7 +208,7 @@ def test_who_runs_shorter_than_it_said_brings_the_first_one_forward() -> None:
     found = play(town(teams(), node("one", 4)), *rows, row("long", 2, 48), row("later", 21, 8))
 
     assert starts(found) == {"a": 0, "b": 0, "large": 50, "long": 2, "later": 21}
-    assert tallying.figures(found).promises.late == 0
+    assert replay_figures.figures(found).promises.late == 0
 
 
 SOONER = {
@@ -293,7 +294,7 @@ def test_the_same_trace_has_the_same_outcome() -> None:
     place = town(teams(), node("one", 4), node("two", 4))
     jobs = trace(row(f"j{at}", at % 7, 1 + at % 5, gpus=1 + at % 3, pods=1 + at % 2) for at in range(60))
 
-    assert playing.play(place, jobs, Policy.MUSTER) == playing.play(place, jobs[::-1], Policy.MUSTER)
+    assert player.play(place, jobs, Policy.MUSTER) == player.play(place, jobs[::-1], Policy.MUSTER)
 
 
 # What it comes to.
@@ -303,7 +304,7 @@ def test_figures_of_a_play() -> None:
     place = town(teams(), node("one", 2))
     found = play(place, row("a", 0, 40, gpus=2), row("b", 10, 40), row("c", 30, 10), row("d", 100, 1))
 
-    figures = tallying.figures(found)
+    figures = replay_figures.figures(found)
 
     whole = figures.whole
     assert (whole.jobs, whole.started) == (4, 4)
@@ -320,7 +321,7 @@ def test_fairness_is_by_what_queues_had_of_what_they_asked_for() -> None:
     place = town(teams(0), queue("x", 2), queue("y", 1), node("one", 3))
     rows = [row(f"{name}{at}", 0, 10, queue=name) for name in "xy" for at in range(2)]
 
-    figures = tallying.figures(play(place, *rows, row("last", 10, 1, queue="x")))
+    figures = replay_figures.figures(play(place, *rows, row("last", 10, 1, queue="x")))
 
     assert figures.queues["x"].served == 1.0  # type: ignore[index]
     assert figures.queues["y"].served == 0.5  # type: ignore[index]
@@ -331,7 +332,7 @@ def test_a_queue_that_asks_for_no_devices_says_nothing_of_fairness() -> None:
     place = town(teams(0), queue("x", 1), queue("y", 1), queue("z", 1), node("one", 2))
     rows = [row(f"{name}{at}", 0, 10, queue=name) for name in "xy" for at in range(2)]
 
-    figures = tallying.figures(play(place, *rows, row("z", 0, 10, queue="z", claims=[]), row("last", 10, 1)))
+    figures = replay_figures.figures(play(place, *rows, row("z", 0, 10, queue="z", claims=[]), row("last", 10, 1)))
 
     assert {str(name): tally.served for name, tally in figures.queues.items()} == {
         "team": None,
@@ -364,15 +365,20 @@ def test_a_device_that_several_share_is_in_use_once() -> None:
 
     assert starts(found) == {"a": 0, "b": 5, "c": 20}
     assert [moment.used["gpu.example.com"] for moment in found.moments] == [1, 1, 1, 0, 1, 0]
-    assert tallying.figures(found).utilisation == {"gpu.example.com": pytest.approx(15 / 40)}
+    assert replay_figures.figures(found).utilisation == {"gpu.example.com": pytest.approx(15 / 40)}
 
 
 def test_percentiles_are_values_of_some_job() -> None:
     values = [float(at) for at in range(1, 201)]
 
-    assert [tallying.nearest_rank(values, percent) for percent in (50, 95, 99, 100)] == [100.0, 190.0, 198.0, 200.0]
-    assert tallying.nearest_rank([], 50) == 0.0
-    assert tallying.nearest_rank([7.0], 1) == 7.0
+    assert [replay_figures.nearest_rank(values, percent) for percent in (50, 95, 99, 100)] == [
+        100.0,
+        190.0,
+        198.0,
+        200.0,
+    ]
+    assert replay_figures.nearest_rank([], 50) == 0.0
+    assert replay_figures.nearest_rank([7.0], 1) == 7.0
 
 
 def test_what_the_cluster_lacks_is_told_with_the_line() -> None:
@@ -391,7 +397,7 @@ def test_what_the_cluster_lacks_is_told_with_the_line() -> None:
         row("f", 0, 1, claims=[{"class": "gpu", "selectors": ["device.("]}]),
     )
 
-    found = [f"{line}: {flaw}" for line, flaw in staging.lacks(place, trace(rows))]
+    found = [f"{line}: {flaw}" for line, flaw in cluster.lacks(place, trace(rows))]
 
     assert found[0].startswith("2: queue: there is no Queue other")
     assert found[1].startswith("4: queue: nobody enters queue above directly")
@@ -401,8 +407,8 @@ def test_what_the_cluster_lacks_is_told_with_the_line() -> None:
 
 
 PLAYED = """
-from admission.flow import playing, staging
-from admission.flow.playing import Policy
+from admission.cycle import playing, staging
+from admission.simulation.replay.player import Policy
 from tests.bench import trace
 shape = trace.Shape(jobs=150, nodes=8, load=1.2)
 town = staging.town(trace.town(shape), steps=50_000)
@@ -432,8 +438,8 @@ def test_the_same_trace_is_always_played_the_same() -> None:
 def test_what_is_played_first_has_no_say_in_what_is_played_next() -> None:
     """`--compare` plays a trace more than once, on one cluster."""
     shape = traced.Shape(jobs=400, nodes=16, load=0.9)
-    place, arrivals = staging.town(traced.town(shape), steps=50_000), traced.arrivals(shape)
+    place, arrivals = cluster.town(traced.town(shape), steps=50_000), traced.arrivals(shape)
 
-    first, _, again = (playing.play(place, arrivals, policy) for policy in (*reversed(Policy), Policy.FIFO_COUNT))
+    first, _, again = (player.play(place, arrivals, policy) for policy in (*reversed(Policy), Policy.FIFO_COUNT))
 
     assert starts(first) == starts(again)

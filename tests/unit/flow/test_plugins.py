@@ -15,7 +15,7 @@ from admission.api.snapshot import Snapshot
 from admission.api.values import names
 from admission.api.values.names import GangUid, MeterName, NodeName, QueueName, Uid
 from admission.api.values.reasons import HoldReason
-from admission.flow import opening
+from admission.simulation import opening_balance
 from admission.workloads import gangs
 from tests.builders import CLASS, NOON, ClusterBuilder, running
 from tests.unit.flow.test_cycle import GPUS, Cluster, Ledger, a_desk, gang, kinds, run
@@ -215,7 +215,7 @@ def test_what_runs_already_is_entered_by_who_serves_it() -> None:
     snapshot = builder.snapshot()
     snapshot = replace(snapshot, pods={uid: running(pod, "a") for uid, pod in snapshot.pods.items()})
 
-    entries = opening.entries(gangs.groups(snapshot, {}), snapshot, at=NOON, actor="test")
+    entries = opening_balance.entries(gangs.groups(snapshot, {}), snapshot, at=NOON, actor="test")
 
     book = Book.replay(entries)
     assert book.usage()[Q][GPUS] == (0, 4)

@@ -3,10 +3,11 @@
 import pytest
 
 from admission.api.values.reasons import HoldReason
+from admission.cycle import cycle
+from admission.cycle.state.leader import Desk, Ports, Result
 from admission.dra import compatibility
 from admission.dra.compatibility import Profile, Release
-from admission.flow import cycle, memory
-from admission.flow.desks import Desk, Ports, Result
+from admission.simulation import in_memory
 from tests.builders import NAMESPACE, NOON, ClusterBuilder, a_cluster
 
 OLD, NEW = compatibility.profile(Release.V1_36), compatibility.profile(Release.V1_37)
@@ -20,14 +21,14 @@ class Scheduler:
 
 
 def a_desk(builder: ClusterBuilder, profile: Profile | None) -> tuple[Desk, Scheduler]:
-    cluster, scheduler = memory.Cluster(builder.snapshot()), Scheduler(profile)
+    cluster, scheduler = in_memory.Cluster(builder.snapshot()), Scheduler(profile)
     ports = Ports(
         view=cluster,
         pods=cluster,
         claims=cluster,
         workloads=cluster,
         reports=cluster,
-        ledger=memory.Ledger(),
+        ledger=in_memory.Ledger(),
         scheduler=scheduler,
     )
     return Desk(ports=ports, actor="test", epoch=1), scheduler

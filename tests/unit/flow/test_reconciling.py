@@ -11,9 +11,10 @@ from admission.accounting.books import Account, Book
 from admission.api.muster.ledger_entries import Bucket, Entry, Kind, Posted
 from admission.api.snapshot import Snapshot
 from admission.api.values.names import QueueName
+from admission.cycle import reconcile
 from admission.errors import ConflictError
-from admission.flow import memory, reconciling
 from admission.lifecycle.reconciliation import Author, What
+from admission.simulation import in_memory
 from tests.builders import NOON
 from tests.unit.policy.test_reconciling import GPUS, Q, World, a_settled_world, a_world, claim_deleted, never_booked
 
@@ -24,7 +25,7 @@ class Books:
     """A ledger in memory as an operator sees it. others: what somebody else writes before the n-th correction."""
 
     def __init__(self, book: Book, *others: Entry) -> None:
-        self.ledger = memory.Ledger(book)
+        self.ledger = in_memory.Ledger(book)
         self.others = list(others)
         self.notes: list[Entry] = []
         self.rebuilt: Book | None = None
@@ -68,10 +69,10 @@ def a_grant(amount: int) -> Entry:
     return books.grant(OTHER, GPUS, amount, at=NOON + timedelta(minutes=amount), actor="muster")
 
 
-async def mended(world: World, ledger: Books) -> reconciling.Outcome:
+async def mended(world: World, ledger: Books) -> reconcile.Outcome:
     cluster = Cluster(world.snapshot)
-    found = await reconciling.compare(ledger, cluster, no_pause)
-    return await reconciling.mend(ledger, cluster, found, author)
+    found = await reconcile.compare(ledger, cluster, no_pause)
+    return await reconcile.mend(ledger, cluster, found, author)
 
 
 async def test_what_differs_at_one_look_only_is_not_told() -> None:
@@ -82,15 +83,13 @@ async def test_what_differs_at_one_look_only_is_not_told() -> None:
     async def leader_settles() -> None:
         ledger.ledger.book = settled.book
 
-    assert await reconciling.compare(ledger, Cluster(plan.snapshot), leader_settles) == ()
+    assert await reconcile.compare(ledger, Cluster(plan.snapshot), leader_settles) == ()
 
 
 async def test_what_comes_between_the_looks_is_not_told_either() -> None:
     world = a_settled_world()
 
-    found = await reconciling.compare(
-        Books(world.book), Cluster(world.snapshot, claim_deleted(world).snapshot), no_pause
-    )
+    found = await reconcile.compare(Books(world.book), Cluster(world.snapshot, claim_deleted(world).snapshot), no_pause)
 
     assert found == ()
 
@@ -101,7 +100,7 @@ async def test_without_differences_there_is_no_second_look() -> None:
     async def never() -> None:
         raise AssertionError
 
-    assert await reconciling.compare(Books(world.book), Cluster(world.snapshot), never) == ()
+    assert await reconcile.compare(Books(world.book), Cluster(world.snapshot), never) == ()
 
 
 async def test_what_differs_twice_is_mended_once() -> None:
@@ -116,7 +115,7 @@ async def test_what_differs_twice_is_mended_once() -> None:
         (Kind.RELEASE, world.book.sequence + 1)
     ]
     assert outcome.left == ()
-    assert again == reconciling.Outcome()
+    assert again == reconcile.Outcome()
     assert ledger.ledger.book.balance(Q, GPUS, Bucket.USED) == 1
 
 

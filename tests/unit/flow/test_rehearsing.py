@@ -10,15 +10,17 @@ from admission.accounting.accruals import QueueMeter
 from admission.accounting.books import Book
 from admission.api.muster.gangs import Phase
 from admission.api.muster.ledger_entries import Entry, Kind
+from admission.cycle import cycle
+from admission.cycle.steps import ledger_sync
 from admission.errors import LedgerAwayError
-from admission.flow import bookkeeping, cycle, memory
+from admission.simulation import in_memory
 from tests.builders import NOON
 from tests.unit.flow.fences import SECOND, Cluster, a_desk, a_gang, cycles, kinds, report
 
 HOUR = timedelta(hours=1)
 
 
-class Ledger(memory.Ledger):
+class Ledger(in_memory.Ledger):
     """Counts how often it is read, and can be away."""
 
     reads = 0
@@ -87,7 +89,7 @@ async def test_what_the_old_leader_has_written_since_is_added_to_what_is_known(m
     assert desk.book.placements[uid] is placement, "nobody has to look at it again"
     assert ledger.reads == reads
 
-    monkeypatch.setattr(bookkeeping, "MOST_FOLLOWED", 0)
+    monkeypatch.setattr(ledger_sync, "MOST_FOLLOWED", 0)
     await ledger.post_all([replace(entry, key="another", at=NOON + SECOND)], epoch=1)
     await cycle.rehearse(desk, NOON)
 
@@ -148,7 +150,7 @@ async def test_a_database_that_is_away_is_told_to_whoever_stands_by() -> None:
         await cycle.rehearse(a_desk(Cluster(a_gang()), ledger), NOON)
 
 
-class Marking(memory.Ledger):
+class Marking(in_memory.Ledger):
     """Its leader writes a mark just before somebody else asks what was spent, who knows the book of before."""
 
     marks = True

@@ -6,7 +6,7 @@ from admission.api.kubernetes import nodes
 from admission.api.kubernetes.meta import Meta
 from admission.api.snapshot import Snapshot
 from admission.api.values.reasons import Denial, DenyReason
-from admission.flow.desks import Result
+from admission.cycle.state.leader import Result
 from tests.builders import NAMESPACE, ClusterBuilder, a_cluster
 from tests.unit.flow.test_cycle import Cluster, Ledger, a_desk, gang, run
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from admission.api.muster.status_reports import BudgetUse
 from admission.api.values.reasons import HoldReason
-from admission.flow.simulating import Outcome
+from admission.simulation.offline import Outcome
 from tests.unit.test_simulating import Objects, fates, job, node, simulate, teams
 
 

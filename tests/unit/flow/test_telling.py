@@ -3,7 +3,8 @@
 import pytest
 
 from admission.api.muster.gangs import GangReport
-from admission.flow import cycle, memory
+from admission.cycle import cycle
+from admission.simulation import in_memory
 from tests.builders import NOON, a_cluster
 from tests.unit.flow.fences import MINUTE, SECOND, Cluster, a_desk
 
@@ -31,7 +32,7 @@ async def test_few_statuses_are_handed_over_again_every_minute_and_each_has_its_
     for name in NAMES:
         builder.job(name, queue="q")
     cluster = Told(builder)
-    desk = a_desk(cluster, memory.Ledger())
+    desk = a_desk(cluster, in_memory.Ledger())
 
     await cycle.run(desk, NOON)
     assert cluster.told() == NAMES

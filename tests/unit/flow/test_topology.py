@@ -10,8 +10,9 @@ from admission.api.muster.gangs import DomainReport, DomainWish, GangReport, Pha
 from admission.api.values import names
 from admission.api.values.names import NodeName
 from admission.api.values.reasons import DenyReason, HoldReason
-from admission.flow import cycle, memory
-from admission.flow.desks import Desk, Ports
+from admission.cycle import cycle
+from admission.cycle.state.leader import Desk, Ports
+from admission.simulation import in_memory
 from tests.builders import NOON, ClusterBuilder, a_cluster, pod_of, running
 
 RACK = "example.com/rack"
@@ -20,7 +21,7 @@ REQUIRED = {names.TOPOLOGY: RACK}
 PREFERRED = {names.TOPOLOGY_PREFERRED: RACK}
 
 
-class Cluster(memory.Cluster):
+class Cluster(in_memory.Cluster):
     """A cluster whose nodes are labelled anew."""
 
     def relabel(self, node: str, **labels: str) -> None:
@@ -42,7 +43,7 @@ def racks(**nodes: tuple[str, int]) -> ClusterBuilder:
     return builder
 
 
-def a_desk(cluster: memory.Cluster, ledger: memory.Ledger, epoch: int = 1) -> Desk:
+def a_desk(cluster: in_memory.Cluster, ledger: in_memory.Ledger, epoch: int = 1) -> Desk:
     ports = Ports(view=cluster, pods=cluster, claims=cluster, workloads=cluster, reports=cluster, ledger=ledger)
     return Desk(ports=ports, actor="test", epoch=epoch)
 
@@ -50,7 +51,7 @@ def a_desk(cluster: memory.Cluster, ledger: memory.Ledger, epoch: int = 1) -> De
 async def decided(builder: ClusterBuilder, *gang: gangs.Gang) -> GangReport:
     """Run a cycle over a new cluster, and return what is said of the only gang."""
     snapshot = replace(builder.snapshot(), gangs={one.meta.key: one for one in gang})
-    result = await cycle.run(a_desk(memory.Cluster(snapshot), memory.Ledger()), NOON)
+    result = await cycle.run(a_desk(in_memory.Cluster(snapshot), in_memory.Ledger()), NOON)
     (report,) = result.gangs
     return report
 
@@ -70,7 +71,7 @@ async def test_a_gang_starts_in_the_rack_that_takes_all_of_it_and_its_status_say
 
 async def test_a_gang_waits_for_its_rack_and_starts_when_a_node_is_labelled_anew() -> None:
     builder = racks(a=("r1", 2), b=("r2", 2)).job("j", queue="q", pods=2, gpus=2, annotations=REQUIRED)
-    cluster, ledger = Cluster(builder.snapshot()), memory.Ledger()
+    cluster, ledger = Cluster(builder.snapshot()), in_memory.Ledger()
     desk = a_desk(cluster, ledger)
 
     (before,) = (await cycle.run(desk, NOON)).gangs
@@ -100,7 +101,7 @@ async def test_who_comes_later_goes_where_the_gang_is_also_under_the_next_leader
     labels = {names.GANG: "g", names.GANG_SIZE: "1"}
     builder = racks(a=("r1", 1), b=("r2", 1), c=("r2", 8))
     builder.pod("g-0", gpus=1, labels=labels, annotations=REQUIRED)
-    cluster, ledger = Cluster(builder.snapshot()), memory.Ledger()
+    cluster, ledger = Cluster(builder.snapshot()), in_memory.Ledger()
     cluster.run("g-0", "b")
     more = a_cluster().pod("g-1", gpus=1, labels=labels, annotations=REQUIRED).snapshot()
     cluster._pods |= more.pods
@@ -125,7 +126,7 @@ async def test_who_comes_later_waits_where_the_gangs_rack_is_full() -> None:
     cluster = Cluster(builder.snapshot())
     cluster.run("g-0", "b")
 
-    (report,) = (await cycle.run(a_desk(cluster, memory.Ledger()), NOON)).gangs
+    (report,) = (await cycle.run(a_desk(cluster, in_memory.Ledger()), NOON)).gangs
 
     assert report.hold is not None
     assert report.hold.message.startswith(
@@ -135,9 +136,9 @@ async def test_who_comes_later_waits_where_the_gangs_rack_is_full() -> None:
 
 async def test_a_gang_that_would_rather_be_together_starts_apart_and_says_why() -> None:
     builder = racks(a=("r1", 2), b=("r2", 2)).job("j", queue="q", pods=2, gpus=2, annotations=PREFERRED)
-    cluster = memory.Cluster(builder.snapshot())
+    cluster = in_memory.Cluster(builder.snapshot())
 
-    (report,) = (await cycle.run(a_desk(cluster, memory.Ledger()), NOON)).gangs
+    (report,) = (await cycle.run(a_desk(cluster, in_memory.Ledger()), NOON)).gangs
 
     assert nodes_of(report) == ["a", "b"]
     assert report.topology == TopologyReport(gang=DomainReport(wish=DomainWish(preferred=RACK), domains=("r1", "r2")))
@@ -148,10 +149,10 @@ async def test_a_gang_that_would_rather_be_together_starts_apart_and_says_why() 
 async def test_count_cannot_keep_a_gang_together_and_says_so() -> None:
     required = racks(a=("r1", 2)).queue("counted", gpus=9, placement="Count")
     preferred = racks(a=("r1", 2)).queue("counted", gpus=9, placement="Count")
-    cluster = memory.Cluster(preferred.job("j", queue="counted", annotations=PREFERRED).snapshot())
+    cluster = in_memory.Cluster(preferred.job("j", queue="counted", annotations=PREFERRED).snapshot())
 
     held = await decided(required.job("j", queue="counted", annotations=REQUIRED))
-    (let_in,) = (await cycle.run(a_desk(cluster, memory.Ledger()), NOON)).gangs
+    (let_in,) = (await cycle.run(a_desk(cluster, in_memory.Ledger()), NOON)).gangs
 
     assert held.hold is not None
     assert held.hold.reason is HoldReason.NOT_SIMULATED
@@ -237,7 +238,7 @@ async def test_who_replaces_a_pod_goes_where_its_subgroup_is() -> None:
         for uid, pod in cluster._pods.items()
     }
 
-    (report,) = (await cycle.run(a_desk(cluster, memory.Ledger()), NOON)).gangs
+    (report,) = (await cycle.run(a_desk(cluster, in_memory.Ledger()), NOON)).gangs
 
     assert {planned.pod: planned.node for planned in report.plan} == {"team/g-2": "b"}
 

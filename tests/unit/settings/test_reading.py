@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from admission import settings
+from admission.cycle import profile
 from admission.errors import MendError
-from admission.flow import choosing
 from admission.settings import Settings, reading
 from admission.settings.reading import Flag
 from tests import tomls
@@ -112,7 +112,7 @@ def test_a_profile_may_be_written_as_a_number_too(written: Any, profile: str | f
 
 
 def test_every_release_that_is_known_may_be_chosen() -> None:
-    assert settings.PROFILES == choosing.CHOICES
+    assert settings.PROFILES == profile.CHOICES
 
 
 WRONG: dict[str, tuple[dict[str, Any] | str, str]] = {

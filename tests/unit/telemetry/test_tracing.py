@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
+from admission import ports
 from admission.api.kubernetes.admission_review import ALLOWED, Review, Verdict
 from admission.api.kubernetes.pods import Pod
 from admission.api.values import names
 from admission.api.values.reasons import Denial, DenyReason
+from admission.cycle import cycle
+from admission.cycle.state.leader import Desk, Ports
 from admission.errors import RetryError
-from admission.flow import cycle, ports, reviewing
-from admission.flow.desks import Desk, Ports
+from admission.review import reviewer
 from admission.review.caches import Memory
 from admission.telemetry import tracing
 from tests.builders import NOON, a_cluster
@@ -84,7 +86,7 @@ async def test_a_review_goes_on_with_the_api_servers_trace_and_leaves_its_own_on
     pod = {"metadata": {"name": "a", "labels": {names.QUEUE: "q"}}, "spec": {}}
 
     async with exporting(collector) as traces:
-        judge = lambda review: reviewing.mutate(review, cluster, memory=Memory())  # noqa: E731
+        judge = lambda review: reviewer.mutate(review, cluster, memory=Memory())  # noqa: E731
         with traces.review("mutate", PARENT, judge) as traced:
             verdict = traced(review(obj=pod, username="alice"))
 
@@ -185,7 +187,7 @@ def test_without_traces_nothing_of_them_is_loaded_or_written_on_pods() -> None:
     cluster = Cluster(a_cluster().queue("q", gpus=4))
     pod = {"metadata": {"name": "a", "labels": {names.QUEUE: "q"}}, "spec": {}}
 
-    verdict = reviewing.mutate(review(obj=pod, username="alice"), cluster, memory=Memory())
+    verdict = reviewer.mutate(review(obj=pod, username="alice"), cluster, memory=Memory())
     loaded = subprocess.run(
         [sys.executable, "-c", "import sys, admission.app; print([m for m in sys.modules if 'opentelemetry' in m])"],
         capture_output=True,

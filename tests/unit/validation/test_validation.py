@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from admission.api.validation import objects
 from admission.dra import compatibility
 from admission.dra.compatibility import Release
-from admission.flow import vetting
+from admission.simulation import validation
 from tests.unit.validation import claims, refused
 from tests.unit.validation.cases import Case, Json
 
@@ -23,13 +23,13 @@ def test_what_is_bad_is_told_with_its_field_and_nothing_else(obj: Json, field: s
 @pytest.mark.parametrize("obj", refused.GOOD.values(), ids=refused.GOOD)
 @pytest.mark.parametrize("release", Release)
 def test_what_is_good_has_no_flaws(obj: Json, release: Release) -> None:
-    assert vetting.flaws(obj["kind"], obj, compatibility.profile(release)) == ()
+    assert validation.flaws(obj["kind"], obj, compatibility.profile(release)) == ()
 
 
 @pytest.mark.parametrize("case", refused.CEL.values(), ids=refused.CEL)
 @pytest.mark.parametrize("release", Release)
 def test_cel_that_does_not_compile_is_told_with_its_field(case: Case, release: Release) -> None:
-    found = vetting.flaws(case.obj["kind"], case.obj, compatibility.profile(release))
+    found = validation.flaws(case.obj["kind"], case.obj, compatibility.profile(release))
 
     assert [flaw.field for flaw in found] == [case.field]
 
@@ -37,7 +37,7 @@ def test_cel_that_does_not_compile_is_told_with_its_field(case: Case, release: R
 def test_cel_that_is_too_long_is_not_compiled() -> None:
     case = claims.CLAIMS["a selector of too much CEL"]
 
-    found = vetting.flaws("ResourceClaim", case.obj, compatibility.profile(Release.V1_37))
+    found = validation.flaws("ResourceClaim", case.obj, compatibility.profile(Release.V1_37))
 
     assert [flaw.field for flaw in found] == [case.field]
 
@@ -89,7 +89,7 @@ JSON = st.recursive(
 
 @given(kind=st.sampled_from(sorted(KINDS)), obj=st.dictionaries(st.sampled_from(NAMES[:3]), JSON))
 def test_nothing_but_flaws_comes_of_any_json(kind: str, obj: Json) -> None:
-    found = vetting.flaws(kind, obj, compatibility.profile(Release.V1_37))
+    found = validation.flaws(kind, obj, compatibility.profile(Release.V1_37))
 
     assert all(flaw.field and flaw.message for flaw in found)
 

@@ -6,7 +6,7 @@ from admission.api.kubernetes.admission_review import ALLOWED, Review
 from admission.api.values import names
 from admission.api.values.reasons import DenyReason
 from admission.errors import RetryError
-from admission.flow import reviewing
+from admission.review import reviewer
 from admission.review.caches import Memory
 from tests.unit.webhook.cases import (
     CONTROLLER,
@@ -28,11 +28,11 @@ MEMORY = Memory()
 
 
 def mutate(review: Review) -> Any:
-    return reviewing.mutate(review, VIEW, memory=MEMORY)
+    return reviewer.mutate(review, VIEW, memory=MEMORY)
 
 
 def validate(review: Review) -> Any:
-    return reviewing.validate(review, VIEW, rules=RULES, memory=MEMORY)
+    return reviewer.validate(review, VIEW, rules=RULES, memory=MEMORY)
 
 
 def test_a_new_pod_gets_what_it_lacks() -> None:
@@ -74,7 +74,7 @@ def test_what_the_queue_can_never_hold_is_refused() -> None:
     quotas = [{"meter": "gpus", "nominal": "8"}]
     world = World().queue("team-a", quotas=quotas).template("t", exactly("gpu", "gpu.example.com", 9))
 
-    denial = reviewing.validate(
+    denial = reviewer.validate(
         creation(held(templates=("t",))), MemoryView(world.build()), rules=RULES, memory=Memory()
     ).denial
 
@@ -150,9 +150,9 @@ def test_nothing_is_answered_before_the_view_is_synced() -> None:
     view = MemoryView(a_world().build(), synced=False)
 
     with pytest.raises(RetryError, match="not all read yet"):
-        reviewing.mutate(creation(held()), view, memory=MEMORY)
+        reviewer.mutate(creation(held()), view, memory=MEMORY)
     with pytest.raises(RetryError, match="not all read yet"):
-        reviewing.validate(creation(held()), view, rules=RULES, memory=MEMORY)
+        reviewer.validate(creation(held()), view, rules=RULES, memory=MEMORY)
 
 
 def of_job(operation: str, new: Any, old: Any = None, *, username: str = "alice") -> Review:
@@ -202,7 +202,7 @@ def test_the_template_of_a_new_job_says_what_the_job_calls_its_queue(key: str) -
 def test_a_job_is_stamped_before_anything_else_is_known() -> None:
     view = MemoryView(a_world().build(), synced=False)
 
-    assert reviewing.mutate(of_job("CREATE", a_job()), view, memory=MEMORY).patch
+    assert reviewer.mutate(of_job("CREATE", a_job()), view, memory=MEMORY).patch
 
 
 CHANGED_JOBS: dict[str, tuple[Any, Any, list[tuple[str, Any]]]] = {

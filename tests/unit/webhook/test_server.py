@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from admission.api.kubernetes.admission_review import Review, Verdict
 from admission.api.values import names
 from admission.errors import MendError, RetryError
-from admission.flow import reviewing
+from admission.review import reviewer
 from admission.review.caches import Memory
 from admission.webhook import certificates, server
 from admission.webhook.answering import Outcome
@@ -70,11 +70,11 @@ def trusting(certificate: certificates.Certificate) -> ssl.SSLContext:
 
 
 def mutate(review: Review) -> Verdict:
-    return reviewing.mutate(review, VIEW, memory=MEMORY)
+    return reviewer.mutate(review, VIEW, memory=MEMORY)
 
 
 def validate(review: Review) -> Verdict:
-    return reviewing.validate(review, VIEW, rules=RULES, memory=MEMORY)
+    return reviewer.validate(review, VIEW, rules=RULES, memory=MEMORY)
 
 
 @asynccontextmanager

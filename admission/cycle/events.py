@@ -1,0 +1,168 @@
+"""Events on pods and queues: told once per change, to the people who look at them with kubectl."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import GangReport
+from admission.api.muster.queues import Queue
+from admission.api.muster.status_reports import EventType, Notice, NoticeReason
+from admission.api.values import names
+from admission.api.values.names import GangUid
+from admission.api.values.reasons import EventReason, HoldReason
+from admission.errors import MusterError
+from admission.lifecycle.transitions import Eviction
+from admission.ports import Reports
+from admission.scheduling.checks.chain import Grant
+from admission.scheduling.placement.mode import Chosen
+from admission.scheduling.placement.protection_conditions import Change
+from admission.workloads.gangs import Group
+
+Told = tuple[str, str]
+"""Reason and sentence that were last said of a gang."""
+
+NO_GANG = GangUid("")
+
+MOST = 8
+"""Pods of one gang that get an Event of their own; the Gang's status says it for all."""
+
+
+async def admitted(reports: Reports, group: Group, grant: Grant) -> None:
+    """Tell the pods of a gang where they may go."""
+    if any(names.is_expected(planned.uid) for planned in grant.plan.pods):
+        message = f"gang {group.key} was admitted from queue {group.queue}; its workload is resumed"
+        await reports.notify(_about(group.waiting[0], group.uid, EventType.NORMAL, EventReason.ADMITTED, message))
+    nodes = {planned.uid: planned.node for planned in grant.plan.pods if not names.is_expected(planned.uid)}
+    for pod in [pod for pod in group.waiting if pod.meta.uid in nodes][:MOST]:
+        where = nodes[pod.meta.uid]
+        goes = f"this pod goes to node {where}" if where else "kube-scheduler chooses this pod's node"
+        message = f"gang {group.key} was admitted from queue {group.queue}; {goes}"
+        await reports.notify(_about(pod, group.uid, EventType.NORMAL, EventReason.ADMITTED, message))
+    if grant.plan.apart:
+        message = f"gang {group.key} was admitted, and its pods need not be in one domain: {grant.plan.apart}"
+        await reports.notify(_about(group.waiting[0], group.uid, EventType.NORMAL, EventReason.NOT_TOGETHER, message))
+    for warning in grant.warnings:
+        message = f"gang {group.key} was admitted nevertheless: {warning}"
+        notice = _about(group.waiting[0], group.uid, EventType.WARNING, HoldReason.BUDGET_EXHAUSTED, message)
+        await reports.notify(notice)
+
+
+async def held(
+    reports: Reports, by_uid: Mapping[GangUid, Group], gangs: Iterable[GangReport], told: dict[GangUid, Told]
+) -> None:
+    """Tell the pods of gangs that wait why. gangs: those of which something changed. by_uid: all gangs."""
+    for uid in [uid for uid in told if uid not in by_uid]:
+        del told[uid]
+    for report in gangs:
+        if report.hold is None or report.uid not in by_uid:
+            told.pop(report.uid, None)
+            continue
+        # The numbers of a budget move all the time; the gang's status has them.
+        moving = report.hold.reason is HoldReason.BUDGET_EXHAUSTED
+        said = (str(report.hold.reason), "" if moving else report.hold.message)
+        if told.get(report.uid) == said:
+            continue
+        told[report.uid] = said
+        for pod in _listeners(by_uid[report.uid]):
+            message = f"gang {report.key} waits in queue {report.queue}: {report.hold.message}"
+            await reports.notify(_about(pod, report.uid, EventType.NORMAL, report.hold.reason, message))
+
+
+def _listeners(group: Group) -> Sequence[Pod]:
+    """Return the pods that are told why a gang waits. One that is expected stands for its workload.
+
+    Those for which places are kept are there in a moment, and nobody needs to be told.
+    """
+    if not any(names.is_expected(pod.meta.uid) for pod in group.pods):
+        return group.waiting[:MOST]
+    return [pod for pod in group.waiting[:1] if names.is_expected(pod.meta.uid)]
+
+
+async def evicted(reports: Reports, eviction: Eviction) -> None:
+    """Tell the pods of a gang that they were taken back."""
+    for pod in eviction.pods[:MOST]:
+        message = f"gang {eviction.group.key} was evicted as a whole: {eviction.reason}"
+        cause = eviction.cause or EventReason.EVICTED
+        await reports.notify(_about(pod, eviction.group.uid, EventType.WARNING, cause, message))
+
+
+async def returned(reports: Reports, group: Group, pods: Sequence[Pod], reason: str) -> None:
+    """Tell pods that they do not go where they were told to."""
+    for pod in pods[:MOST]:
+        message = f"gang {group.key} cannot be placed as planned and waits again: {reason}"
+        await reports.notify(_about(pod, group.uid, EventType.NORMAL, EventReason.PLACED_ANEW, message))
+
+
+async def failed(reports: Reports, pod: Pod, error: MusterError) -> None:
+    """Tell a pod that changing it failed, and that it is tried again."""
+    message = f"{error}; it is tried again"
+    await reports.notify(_about(pod, NO_GANG, EventType.WARNING, EventReason.WRITE_FAILED, message))
+
+
+async def placed_otherwise(reports: Reports, groups: Iterable[Group], chosen: Mapping[GangUid, Chosen]) -> None:
+    """Tell gangs that asked for `Allocate` that they are pinned."""
+    for group in groups:
+        found = chosen.get(group.uid)
+        if found is not None and found.fell_back:
+            message = f"gang {group.key} asked for placement Allocate and is placed by {found.mode}: {found.reason}"
+            await reports.notify(_about(group.pods[0], group.uid, EventType.WARNING, EventReason.FELL_BACK, message))
+
+
+async def guarded(reports: Reports, queues: Iterable[Queue], changes: Sequence[Change]) -> None:
+    """Tell queues whose devices are protected from now on, or are not any more."""
+    for queue in queues if changes else ():
+        for change in changes:
+            notice = Notice(
+                api_version=names.API_VERSION,
+                kind="Queue",
+                namespace="",
+                name=queue.name,
+                uid=queue.meta.uid,
+                type=EventType.NORMAL if change.holds else EventType.WARNING,
+                reason=EventReason.DEVICES_PROTECTED if change.holds else EventReason.PROTECTION_LOST,
+                message=change.message,
+            )
+            await reports.notify(notice)
+
+
+async def kept(reports: Reports, queue: Meta, message: str) -> None:
+    """Tell a queue that is deleted, and that nothing uses any more, what keeps it."""
+    notice = Notice(
+        api_version=names.API_VERSION,
+        kind="Queue",
+        namespace="",
+        name=queue.name,
+        uid=queue.uid,
+        type=EventType.WARNING,
+        reason=EventReason.FINALIZER_KEPT,
+        message=f"nothing runs in the queue any more; {message}",
+    )
+    await reports.notify(notice)
+
+
+def _about(pod: Pod, gang: GangUid, kind: EventType, reason: NoticeReason, message: str) -> Notice:
+    """Return an Event on a pod; on its workload, where the pod is only expected. gang: whose it is."""
+    owner = pod.meta.controller
+    if names.is_expected(pod.meta.uid) and owner is not None:
+        return Notice(
+            api_version=owner.api_version,
+            kind=owner.kind,
+            namespace=pod.meta.namespace,
+            name=owner.name,
+            uid=owner.uid,
+            type=kind,
+            reason=reason,
+            message=message,
+            gang_uid=gang,
+        )
+    return Notice(
+        api_version="v1",
+        kind="Pod",
+        namespace=pod.meta.namespace,
+        name=pod.meta.name,
+        uid=pod.meta.uid,
+        type=kind,
+        reason=reason,
+        message=message,
+        gang_uid=gang,
+    )

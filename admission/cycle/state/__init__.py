@@ -1,0 +1,1 @@
+"""What a leader keeps from one cycle to the next, part by part."""

@@ -1,0 +1,381 @@
+"""Pods that do not exist yet: what the templates of workloads that are held as a whole would yield.
+
+A workload that is suspended until its gang may start has no pods, and the deciding core knows gangs by their pods. So
+the snapshot of a cycle gets the pods that would come, gated, as the webhook would have completed them, and the claims
+that would be made for them. Nothing that decides need know the difference; what writes to pods and claims leaves these
+out (`names.is_expected`). Those that were granted a place stay until real pods take it over
+(`workloads.pod_replacement`).
+"""
+
+import operator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from itertools import islice
+from typing import Any
+
+from admission import ports
+from admission.accounting.books import Book
+from admission.api.kubernetes import pods
+from admission.api.kubernetes.admission_review import Review
+from admission.api.kubernetes.claims import Claim, ClaimTemplate
+from admission.api.kubernetes.jobs import PodTemplate
+from admission.api.kubernetes.meta import Meta, Owner
+from admission.api.kubernetes.pods import Pod, PodClaim
+from admission.api.muster.ledger_entries import Placement
+from admission.api.snapshot import Snapshot
+from admission.api.values import json_patch, names
+from admission.api.values.decoding import Json
+from admission.api.values.names import GangUid, Uid
+from admission.api.values.reasons import Denial, Hold, HoldReason
+from admission.errors import MalformedObjectError, RetryError
+from admission.podpolicy import admission
+from admission.review import provided_templates, reviewer
+from admission.review.caches import Memory
+from admission.workloads import gang_key, owner_chain, prioritizing, suspendable
+from admission.workloads.gang_key import LARGEST_SIZE
+from admission.workloads.suspendable import Workload
+
+SUFFIX = " (expected)"
+"""Ends the name of a claim that is expected; no object can be called so."""
+
+MAKER = min(admission.JOB_CONTROLLERS)
+"""As whom the webhook is asked about the pods of a Job: its template says who made the Job."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Yield:
+    """What one workload yields. found, grounds: what it was made from. flaw: why it cannot be planned so.
+
+    named: the claim templates that the pods name, by `namespace/name`. claims: what would be made for the pods, of the
+    templates as they were last.
+    """
+
+    found: object
+    grounds: tuple[object, ...]
+    pods: Mapping[Uid, Pod]
+    flaw: Hold | Denial | None = None
+    named: tuple[str, ...] = field(init=False)
+    claims: Mapping[str, Claim] = field(default_factory=dict)
+    _templates: tuple[ClaimTemplate | None, ...] = ()
+
+    def __post_init__(self) -> None:
+        named = {_template_of(pod, claim) for pod in self.pods.values() for claim in pod.claims if claim.template}
+        self.named = tuple(sorted(named))
+
+    def look(self, templates: Mapping[str, ClaimTemplate]) -> bool:
+        """Make the claims anew where a template is another one than before; return whether that was so."""
+        now = tuple(map(templates.get, self.named))
+        if len(now) == len(self._templates) and all(map(operator.is_, now, self._templates)):
+            return False
+        self._templates = now
+        found = (claim for pod in self.pods.values() for claim in _claims_of(pod, templates))
+        self.claims = {claim.meta.key: claim for claim in found}
+        return True
+
+
+Part = tuple[_Yield, frozenset[Uid] | None]
+"""What a workload yields, and which of the pods are expected; None: all of them."""
+
+Merged = tuple[object, object, Mapping[Any, Any]]
+"""What was laid over what, and what came of it."""
+
+
+@dataclass(slots=True)
+class Expecting:
+    """The pods that are expected, as of the last cycle. One for each process.
+
+    What a template yields does not depend on who leads, and to find it for ten thousand workloads takes seconds: who
+    loses the lease meanwhile and leads again goes on from there.
+    """
+
+    flaws: dict[GangUid, Hold | Denial] = field(default_factory=dict)
+    """Why workloads cannot be planned from their templates, by the gang that stands for them."""
+    loose: tuple[Workload, ...] = ()
+    """Workloads that somebody has resumed who may not."""
+    _memory: Memory = field(default_factory=Memory)
+    _yields: dict[Uid, _Yield] = field(default_factory=dict)
+    _parts: list[Part] = field(default_factory=list)
+    _pods: Mapping[Uid, Pod] = field(default_factory=dict)
+    _claims: Mapping[str, Claim] = field(default_factory=dict)
+    """The pods and claims of all parts."""
+    _seen: tuple[object, object, object, object] = (None, None, None, None)
+    _grounded: tuple[object, ...] = ()
+    """What the webhook completes pods by, as it is said in what was seen."""
+    _kept: set[Uid] = field(default_factory=set)
+    """The pods that are expected only because a place is kept for them."""
+    _provided: tuple[object, frozenset[str], Mapping[str, ClaimTemplate]] | None = None
+    """Templates that policies will provide, and for what they were found."""
+    _merged_pods: Merged = (None, None, {})
+    _merged_claims: Merged = (None, None, {})
+
+    def over(self, snapshot: Snapshot, book: Book) -> Snapshot:
+        """Return the snapshot with the pods that are expected, and their claims.
+
+        Where nothing changed they are the same objects as before: there may be tens of thousands of them.
+        """
+        workloads = list(suspendable.among(snapshot))
+        self.loose = tuple(one for one in workloads if one.is_loose and not one.over)
+        parts = list(self._found(workloads, snapshot, book))
+        self._yields = {names.workload_of(uid): found for found, _ in parts for uid in islice(found.pods, 1)}
+        self._kept = {uid for _, kept in parts for uid in kept or ()}
+        self.flaws = {}
+        for found, kept in parts:
+            if found.flaw is not None and kept is None:
+                self.flaws |= {gang_key.identify(pod, snapshot).uid: found.flaw for pod in found.pods.values()}
+        self._lay(parts, snapshot)
+        if not self._pods:
+            return snapshot
+        self._merged_pods = _merged(self._merged_pods, snapshot.pods, self._pods)
+        self._merged_claims = _merged(self._merged_claims, snapshot.claims, self._claims)
+        return replace(snapshot, pods=self._merged_pods[2], claims=self._merged_claims[2])
+
+    def still(self, snapshot: Snapshot, book: Book) -> Snapshot:
+        """Return a snapshot of `over` without the pods whose places were taken over, or back, since."""
+        gone = {uid for uid in self._kept if uid not in book.owners}
+        if not gone:
+            return snapshot
+        self._kept -= gone
+        pods_ = {uid: pod for uid, pod in snapshot.pods.items() if uid not in gone}
+        claims = {key: claim for key, claim in snapshot.claims.items() if not _is_of(claim, gone)}
+        return replace(snapshot, pods=pods_, claims=claims)
+
+    def _found(self, workloads: Sequence[Workload], snapshot: Snapshot, book: Book) -> Iterator[Part]:
+        """Yield what workloads yield of which pods are expected: those that wait, and those with places."""
+        seats, busy = _seated(book), _busy(snapshot, book) if workloads else set[Uid]()
+        grounds = self._grounds(snapshot) if workloads else ()
+        for workload in workloads:
+            uid = workload.meta.uid
+            kept = seats.get(uid)
+            waits = workload.is_waiting and uid not in busy
+            if workload.over or not (waits or (kept and (workload.is_waiting or workload.is_started))):
+                continue
+            found = self._yielded(workload, snapshot, grounds)
+            if found is not None and found.pods and (waits or _is_of_now(found, kept or (), snapshot, book)):
+                yield found, None if waits else kept
+
+    def _yielded(self, workload: Workload, snapshot: Snapshot, grounds: tuple[object, ...]) -> _Yield | None:
+        """Return what a workload yields; None while its namespace is not seen."""
+        known = self._yields.get(workload.meta.uid)
+        if known is not None and known.found is workload.found and known.grounds is grounds:
+            return known
+        try:
+            made = _made(workload, snapshot, self._memory)
+        except RetryError:
+            return known
+        except MalformedObjectError as error:
+            made = f"nobody can say what pods would come of it: {error}"
+        if isinstance(made, dict):
+            return _Yield(found=workload.found, grounds=grounds, pods=made)
+        flaw = Hold(HoldReason.NOT_HOLDABLE, made) if isinstance(made, str) else made
+        return _Yield(found=workload.found, grounds=grounds, pods=_sign(workload), flaw=flaw)
+
+    def _grounds(self, snapshot: Snapshot) -> tuple[object, ...]:
+        """Return what the webhook completes pods by, beside the pods."""
+        now = (snapshot.queues, snapshot.policies, snapshot.namespaces, snapshot.priorities)
+        if not all(map(operator.is_, now, self._seen)):
+            said = _said(snapshot)
+            self._seen = now
+            # The same object as before where nothing else is said: then nothing is compared again for each workload.
+            self._grounded = self._grounded if said == self._grounded else said
+        return self._grounded
+
+    def _lay(self, parts: list[Part], snapshot: Snapshot) -> None:
+        """Gather the pods and claims of all parts, unless they are what they were."""
+        same = len(parts) == len(self._parts) and all(
+            one[0] is other[0] and one[1] == other[1] for one, other in zip(parts, self._parts, strict=True)
+        )
+        # Until all of it is laid out nothing is: whatever fails in between, the next cycle begins anew.
+        self._parts = []
+        if not same:
+            self._pods = {uid: pod for part in parts for uid, pod in _expected(part)}
+        templates = self._templates(snapshot, parts)
+        changed = [found.look(templates) for found, _ in parts]
+        if any(changed) or not same:
+            self._claims = {
+                key: claim
+                for found, kept in parts
+                for key, claim in found.claims.items()
+                if kept is None or _is_of(claim, kept)
+            }
+        self._parts = parts
+
+    def _templates(self, snapshot: Snapshot, parts: Sequence[Part]) -> Mapping[str, ClaimTemplate]:
+        """Return the claim templates, with those that ClaimPolicies will provide once there are such pods."""
+        if not snapshot.policies:
+            return snapshot.templates
+        missing = frozenset(key for found, _ in parts for key in found.named if key not in snapshot.templates)
+        if not missing:
+            return snapshot.templates
+        known = self._provided
+        if known is None or known[0] is not self._grounded or known[1] != missing:
+            made = provided_templates.provided(replace(snapshot, pods=self._pods)).templates
+            known = self._provided = self._grounded, missing, {key: made[key] for key in missing if key in made}
+        return {**snapshot.templates, **known[2]}
+
+
+def _expected(part: Part) -> Iterator[tuple[Uid, Pod]]:
+    found, kept = part
+    return ((uid, pod) for uid, pod in found.pods.items() if kept is None or uid in kept)
+
+
+def _claims_of(pod: Pod, templates: Mapping[str, ClaimTemplate]) -> Iterator[Claim]:
+    """Yield the claims that would be made for a pod."""
+    for named in pod.claims:
+        template = templates.get(_template_of(pod, named)) if named.template is not None else None
+        if template is not None:
+            yield _claim(pod, named, template)
+
+
+def _template_of(pod: Pod, claim: PodClaim) -> str:
+    return f"{pod.meta.namespace}/{claim.template}"
+
+
+def _is_of(claim: Claim, pods_: Collection[Uid]) -> bool:
+    return names.is_expected(claim.meta.uid) and any(owner.uid in pods_ for owner in claim.meta.owners)
+
+
+def _seated(book: Book) -> dict[Uid, frozenset[Uid]]:
+    """Return the expected pods that were granted a place, by workload."""
+    found: dict[Uid, set[Uid]] = {}
+    for placement in book.placements.values():
+        for uid in placement.seats:
+            if names.is_expected(uid):
+                found.setdefault(names.workload_of(uid), set()).add(uid)
+    return {workload: frozenset(uids) for workload, uids in found.items()}
+
+
+def _is_of_now(found: _Yield, kept: Collection[Uid], snapshot: Snapshot, book: Book) -> bool:
+    """Whether the pods with places would be of the gang that has these: those of the next try are of another one."""
+    there = (found.pods[uid] for uid in kept if uid in found.pods)
+    return any(book.owners[pod.meta.uid] == gang_key.identify(pod, snapshot).uid for pod in there)
+
+
+def _busy(snapshot: Snapshot, book: Book) -> set[Uid]:
+    """Return what has pods that have not ended: their controllers, and the controllers of these.
+
+    What stood between may be gone before the pods are, as the RayCluster of a RayJob; the books still know whose their
+    claims are.
+    """
+    found = {gang_key.maker(uid) for uid, placement in book.placements.items() if _is_used(placement, snapshot)}
+    for pod in snapshot.pods.values():
+        owner = pod.meta.controller
+        if owner is None or pod.finished or owner.uid in found:
+            continue
+        found.add(owner.uid)
+        maker = owner_chain.found(owner, snapshot)
+        above = maker.meta.controller if maker is not None else None
+        if above is not None:
+            found.add(above.uid)
+    return found
+
+
+def _is_used(placement: Placement, snapshot: Snapshot) -> bool:
+    """Return whether pods that have not ended use what a gang was given."""
+    known = (snapshot.claims.get(holding.claim) for holding in placement.holdings.values())
+    users = (snapshot.pods.get(Uid(uid)) for claim in known if claim is not None for uid in claim.reserved_for)
+    return any(pod is not None and not pod.finished for pod in users)
+
+
+def _said(snapshot: Snapshot) -> tuple[object, ...]:
+    """Return what queues, policies, namespaces and priorities say, without the versions that these have."""
+    queues = {name: replace(queue, meta=Meta(name=name)) for name, queue in snapshot.queues.items()}
+    policies = {name: replace(one, meta=Meta(name=name)) for name, one in snapshot.policies.items()}
+    namespaces = {name: one.labels for name, one in snapshot.namespaces.items()}
+    priorities = {name: (one.value, one.is_default) for name, one in snapshot.priorities.items()}
+    return queues, policies, namespaces, priorities
+
+
+def _merged(before: Merged, base: Mapping[Any, Any], more: Mapping[Any, Any]) -> Merged:
+    """Lay one mapping over another; the result is the same object as before where both are."""
+    known_base, known_more, _ = before
+    return before if known_base is base and known_more is more else (base, more, {**base, **more})
+
+
+# What a workload yields.
+
+
+def _made(workload: Workload, snapshot: Snapshot, known: Memory) -> dict[Uid, Pod] | Denial | str:
+    """Return the pods of a workload, by UID; or why there can be none. Raises MalformedObjectError and RetryError."""
+    templates = [template for template in workload.templates if template.pods > 0]
+    count = sum(template.pods for template in templates)
+    if count > LARGEST_SIZE:
+        return f"it makes {count} pods at a time, and a gang has at most {LARGEST_SIZE}; write a smaller number"
+    found: dict[Uid, Pod] = {}
+    for template in templates:
+        one = _first(workload, template, snapshot, known)
+        if isinstance(one, Denial):
+            return one
+        for number in range(template.pods):
+            pod = _numbered(one, template, number, names.expected_pod(workload.meta.uid, len(found)))
+            found[pod.meta.uid] = pod
+    return found
+
+
+def _first(workload: Workload, template: PodTemplate, snapshot: Snapshot, known: Memory) -> Pod | Denial:
+    """Return a pod of a template as the webhook would complete it, or why it would not be let in."""
+    of_job = workload.kind is suspendable.JOB
+    obj = suspendable.body(
+        template,
+        0,
+        owner=workload.kind.owner(workload.meta),
+        namespace=workload.meta.namespace,
+        uid=names.expected_pod(workload.meta.uid, 0),
+        created=workload.meta.created.isoformat(),
+    )
+    user = workload.meta.annotations.get(names.USER)
+    if user and not of_job:
+        obj["metadata"]["annotations"] |= {names.USER: user}
+    verdict = reviewer.mutate(_review(obj, MAKER if of_job else ""), ports.FrozenView(snapshot), memory=known)
+    if verdict.denial is not None:
+        return verdict.denial
+    obj = json_patch.apply(obj, verdict.patch)
+    pod = prioritizing.prioritized(pods.decode(obj), obj, snapshot.priorities)
+    return pod if pod.gated else replace(pod, gates=(*pod.gates, names.GATE))
+
+
+def _review(obj: Json, username: str) -> Review:
+    data = obj["metadata"]
+    return Review(
+        uid=data["uid"],
+        group="",
+        version="v1",
+        resource="pods",
+        kind="Pod",
+        operation="CREATE",
+        namespace=data["namespace"],
+        name=data["name"],
+        username=username,
+        obj=obj,
+    )
+
+
+def _numbered(pod: Pod, template: PodTemplate, number: int, uid: Uid) -> Pod:
+    name = f"{template.name}-{number}"
+    created = pod.meta.created + timedelta(microseconds=number)
+    claims = {claim.name: f"{name}-{claim.name}{SUFFIX}" for claim in pod.claims if claim.template is not None}
+    labels = {**pod.meta.labels, **template.parts_of(number)} if template.counted else pod.meta.labels
+    meta = replace(pod.meta, name=name, uid=uid, created=created, labels=labels)
+    return replace(pod, meta=meta, generated_claims=claims)
+
+
+def _claim(pod: Pod, named: PodClaim, template: ClaimTemplate) -> Claim:
+    made = Meta(
+        name=pod.generated_claims[named.name],
+        namespace=pod.meta.namespace,
+        uid=names.expected_claim(pod.meta.uid, named.name),
+        owners=(Owner(api_version="v1", kind="Pod", name=pod.meta.name, uid=pod.meta.uid, controller=True),),
+        created=pod.meta.created,
+    )
+    return Claim(meta=made, spec=template.spec)
+
+
+def _sign(workload: Workload) -> dict[Uid, Pod]:
+    """Return a pod that stands for a workload of which no pods can be planned, so that its gang is told why."""
+    labels: dict[str, str] = {}
+    for template in workload.templates:
+        given = (template.body.get("metadata") or {}).get("labels") or {}
+        labels = labels or {key: str(text) for key, text in given.items() if key == names.QUEUE}
+    uid = names.expected_pod(workload.meta.uid, 0)
+    own = replace(workload.meta, uid=uid, labels=labels, owners=(workload.kind.owner(workload.meta),), annotations={})
+    return {uid: Pod(meta=own, gates=(names.GATE,))}

@@ -1,0 +1,333 @@
+"""What the use cases need from the outside: small Protocols, each with a real adapter and a twin in memory.
+
+Real: `cluster` (View, Fences, Pods, Reports), `ledger` (Ledger). In memory: `simulation.in_memory`, for `muster
+simulate` and tests.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from admission.accounting.accruals import QueueMeter
+from admission.accounting.books import Book
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.jobs import Job, Suspendable
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import GangReport
+from admission.api.muster.ledger_entries import BudgetShare, Entry, Posted, UsageInterval
+from admission.api.muster.status_reports import ConditionReport, Notice, QueueReport
+from admission.api.snapshot import Snapshot
+from admission.api.values.decoding import Json
+from admission.api.values.names import NodeName
+from admission.dra import compatibility
+from admission.dra.compatibility import Profile, Release
+from admission.scheduling.placement.protection import Barriers
+from admission.workloads.gangs import Group
+
+
+class View(Protocol):
+    """The cluster as it was last seen, in memory."""
+
+    @property
+    def synced(self) -> bool:
+        """Whether every kind has been listed; nothing is decided before."""
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """Freeze what is known now. Cheap: no I/O."""
+        ...
+
+
+class Scheduler(Protocol):
+    """Which kube-scheduler decides in the cluster."""
+
+    @property
+    def profile(self) -> Profile | None:
+        """How it decides; None for one that nothing is predicted for. May change when the cluster is upgraded."""
+        ...
+
+
+class Fences(Protocol):
+    """What keeps kube-scheduler off the devices that are Muster's to give."""
+
+    def seen(self) -> Barriers:
+        """Return what stands now. Cheap: no I/O."""
+        ...
+
+    def want(self, drivers: frozenset[str]) -> None:
+        """Have the rules of these drivers' fences stand from now on, and no others. Returns at once: no I/O."""
+        ...
+
+
+class Traces(Protocol):
+    """Is told how long what a leader does takes, and for which gangs it is done."""
+
+    def cycle(self) -> AbstractContextManager[None]:
+        """Tell that the block is a cycle."""
+        ...
+
+    def step(self, name: str) -> AbstractContextManager[None]:
+        """Tell that the block is a step of the cycle."""
+        ...
+
+    def begin(self, gang: Group) -> None:
+        """Tell that a gang is let in from now on, until the cycle ends. Harmless when it was told already."""
+        ...
+
+    def write(self, name: str, uid: str, key: str) -> AbstractContextManager[None]:
+        """Tell that the block writes something for a gang. uid: the gang's or a pod's; key: `namespace/name`."""
+        ...
+
+
+class Pods(Protocol):
+    """Changes of pods."""
+
+    async def open_gate(self, pod: Pod, node: NodeName | None) -> None:
+        """Remove Muster's gate and pin the pod to a node (None: leave it free), in one write.
+
+        Harmless when the gate is gone already. Raises GoneError when the pod is no longer there, ForbiddenError,
+        MendError when the API server finds the change invalid, RetryError when it may succeed later.
+        """
+        ...
+
+    async def shut(self, pod: Pod) -> bool:
+        """Make sure that the gate stays shut: no `open_gate` of this version of the pod can have an effect later.
+
+        Return False when it is open already. Harmless when the pod is gone.
+        """
+        ...
+
+    async def evict(self, pod: Pod, reason: str) -> None:
+        """Delete the pod, provided it is still the same one. Harmless when it is gone."""
+        ...
+
+
+class Claims(Protocol):
+    """Changes of claims, by whoever picks their devices instead of kube-scheduler."""
+
+    async def allocate(self, claim: Claim, allocation: Json) -> Claim:
+        """Give an unallocated claim its devices: status.allocation, complete. Return the claim as it is then.
+
+        Raises ConflictError when the claim is not as it was seen any more (unless it has these very devices), GoneError
+        when it is no longer there, ForbiddenError, MendError when the API server finds the allocation invalid, and
+        RetryError, when the outcome may not be known.
+        """
+        ...
+
+    async def deallocate(self, claim: Claim) -> Claim | None:
+        """Take its devices back, unless pods have reserved it, so that no earlier `allocate` can have an effect later.
+
+        Return the claim as it is then, allocated still where it is reserved; None when it is gone.
+        """
+        ...
+
+
+class Workloads(Protocol):
+    """What makes pods, where it has to be told that they are taken back."""
+
+    async def suspend(self, job: Job) -> None:
+        """Have a Job delete its pods without counting them as failures, marked so that it is resumed afterwards."""
+        ...
+
+    async def resume(self, job: Job) -> None:
+        """Let a Job that was suspended so make its pods again. Harmless when it is gone or was resumed."""
+        ...
+
+    async def hold(self, workload: Suspendable) -> None:
+        """Suspend a workload as a whole and mark it as held, so that it makes no pods, and its pods end.
+
+        Harmless when it is so already. Raises GoneError when it is no longer there, MendError, RetryError.
+        """
+        ...
+
+    async def start(self, workload: Suspendable) -> None:
+        """Resume a workload that was held so, and mark it as started, in one write. Raises as `hold`."""
+        ...
+
+
+class Templates(Protocol):
+    """The ResourceClaimTemplates that ClaimPolicies provide, as far as they are kept."""
+
+    def troubles(self) -> Mapping[str, tuple[str, ...]]:
+        """Return which templates are not as the policies want them, and why, by the name of the policy."""
+        ...
+
+
+class Queues(Protocol):
+    """The finalizer `muster.dev/in-use`, which keeps a Queue that is deleted until its gangs have ended."""
+
+    async def keep(self, queue: Meta) -> None:
+        """Put the finalizer on a Queue. Harmless when it is there, or when the queue is being deleted or gone.
+
+        Raises RetryError when it may succeed later, MendError (ForbiddenError, say) when it will not.
+        """
+        ...
+
+    async def let_go(self, queue: Meta) -> None:
+        """Take the finalizer from a Queue that is being deleted; raises as `keep`. Harmless when it is gone."""
+        ...
+
+
+class Reports(Protocol):
+    """What people see: status of Muster's objects, and Events."""
+
+    async def gang(self, report: GangReport) -> None:
+        """Create or update a Gang object and its status."""
+        ...
+
+    async def queue(self, report: QueueReport) -> None:
+        """Update a Queue's status."""
+        ...
+
+    async def conditions(self, report: ConditionReport) -> None:
+        """Update the conditions of a Meter or ClaimPolicy."""
+        ...
+
+    async def notify(self, notice: Notice) -> None:
+        """Publish an Event. Repetitions may be dropped."""
+        ...
+
+    async def flush(self) -> None:
+        """Write what was handed in and waits, before returning."""
+        ...
+
+
+class Ledger(Protocol):
+    """The books. Every write carries the leader's epoch."""
+
+    async def load(self) -> Book:
+        """Return what is open, and every balance."""
+        ...
+
+    async def sequence(self) -> int:
+        """Return the number of the latest entry, whoever wrote it; 0 before the first. Raises LedgerAwayError."""
+        ...
+
+    async def since(self, sequence: int, *, most: int) -> Sequence[Entry] | None:
+        """Return the entries after a number, in order, which lead from the book as it was then to what it is now.
+
+        None where the book has to be read anew: there are more than `most` of them, or fewer than there were, or
+        something was written that no entry says. Raises LedgerAwayError.
+        """
+        ...
+
+    async def fence(self, epoch: int) -> None:
+        """Refuse all writers of an earlier epoch from now on. Raises DeposedError when a later one has written."""
+        ...
+
+    async def post_all(
+        self, entries: Sequence[Entry], *, epoch: int, shares: Sequence[BudgetShare] = ()
+    ) -> Sequence[Posted]:
+        """Record entries in order, all or none, each once, and with them what this cluster takes of shared budgets.
+
+        Raises DeposedError, LedgerAwayError when the outcome is unknown, and ConflictError when an entry was made for
+        another book than the ledger's (or is older than its latest): load it again. Raises BudgetTakenError when all
+        clusters' shares together would exceed a limit; then nothing is written.
+        """
+        ...
+
+    async def spent(self, since: datetime) -> Mapping[QueueMeter, int]:
+        """Return the meter-seconds used from `since` (cut to the second) up to the latest mark, by queue and meter.
+
+        Exact also where `since` lies between two marks. What is zero is left out. Raises LedgerAwayError.
+        """
+        ...
+
+    async def usage(self, since: datetime) -> Sequence[UsageInterval]:
+        """Return the same, interval by interval between marks, oldest first. Raises LedgerAwayError."""
+        ...
+
+    async def state_shares(self, shares: Sequence[BudgetShare], *, epoch: int, now: datetime) -> Sequence[BudgetShare]:
+        """Write down what this cluster has taken of shared budgets, also where that is over the limit.
+
+        Of periods that begin after `now` it has taken nothing any more where no share is stated.
+        Return the same shares in their order, with `seconds` as what all clusters together have taken. Raises
+        DeposedError and LedgerAwayError.
+        """
+        ...
+
+
+# Twins of the ports that a caller may leave out.
+
+
+class FrozenView:
+    """The port View of a cluster in which nothing happens."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    @property
+    def synced(self) -> bool:
+        return True
+
+    def snapshot(self) -> Snapshot:
+        return self._snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class FixedScheduler:
+    """The port Scheduler of a kube-scheduler that stays what it is."""
+
+    profile: Profile | None
+
+
+NEWEST = FixedScheduler(compatibility.profile(Release.V1_37))
+
+
+class NoFences:
+    """The port Fences of a cluster in which nothing is fenced but what a test says."""
+
+    def __init__(self, barriers: Barriers | None = None) -> None:
+        self.barriers = barriers or Barriers()
+        self.wanted: frozenset[str] = frozenset()
+
+    def seen(self) -> Barriers:
+        return self.barriers
+
+    def want(self, drivers: frozenset[str]) -> None:
+        self.wanted = drivers
+
+
+class NoQueueFinalizer:
+    """The port Queues where nobody deletes one."""
+
+    async def keep(self, queue: Meta) -> None:
+        """Do nothing."""
+
+    async def let_go(self, queue: Meta) -> None:
+        """Do nothing."""
+
+
+UNKEPT = NoQueueFinalizer()
+
+
+class NoTraces:
+    """Nobody traces: the port Traces, at no cost."""
+
+    def cycle(self) -> AbstractContextManager[None]:
+        return _NO_SPAN
+
+    def step(self, name: str) -> AbstractContextManager[None]:  # noqa: ARG002 - the port's
+        return _NO_SPAN
+
+    def begin(self, gang: Group) -> None: ...
+
+    def write(self, name: str, uid: str, key: str) -> AbstractContextManager[None]:  # noqa: ARG002 - the port's
+        return _NO_SPAN
+
+
+_NO_SPAN: AbstractContextManager[None] = nullcontext()
+UNTRACED = NoTraces()
+
+
+class KeptTemplates:
+    """The port Templates where all are as they should be, or as was said at the beginning."""
+
+    def __init__(self, troubles: Mapping[str, tuple[str, ...]] | None = None) -> None:
+        self._troubles = troubles or {}
+
+    def troubles(self) -> Mapping[str, tuple[str, ...]]:
+        return self._troubles

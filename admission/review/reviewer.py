@@ -1,0 +1,319 @@
+"""One admission review: read the pod, claim or object of Muster, look at what is known in memory, answer.
+
+The webhook calls `mutate` and `validate`. They write nothing, wait for nothing and have no side effects, so a dry run
+needs no case of its own. RetryError leaves them when nothing can be said yet; the webhook then answers 503 and the
+configuration's failurePolicy decides. Both are given the same `Memory`, which makes them fast and changes no answer.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import cast
+
+from admission.api.kubernetes import admission_review
+from admission.api.kubernetes.admission_review import ALLOWED, Review, Verdict
+from admission.api.snapshot import Snapshot
+from admission.api.values import json_patch, names
+from admission.api.values.reasons import Denial, DenyReason
+from admission.cel.syntax import parser
+from admission.claimpolicy import admission
+from admission.claimpolicy.admission import ClaimArrival, Knowledge
+from admission.claimpolicy.cel_subject import User
+from admission.claimpolicy.draft import Draft
+from admission.claimpolicy.match import Owned
+from admission.claimpolicy.pods import claims_annotation, extended_resources, pending_templates, remaining
+from admission.errors import MalformedObjectError, RetryError
+from admission.objectpolicy import admission as objectpolicy_admission
+from admission.objectpolicy.admission import ObjectArrival
+from admission.podpolicy import admission as podpolicy_admission
+from admission.podpolicy import pod_view, queue_selection, update, workload_admission
+from admission.podpolicy.admission import Rules
+from admission.podpolicy.pod_view import Arrival, PodHead
+from admission.podpolicy.workload_admission import WorkloadArrival
+from admission.ports import View
+from admission.review.caches import Memory
+from admission.workloads import suspendable
+from admission.workloads.suspendable import Holdable
+
+
+def prepared(snapshot: Snapshot) -> Memory:
+    """Return a memory of what the first reviews would have to find out. It takes as long as all policies to compile."""
+    parser.prepare()
+    memory = Memory()
+    memory.defaults(snapshot)
+    memory.limits(snapshot)
+    memory.policies(snapshot)
+    return memory
+
+
+def mutate(review: Review, view: View, *, memory: Memory) -> Verdict:
+    """Answer the mutating webhook: what a new pod lacks, and who made a Job. Raises RetryError while not synced.
+
+    Of what a pod asks in Muster's own words, the claims of its annotation, the mistakes are refused here.
+
+    A Job's answer does not depend on what is in the cluster.
+    """
+    if _is_job(review):
+        return _stamped(review)
+    _ensure_synced(view)
+    if _is_subresource_of_pod(review):
+        return ALLOWED
+    if _is_claim(review):
+        return _of_claim(admission.complete, review, view, memory)
+    if not _is_pod(review) or review.operation != "CREATE":
+        return _misdirected(review, "CREATE")
+    try:
+        arrival = _arrival(review)
+    except MalformedObjectError as error:
+        return admission_review.refuse_malformed(error)
+    return _completed(arrival, review, view.snapshot(), memory)
+
+
+def _arrival(review: Review) -> Arrival:
+    """Read a new pod. One that was parsed as no more than what is read has the right types already."""
+    if review.sent:
+        return pod_view.read(cast("PodHead", review.obj), review.namespace)
+    return pod_view.decode(review.obj, review.namespace)
+
+
+def _completed(arrival: Arrival, review: Review, snapshot: Snapshot, memory: Memory) -> Verdict:
+    """Return what a new pod lacks, and the claims of its annotation and instead of its extended resources."""
+    patch = podpolicy_admission.additions(
+        arrival, snapshot, memory.defaults(snapshot), username=review.username, trace=review.trace
+    )
+    text, conversions = arrival.annotations.get(names.CLAIMS), _conversions(arrival, snapshot, memory)
+    if arrival.node or not (text or conversions):
+        return Verdict(patch=patch) if patch else ALLOWED
+    draft = Draft(json_patch.apply(review.whole(), patch))
+    denial = claims_annotation.attach(draft, text) if text else None
+    denial = denial or extended_resources.convert(draft, conversions)
+    return Verdict(denial=denial) if denial is not None else Verdict(patch=(*patch, *draft.patch))
+
+
+def _conversions(arrival: Arrival, snapshot: Snapshot, memory: Memory) -> Mapping[str, Owned]:
+    """Return which of the pod's extended resources become claims. Most pods ask for none, and pay nothing for it."""
+    if not arrival.containers or not snapshot.policies:
+        return {}
+    policies = memory.policies(snapshot)
+    if not policies.convert:
+        return {}
+    queue = queue_selection.entrance(arrival, snapshot, memory.defaults(snapshot)).queue
+    known = policies.choose(arrival.namespace, queue.name if queue is not None else "").conversions
+    asked = {resource for container in arrival.containers for resource, _ in container.requests}
+    return {resource: known[resource] for resource in asked if resource in known}
+
+
+def _stamped(review: Review) -> Verdict:
+    """Answer for a Job that is created or changed: its template names who made it, and never anybody else."""
+    try:
+        job = pod_view.decode_job(review.obj)
+        if review.operation == "CREATE":
+            return Verdict(patch=podpolicy_admission.job_additions(job, review.username))
+        return Verdict(patch=podpolicy_admission.job_restorations(pod_view.decode_job(review.old), job))
+    except MalformedObjectError as error:
+        return admission_review.refuse_malformed(error)
+
+
+def hold(review: Review, view: View, *, memory: Memory) -> Verdict:
+    """Answer the webhook for workloads of queues that hold them as a whole. Raises RetryError while not synced."""
+    _ensure_synced(view)
+    kind = _holdable(review)
+    if kind is None:
+        return _misdirected(review, "CREATE and UPDATE of workloads")
+    snapshot = view.snapshot()
+    try:
+        old, new = _workloads(review, kind)
+        patch = workload_admission.additions(
+            new, snapshot, memory.defaults(snapshot), username=review.username, before=old
+        )
+    except MalformedObjectError as error:
+        return admission_review.refuse_malformed(error)
+    return Verdict(patch=patch) if patch else ALLOWED
+
+
+def _of_workload(review: Review, kind: Holdable, snapshot: Snapshot, rules: Rules, memory: Memory) -> Verdict:
+    try:
+        old, new = _workloads(review, kind)
+        denial = workload_admission.judge(
+            new, snapshot, memory.defaults(snapshot), rules=rules, username=review.username, before=old
+        )
+    except MalformedObjectError as error:
+        return admission_review.refuse_malformed(error)
+    return ALLOWED if denial is None else Verdict(denial=denial)
+
+
+def _workloads(review: Review, kind: Holdable) -> tuple[WorkloadArrival | None, WorkloadArrival]:
+    """Read a workload as it was, where it is changed, and as it will be."""
+    new = workload_admission.decode(kind, review.obj, review.namespace)
+    return (
+        workload_admission.decode(kind, review.old, review.namespace) if review.operation == "UPDATE" else None
+    ), new
+
+
+def _holdable(review: Review) -> Holdable | None:
+    """Return the kind of a workload that is written and can be held as a whole."""
+    if review.subresource or review.operation not in ("CREATE", "UPDATE"):
+        return None
+    return suspendable.BY_RESOURCE.get((review.group, review.resource))
+
+
+def validate(review: Review, view: View, *, rules: Rules, memory: Memory) -> Verdict:
+    """Answer the validating webhook. Raises RetryError while the view is not synced."""
+    _ensure_synced(view)
+    if _is_subresource_of_pod(review) and not _is_change_by_status(review):
+        return ALLOWED
+    if _is_claim(review):
+        # No change of a claim's spec gets past the API server.
+        return _of_claim(admission.judge, review, view, memory) if review.operation == "CREATE" else ALLOWED
+    if _is_own(review):
+        return _of_own(review, view, memory)
+    kind = _holdable(review)
+    if kind is not None:
+        return _of_workload(review, kind, view.snapshot(), rules, memory)
+    if not _is_pod(review) or review.operation not in ("CREATE", "UPDATE"):
+        return _misdirected(review, "CREATE and UPDATE")
+    return _of_pod(review, view, rules, memory)
+
+
+def _of_pod(review: Review, view: View, rules: Rules, memory: Memory) -> Verdict:
+    try:
+        if review.operation == "CREATE":
+            arrival = _arrival(review)
+            snapshot = _fulfilled(arrival, view, memory)
+            verdict = podpolicy_admission.judge_creation(
+                arrival,
+                snapshot,
+                rules=rules,
+                defaults=memory.defaults(snapshot),
+                limits=memory.limits(snapshot),
+                passed=memory.passed(snapshot),
+                username=review.username,
+            )
+            if verdict.denial is None and remaining.may_matter(arrival):
+                verdict = replace(verdict, denial=remaining.denial(arrival, review.whole()))
+            return _ruled(verdict, arrival, review, snapshot, memory)
+        old, new = (pod_view.decode(obj, review.namespace) for obj in (review.old, review.obj))
+    except MalformedObjectError as error:
+        return admission_review.refuse_malformed(error)
+    denial = update.judge(old, new, username=review.username, rules=rules)
+    return ALLOWED if denial is None else Verdict(denial=denial)
+
+
+def _ruled(verdict: Verdict, arrival: Arrival, review: Review, snapshot: Snapshot, memory: Memory) -> Verdict:
+    """Return the verdict on a new pod with what the rules of ClaimPolicies say of its claims."""
+    if verdict.denial is not None or not arrival.claims or not snapshot.policies:
+        return verdict
+    policies = memory.policies(snapshot)
+    ruled = memory.rulings.of(arrival, snapshot, policies, pod=review.whole, user=_user(review))
+    if not ruled.findings:
+        return verdict
+    return Verdict(
+        denial=ruled.denial,
+        warnings=(*verdict.warnings, *ruled.warnings),
+        annotations={**verdict.annotations, **ruled.annotations},
+    )
+
+
+def _fulfilled(arrival: Arrival, view: View, memory: Memory) -> Snapshot:
+    """Return what is known, with the templates that policies are about to provide for the pod."""
+    snapshot = view.snapshot()
+    if not arrival.claims or not snapshot.policies or not memory.policies(snapshot).provide:
+        return snapshot
+    return pending_templates.fulfilled(arrival, _known(view, memory))
+
+
+def _ensure_synced(view: View) -> None:
+    if not view.synced:
+        raise RetryError("the cluster's objects are not all read yet; nothing is decided before")
+
+
+def _is_pod(review: Review) -> bool:
+    return (review.group, review.version, review.resource) == ("", "v1", "pods")
+
+
+CLAIMS = ("resourceclaims", "resourceclaimtemplates")
+
+
+def _is_claim(review: Review) -> bool:
+    """Whether this creates a claim or a template; or changes its spec, which takes no other than it had."""
+    kind = (review.group, review.subresource)
+    return kind == ("resource.k8s.io", "") and review.resource in CLAIMS and review.operation in ("CREATE", "UPDATE")
+
+
+def _of_claim(
+    answer: Callable[[ClaimArrival, Knowledge], Verdict], review: Review, view: View, memory: Memory
+) -> Verdict:
+    try:
+        return answer(_claim(review), _known(view, memory))
+    except MalformedObjectError as error:
+        return admission_review.refuse_malformed(error)
+
+
+def _claim(review: Review) -> ClaimArrival:
+    return ClaimArrival(
+        obj=review.obj or {},
+        namespace=review.namespace,
+        user=_user(review),
+        template=review.resource == "resourceclaimtemplates",
+    )
+
+
+def _user(review: Review) -> User:
+    return User(username=review.username, uid=review.user_uid, groups=review.groups, extra=review.extra)
+
+
+def _known(view: View, memory: Memory) -> Knowledge:
+    snapshot = view.snapshot()
+    return Knowledge(
+        snapshot=snapshot,
+        defaults=memory.defaults(snapshot),
+        limits=memory.limits(snapshot),
+        policies=memory.policies(snapshot),
+    )
+
+
+def _is_own(review: Review) -> bool:
+    """Whether this writes or deletes one of Muster's own objects."""
+    kind = (review.group, review.version, review.subresource)
+    known = review.resource in objectpolicy_admission.WRITTEN and review.operation in ("CREATE", "UPDATE", "DELETE")
+    return known and kind == (names.GROUP, names.VERSION, "")
+
+
+def _of_own(review: Review, view: View, memory: Memory) -> Verdict:
+    snapshot = view.snapshot()
+    deleted = review.operation == "DELETE"
+    arrival = ObjectArrival(
+        plural=review.resource,
+        namespace=review.namespace,
+        obj=None if deleted else review.obj or {},
+        old=None if review.operation == "CREATE" else review.old or {},
+    )
+    try:
+        return objectpolicy_admission.judge(
+            arrival, objectpolicy_admission.Knowledge(snapshot=snapshot, policies=memory.policies(snapshot))
+        )
+    except MalformedObjectError as error:
+        return admission_review.refuse_malformed(error)
+
+
+def _is_job(review: Review) -> bool:
+    kind = (review.group, review.version, review.resource, review.subresource)
+    return kind == ("batch", "v1", "jobs", "") and review.operation in ("CREATE", "UPDATE")
+
+
+def _is_subresource_of_pod(review: Review) -> bool:
+    """Whether this is a status, a binding, an eviction or the like: none of them can open a gate."""
+    return bool(review.subresource) and _is_pod(review)
+
+
+def _is_change_by_status(review: Review) -> bool:
+    """Whether this writes a pod's status, and may change its labels and annotations on the way."""
+    return review.subresource == "status" and review.operation == "UPDATE" and _is_pod(review)
+
+
+def _misdirected(review: Review, operations: str) -> Verdict:
+    group_version = f"{review.group}/{review.version}".lstrip("/")
+    message = (
+        f"this webhook answers {operations} of pods (v1) and claims (v1), and was sent {review.operation} of"
+        f" {review.resource} ({group_version}); correct the rules of the webhook configuration"
+    )
+    return Verdict(denial=Denial(DenyReason.MALFORMED_REQUEST, message))

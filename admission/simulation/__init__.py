@@ -1,0 +1,1 @@
+"""Admission cycles over manifests, offline."""

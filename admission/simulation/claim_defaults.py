@@ -1,0 +1,111 @@
+"""Claims and templates of manifests as the webhook would have them stored: with their defaults, by ClaimPolicies.
+
+For `muster simulate`, with the templates that policies provide. Nobody is known who creates them, so rules that ask who
+does are not asked.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from admission.api.kubernetes import claims, meta
+from admission.api.kubernetes.admission_review import Verdict
+from admission.api.snapshot import Snapshot
+from admission.api.values.decoding import Json
+from admission.api.values.json_patch import Operation
+from admission.claimpolicy import admission, rules, templates
+from admission.claimpolicy.admission import ClaimArrival
+from admission.claimpolicy.cel_subject import User
+from admission.review import provided_templates
+from admission.simulation import manifests
+from admission.simulation.manifests import Store
+
+KINDS = {"ResourceClaim": False, "ResourceClaimTemplate": True}
+"""Kind → whether it is a template."""
+
+
+class Act(StrEnum):
+    """What the door does to a claim or template."""
+
+    DEFAULT = "Default"
+    DENY = "Deny"
+    WARN = "Warn"
+    AUDIT = "Audit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """One thing that the door would do. source: the object, as `Kind namespace/name`."""
+
+    source: str
+    act: Act
+    message: str
+
+
+def completed(objects: Sequence[Json], store: Store) -> tuple[list[Json], list[Effect]]:
+    """Return the objects with the defaults of those that are about to be created, and what else the door does to them.
+
+    store: what the objects amount to. Objects with a UID exist already, and nothing is added to them.
+    """
+    known = provided_templates.knowledge(manifests.snapshot(store))
+    flawed = {index for index, _ in store.flaws}
+    found: list[Json] = []
+    effects: list[Effect] = []
+    for index, obj in enumerate(objects):
+        is_new = obj["kind"] in KINDS and index not in flawed and not obj["metadata"].get("uid")
+        if not is_new:
+            found.append(obj)
+            continue
+        namespace = str(obj["metadata"].get("namespace") or store.namespace)
+        arrival = ClaimArrival(
+            obj=claims.upgraded(obj), namespace=namespace, user=User(), template=KINDS[str(obj["kind"])]
+        )
+        done = admission.completion(arrival, known)
+        found.append(done.obj)
+        judged = admission.judge(replace(arrival, obj=done.obj), known)
+        verdict = replace(judged, warnings=(*done.warnings, *judged.warnings))
+        effects += _effects(f"{obj['kind']} {namespace}/{meta.name_in(obj).rpartition('/')[2]}", done.patch, verdict)
+    return found, effects
+
+
+def differing(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return which templates are not as ClaimPolicies want them, and why."""
+    if not snapshot.policies:
+        return ()
+    plan = templates.plan(provided_templates.knowledge(snapshot).policies, snapshot)
+    told = templates.troubles(plan, ())
+    return tuple(f"ClaimPolicy {policy}: {said}" for policy in sorted(told) for said in told[policy])
+
+
+def given(source: str, patch: Iterable[Operation]) -> Iterator[Effect]:
+    """Yield what an object is given at the door, or what is taken from it."""
+    for step in patch:
+        value = json.dumps(step["value"], ensure_ascii=False) if "value" in step else "is removed"
+        yield Effect(source=source, act=Act.DEFAULT, message=f"{_field(step['path'])}: {value}")
+
+
+def _effects(source: str, patch: Iterable[Operation], verdict: Verdict) -> Iterator[Effect]:
+    yield from given(source, patch)
+    if verdict.denial is not None:
+        yield Effect(source=source, act=Act.DENY, message=f"{verdict.denial.reason}: {verdict.denial.message}")
+    for warning in verdict.warnings:
+        yield Effect(source=source, act=Act.WARN, message=warning.removeprefix("muster: "))
+    yield from noted(source, verdict.annotations)
+
+
+def noted(source: str, annotations: Mapping[str, str]) -> Iterator[Effect]:
+    """Yield what rules only note, as the audit annotations of a verdict have it."""
+    notes: list[dict[str, Any]] = json.loads(annotations.get(rules.AUDIT, "[]"))
+    for note in notes:
+        names = ", ".join(note["requests"])
+        yield Effect(
+            source=source, act=Act.AUDIT, message=f"ClaimPolicy {note['policy']}: requests {names}: {note['message']}"
+        )
+
+
+def _field(path: str) -> str:
+    """Write a path of a patch as Kubernetes writes fields."""
+    parts = [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
+    return "".join(f"[{part}]" if part.isdigit() or part == "-" else f".{part}" for part in parts).removeprefix(".")

@@ -1,0 +1,224 @@
+"""From manifests to a snapshot: what the API server and the other controllers would have made of them.
+
+For `muster simulate`. Jobs and their like become their pods (`pods`), the webhook is asked about every pod that is
+not bound, the templates of ClaimPolicies are made, and pods get their claims from templates. What the input already
+shows (a Job's pods, a pod's claims, an allocation) is taken as it is.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from admission import ports
+from admission.api.kubernetes import meta, pods
+from admission.api.kubernetes.admission_review import Review
+from admission.api.kubernetes.claims import Claim, ClaimTemplate
+from admission.api.kubernetes.meta import Meta, Owner
+from admission.api.kubernetes.pods import Pod
+from admission.api.snapshot import Snapshot
+from admission.api.values import json_patch, names
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.names import GangUid, QueueName
+from admission.api.values.reasons import Denial
+from admission.cycle import profile as cycle_profile
+from admission.dra.compatibility import Profile
+from admission.errors import MalformedObjectError
+from admission.podpolicy.admission import Rules
+from admission.review import provided_templates, reviewer
+from admission.review.caches import Memory
+from admission.simulation import claim_defaults, in_memory, manifests
+from admission.simulation import pods as simulation_pods
+from admission.simulation.claim_defaults import Effect
+from admission.simulation.manifests import Candidate
+from admission.workloads import gang_key, prioritizing
+from admission.workloads.gang_key import Identity
+
+RULES = Rules(controller="muster")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A gang of which a pod was refused at the door.
+
+    index: the place in the input of the pod, or of what it was made from (is_made).
+    """
+
+    index: int
+    is_made: bool
+    identity: Identity
+    queue: QueueName
+    denial: Denial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expanded:
+    """What a list of objects amounts to.
+
+    profile: the Kubernetes that it runs. refusals: by gang, of the first pod that was refused. invented: UIDs that the
+    input does not give. notes: what was left out, and warnings of the door. flaws: what cannot be read, with the
+    object's place in the list. effects: what ClaimPolicies, and the door beside them, do to claims and templates.
+    """
+
+    snapshot: Snapshot
+    now: datetime
+    profile: Profile = cycle_profile.NEWEST
+    refusals: Mapping[GangUid, Refusal] = field(default_factory=dict)
+    invented: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
+    flaws: tuple[tuple[int, MalformedObjectError], ...] = ()
+    effects: tuple[Effect, ...] = ()
+
+
+def expand(
+    objects: Sequence[Json],
+    *,
+    now: datetime | None = None,
+    namespace: str = "default",
+    profile: Profile = cycle_profile.NEWEST,
+) -> Expanded:
+    """Return the cluster that the objects describe. now: by default a minute after the latest time among them.
+
+    profile: the Kubernetes that they are for.
+    """
+    store = manifests.read(objects, now=now, namespace=namespace, profile=profile)
+    effects: list[Effect] = []
+    if store.of("ClaimPolicy"):
+        objects, effects = claim_defaults.completed(objects, store)
+        store = manifests.read(objects, now=now, namespace=namespace, profile=profile)
+    bare = provided_templates.provided(manifests.snapshot(store))
+
+    candidates = [*store.pods, *simulation_pods.made(store, bare)]
+    door = _Door(bare)
+    entered = [pod for pod in candidates if door.lets_in(pod)]
+
+    classes = store.of("PriorityClass")
+    found = [prioritizing.prioritized(pods.decode(pod.body), pod.body, classes) for pod in entered]
+    filled = provided_templates.provided(replace(bare, pods={pod.meta.uid: pod for pod in found}))
+    return Expanded(
+        snapshot=_with_claims(filled),
+        now=store.now,
+        profile=profile,
+        refusals=door.refusals,
+        invented=frozenset(store.invented),
+        notes=(*store.notes, *dict.fromkeys(door.warnings), *claim_defaults.differing(filled)),
+        flaws=tuple(store.flaws),
+        effects=(*effects, *dict.fromkeys(door.effects)),
+    )
+
+
+# The door.
+
+
+class _Door:
+    """The webhook's two halves, asked about one pod after the other as if each were created now."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.refusals: dict[GangUid, Refusal] = {}
+        self.warnings: list[str] = []
+        self.effects: list[Effect] = []
+        self._snapshot = snapshot
+        self._view = ports.FrozenView(snapshot)
+        self._memory = Memory()
+
+    def lets_in(self, pod: Candidate) -> bool:
+        """Complete a pod and judge it; pods that run, have ended or were gated by a webhook are in already."""
+        if _is_in(pod):
+            return True
+        source = pod.maker or f"Pod {meta.name_in(pod.body)}"
+        verdict = reviewer.mutate(_review(pod.body), self._view, memory=self._memory)
+        if verdict.denial is None:
+            pod.body = json_patch.apply(pod.body, verdict.patch)
+            if not _is_gated(pod):
+                # Nothing else is told of who is in no queue.
+                self.effects += claim_defaults.given(source, verdict.patch)
+            verdict = reviewer.validate(_review(pod.body), self._view, rules=RULES, memory=self._memory)
+        self.warnings += [f"{source}: {text.removeprefix('muster: ')}" for text in verdict.warnings]
+        self.effects += claim_defaults.noted(source, verdict.annotations)
+        if verdict.denial is not None:
+            refusal = self._refusal(pod, verdict.denial)
+            self.refusals.setdefault(refusal.identity.uid, refusal)
+        return verdict.denial is None
+
+    def _refusal(self, pod: Candidate, denial: Denial) -> Refusal:
+        # Who it is must be told even where the rest of it cannot be read.
+        refused = Pod(meta=meta.decode(Reader(pod.body)))
+        identity = gang_key.identify(refused, self._snapshot)
+        return Refusal(
+            index=pod.index,
+            is_made=bool(pod.maker),
+            identity=identity,
+            queue=QueueName(refused.queue),
+            denial=denial,
+        )
+
+
+def _is_in(pod: Candidate) -> bool:
+    reader = Reader(pod.body)
+    bound = bool(reader.child("spec").text("nodeName"))
+    return bound or reader.child("status").text("phase") in pods.FINISHED or (pod.known and _is_gated(pod))
+
+
+def _is_gated(pod: Candidate) -> bool:
+    gates = Reader(pod.body).child("spec").children("schedulingGates")
+    return any(gate.text("name") == names.GATE for gate in gates)
+
+
+def _review(body: Json) -> Review:
+    data = body["metadata"]
+    return Review(
+        uid=data["uid"],
+        group="",
+        version="v1",
+        resource="pods",
+        kind="Pod",
+        operation="CREATE",
+        namespace=data["namespace"],
+        name=data["name"],
+        obj=body,
+    )
+
+
+# Claims from templates.
+
+
+def _with_claims(snapshot: Snapshot) -> Snapshot:
+    """Make the claims that `pkg/controller/resourceclaim` (v1.37.1) makes, for gated pods too."""
+    known = dict(snapshot.claims)
+    completed = {}
+    for uid, pod in snapshot.pods.items():
+        generated = dict(pod.generated_claims)
+        for claim in pod.claims:
+            template = snapshot.templates.get(f"{pod.meta.namespace}/{claim.template}")
+            if pod.finished or template is None or claim.name in generated:
+                continue
+            made = _claim_of(pod, claim.name, template)
+            known.setdefault(made.meta.key, made)
+            generated[claim.name] = made.meta.name
+        completed[uid] = replace(pod, generated_claims=generated)
+    for pod in completed.values():
+        known |= _consumed(pod, known)
+    return replace(snapshot, pods=completed, claims=known)
+
+
+def _consumed(pod: Pod, known: Mapping[str, Claim]) -> dict[str, Claim]:
+    """Return the allocated claims of a bound pod with the pod among their consumers, which a dump may leave out."""
+    if not pod.node or pod.finished:
+        return {}
+    own = (known.get(f"{pod.meta.namespace}/{pod.claim_name(claim)}") for claim in pod.claims)
+    return {
+        claim.meta.key: replace(claim, reserved_for=(*claim.reserved_for, pod.meta.uid))
+        for claim in own
+        if claim is not None and claim.allocation is not None and pod.meta.uid not in claim.reserved_for
+    }
+
+
+def _claim_of(pod: Pod, name: str, template: ClaimTemplate) -> Claim:
+    made = Meta(
+        name=f"{pod.meta.name}-{name}",
+        namespace=pod.meta.namespace,
+        uid=in_memory.uid_of("ResourceClaim", f"{pod.meta.uid}/{name}"),
+        annotations={"resource.kubernetes.io/pod-claim-name": name},
+        owners=(Owner(api_version="v1", kind="Pod", name=pod.meta.name, uid=pod.meta.uid, controller=True),),
+        created=pod.meta.created,
+    )
+    return Claim(meta=made, spec=template.spec)

@@ -1,0 +1,408 @@
+"""The ports in memory: a cluster and a ledger for `muster simulate` and for tests.
+
+`Cluster` stands for the API server and for those who work beside Muster: `schedule` is kube-scheduler and the kubelets,
+`finish` the end of pods with what the garbage collector and the resource claim controller do after it. Time does not
+pass in here; whoever runs a cycle says what time it is.
+"""
+
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from admission.accounting import accruals
+from admission.accounting.accruals import QueueMeter
+from admission.accounting.books import Book
+from admission.api.kubernetes import claims
+from admission.api.kubernetes.claims import Claim
+from admission.api.kubernetes.devices import Device, DeviceId
+from admission.api.kubernetes.jobs import Job, Suspendable
+from admission.api.kubernetes.meta import Meta, Owner
+from admission.api.kubernetes.pods import Pod
+from admission.api.muster.gangs import Gang, GangReport
+from admission.api.muster.ledger_entries import Bucket, BudgetShare, Entry, Holding, Kind, Posted, UsageInterval
+from admission.api.muster.queues import Queue
+from admission.api.muster.status_reports import ConditionReport, Notice, QueueReport
+from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.decoding import Json
+from admission.api.values.names import Held, MeterName, NodeName, QueueName, Uid
+from admission.dra.requests import extended_resources
+from admission.errors import BudgetTakenError, ConflictError, DeposedError, GoneError
+from admission.lifecycle import transitions
+from admission.simulation import fake_allocation
+
+_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, names.GROUP)
+
+
+def uid_of(kind: str, key: str) -> Uid:
+    """Return a UID for an object that has none, always the same for the same kind, namespace and name."""
+    return Uid(str(uuid.uuid5(_NAMESPACE, f"{kind}/{key}")))
+
+
+SOMEWHERE = NodeName("(a node of kube-scheduler's choice)")
+"""Where pods run that were only counted."""
+
+
+class Cluster:
+    """A cluster in memory: the ports View, Pods, Claims, Workloads, Queues and Reports of one cycle after the other."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._rest = snapshot
+        self._pods = dict(snapshot.pods)
+        self._claims = dict(snapshot.claims)
+        self._jobs = dict(snapshot.jobs)
+        self._gangs = dict(snapshot.gangs)
+        self._version = 10**6
+        self.gangs: dict[str, GangReport] = {}
+        self.queues: dict[QueueName, QueueReport] = {}
+        self.condition_reports: list[ConditionReport] = []
+        self.notices: list[Notice] = []
+
+    # View
+
+    @property
+    def synced(self) -> bool:
+        return True
+
+    def snapshot(self) -> Snapshot:
+        return replace(
+            self._rest,
+            pods=dict(self._pods),
+            claims=dict(self._claims),
+            jobs=dict(self._jobs),
+            gangs=dict(self._gangs),
+        )
+
+    # Pods
+
+    async def open_gate(self, pod: Pod, node: NodeName | None) -> None:
+        known = self._pods.get(pod.meta.uid)
+        if known is None:
+            raise GoneError(f"pod {pod.meta.key} is gone")
+        if known.meta.annotations.get(names.PLACEMENT) != pod.meta.annotations.get(names.PLACEMENT):
+            raise ConflictError(f"pod {pod.meta.key} was taken back since it was seen")
+        pinned = known.node_selector if node is None else {**known.node_selector, names.HOSTNAME: node}
+        gates = tuple(gate for gate in known.gates if gate != names.GATE)
+        self._pods[pod.meta.uid] = replace(known, gates=gates, node_selector=pinned)
+
+    async def shut(self, pod: Pod) -> bool:
+        known = self._pods.get(pod.meta.uid)
+        if known is None:
+            return True
+        if known.gated:
+            self._pods[pod.meta.uid] = replace(known, meta=self._marked(known.meta, "withdrawn"))
+        return known.gated
+
+    async def evict(self, pod: Pod, reason: str) -> None:  # noqa: ARG002 - a port
+        gone = self._pods.pop(pod.meta.uid, None)
+        if gone is not None:
+            self._leave_claims([gone])
+
+    # Claims
+
+    async def allocate(self, claim: Claim, allocation: Json) -> Claim:
+        known, wanted = self._claims.get(claim.meta.key), claims.decode_allocation(allocation)
+        if known is None or known.meta.uid != claim.meta.uid:
+            raise GoneError(f"claim {claim.meta.key} is gone")
+        if known.allocation is not None and known.allocation.devices == wanted.devices:
+            return known
+        if known.allocation is not None or known.meta.resource_version != claim.meta.resource_version:
+            raise ConflictError(f"claim {claim.meta.key} has changed since it was seen")
+        return self._put_claim(replace(known, allocation=wanted), "allocated")
+
+    async def deallocate(self, claim: Claim) -> Claim | None:
+        known = self._claims.get(claim.meta.key)
+        if known is None or known.meta.uid != claim.meta.uid:
+            return None
+        return known if known.reserved_for else self._put_claim(replace(known, allocation=None), "withdrawn")
+
+    def _put_claim(self, claim: Claim, what: str) -> Claim:
+        written = replace(claim, meta=self._marked(claim.meta, what))
+        self._claims[claim.meta.key] = written
+        return written
+
+    def _marked(self, meta: Meta, what: str) -> Meta:
+        """Return the metadata of the next version, which tells what Muster has done."""
+        self._version += 1
+        told = {**meta.annotations, names.PLACEMENT: f"{what} {self._version}"}
+        return replace(meta, resource_version=str(self._version), annotations=told)
+
+    # Workloads
+
+    async def suspend(self, job: Job) -> None:
+        self._take_pods(job)
+        marked = replace(job.meta, annotations={**job.meta.annotations, names.REQUEUED: "true"})
+        self._jobs[job.meta.uid] = replace(job, suspended=True, meta=marked)
+
+    async def resume(self, job: Job) -> None:
+        left = {key: value for key, value in job.meta.annotations.items() if key != names.REQUEUED}
+        self._jobs[job.meta.uid] = replace(job, suspended=False, meta=replace(job.meta, annotations=left))
+
+    async def hold(self, workload: Suspendable) -> None:
+        self._take_pods(self._held(workload, Held.WAITING, suspended=True))
+
+    async def start(self, workload: Suspendable) -> None:
+        self._held(workload, Held.STARTED, suspended=False)
+
+    def _held(self, workload: Suspendable, mark: Held, *, suspended: bool) -> Job:
+        job = self._jobs.get(workload.meta.uid)
+        if job is None:
+            raise GoneError(f"{workload.plural} {workload.meta.key} is gone")
+        told = replace(job.meta, annotations={**job.meta.annotations, names.HELD: mark})
+        found = self._jobs[job.meta.uid] = replace(job, suspended=suspended, meta=told)
+        return found
+
+    def _take_pods(self, job: Job) -> None:
+        gone = [pod for pod in self._pods.values() if _is_made_by(pod, job) and not pod.finished]
+        self._pods = {uid: pod for uid, pod in self._pods.items() if pod not in gone}
+        self._leave_claims(gone)
+
+    # Queues
+
+    async def keep(self, queue: Meta) -> None:
+        known = self._rest.queues.get(QueueName(queue.name))
+        if known is not None and known.meta.deleted is None and names.IN_USE not in known.meta.finalizers:
+            self._put_queue(known, finalizers=(*known.meta.finalizers, names.IN_USE))
+
+    async def let_go(self, queue: Meta) -> None:
+        known = self._rest.queues.get(QueueName(queue.name))
+        if known is not None:
+            self._put_queue(known, finalizers=tuple(name for name in known.meta.finalizers if name != names.IN_USE))
+
+    def delete_queue(self, name: QueueName, at: datetime) -> None:
+        """Delete a queue as the API server does: it goes when it has no finalizers any more."""
+        self._put_queue(self._rest.queues[name], deleted=at)
+
+    def _put_queue(self, queue: Queue, **changes: Any) -> None:
+        changed = replace(queue, meta=replace(queue.meta, **changes))
+        queues = {**self._rest.queues, queue.name: changed}
+        if changed.meta.deleted is not None and not changed.meta.finalizers:
+            del queues[queue.name]
+        self._rest = replace(self._rest, queues=queues)
+
+    # Reports
+
+    async def gang(self, report: GangReport) -> None:
+        if report.over:
+            self.gangs.pop(report.key, None)
+            self._gangs.pop(report.key, None)
+            return
+        before = self.gangs.get(report.key)
+        if (before is report or before == report) and report.key in self._gangs:
+            return
+        self.gangs[report.key] = report
+        known = self._gangs.get(report.key)
+        self._gangs[report.key] = Gang(
+            meta=known.meta if known else _meta_of(report),
+            queue=report.queue,
+            size=known.size if known is not None and known.written_by_user else report.size,
+            min_count=known.min_count if known else None,
+            placement=known.placement if known else None,
+            topology=known.topology if known else None,
+            priority=report.priority,
+            workload=report.workload,
+            phase=report.phase,
+            evictions=report.evictions,
+            evicted=report.evicted,
+            queued_since=report.queued_since,
+            next_try=report.next_try,
+        )
+
+    async def queue(self, report: QueueReport) -> None:
+        self.queues[report.name] = report
+
+    async def conditions(self, report: ConditionReport) -> None:
+        self.condition_reports.append(report)
+
+    async def notify(self, notice: Notice) -> None:
+        self.notices.append(notice)
+
+    async def flush(self) -> None:
+        """Nothing waits."""
+
+    # What others do in a cluster.
+
+    def schedule(self, book: Book) -> tuple[Pod, ...]:
+        """Bind and start every pod whose gate was opened, on the node and with the devices that the book granted."""
+        ready = [(pod, book.placements[book.owners[uid]]) for uid, pod in self._pods.items() if uid in book.owners]
+        ready = [(pod, placement) for pod, placement in ready if not (pod.gates or pod.node or pod.finished)]
+        devices = transitions.index_devices(self._rest) if ready else {}
+        for pod, placement in ready:
+            node = placement.seats[pod.meta.uid].node or SOMEWHERE
+            self._allocate(pod, node, placement.holdings, devices)
+            self._pods[pod.meta.uid] = replace(pod, node=node, phase="Running", ready=True)
+        return tuple(self._pods[pod.meta.uid] for pod, _ in ready)
+
+    def _allocate(
+        self, pod: Pod, node: NodeName, holdings: Mapping[Uid, Holding], devices: Mapping[DeviceId, Device]
+    ) -> None:
+        wanted = [f"{pod.meta.namespace}/{pod.claim_name(claim)}" for claim in pod.claims]
+        for key in wanted:
+            claim = self._claims.get(key)
+            if claim is None:
+                continue
+            allocation = claim.allocation
+            # Of what was only counted, nobody here knows which devices it would be.
+            if allocation is None and claim.meta.uid in holdings and holdings[claim.meta.uid].devices:
+                allocation = fake_allocation.allocation(claim, holdings[claim.meta.uid], node, devices)
+            consumers = (*claim.reserved_for, pod.meta.uid)
+            self._claims[key] = replace(claim, allocation=allocation, reserved_for=consumers)
+        made = extended_resources.claim_of(pod, self._rest.classes)
+        if made is not None and made.meta.uid in holdings and holdings[made.meta.uid].devices:
+            allocation = fake_allocation.allocation(made, holdings[made.meta.uid], node, devices)
+            claim = replace(made, allocation=allocation, reserved_for=(pod.meta.uid,))
+            self._claims[made.meta.key] = replace(claim, meta=_made_for(pod, made.meta))
+
+    def finish(self, pods: Collection[Pod]) -> None:
+        """Let pods succeed, and their Jobs with them; claims made for them go, others are free without a consumer."""
+        ended = [self._pods[pod.meta.uid] for pod in pods if pod.meta.uid in self._pods]
+        for pod in ended:
+            self._pods[pod.meta.uid] = replace(pod, phase="Succeeded", ready=False)
+            owner = pod.meta.controller
+            job = self._jobs.get(owner.uid) if owner else None
+            if job is not None:
+                self._jobs[job.meta.uid] = replace(job, finished=True, succeeded=job.succeeded + 1)
+        self._leave_claims(ended)
+
+    def _leave_claims(self, pods: Collection[Pod]) -> None:
+        gone = {pod.meta.uid for pod in pods}
+        for key, claim in list(self._claims.items()):
+            if any(owner.uid in gone for owner in claim.meta.owners):
+                del self._claims[key]
+            elif gone & set(claim.reserved_for):
+                self._claims[key] = _without(claim, gone)
+
+
+def _made_for(pod: Pod, known: Meta) -> Meta:
+    """Return the metadata of the claim that kube-scheduler makes for a pod's extended resources."""
+    owner = Owner(api_version="v1", kind="Pod", name=pod.meta.name, uid=pod.meta.uid, controller=True)
+    return replace(known, uid=uid_of("ResourceClaim", known.key), owners=(owner,))
+
+
+def _is_made_by(pod: Pod, job: Job) -> bool:
+    return pod.meta.controller is not None and pod.meta.controller.uid == job.meta.uid
+
+
+def _without(claim: Claim, gone: Collection[Uid]) -> Claim:
+    left = tuple(uid for uid in claim.reserved_for if uid not in gone)
+    return replace(claim, reserved_for=left, allocation=claim.allocation if left else None)
+
+
+def _meta_of(report: GangReport) -> Meta:
+    return Meta(
+        name=report.name,
+        namespace=report.namespace,
+        uid=uid_of("Gang", report.key),
+        labels={names.MANAGED_BY: names.FIELD_MANAGER},
+        annotations={names.LINE: report.line} if report.line else {},
+    )
+
+
+Shares = dict[tuple[QueueName, MeterName, datetime, datetime], dict[str, int]]
+"""What each cluster has taken of shared budgets, by queue, meter, start and end; a month may begin with a quarter."""
+
+
+class Ledger:
+    """Books in memory: the port Ledger, with the same rules and without a chain.
+
+    shares: handed to the ledgers of several clusters, they share their budgets.
+    """
+
+    def __init__(self, book: Book | None = None, *, cluster: str = "", shares: Shares | None = None) -> None:
+        self.book = book or Book()
+        self.entries: list[Entry] = []
+        self.shares: Shares = {} if shares is None else shares
+        self._cluster = cluster
+        self._posted: dict[str, Posted] = {}
+        self._epoch = 0
+
+    async def load(self) -> Book:
+        return self.book
+
+    async def sequence(self) -> int:
+        return self.book.sequence
+
+    async def since(self, sequence: int, *, most: int) -> list[Entry] | None:
+        entries = self.entries[len(self.entries) - (self.book.sequence - sequence) :]
+        return entries if 0 <= self.book.sequence - sequence == len(entries) <= most else None
+
+    async def fence(self, epoch: int) -> None:
+        self._check(epoch)
+        self._epoch = epoch
+
+    async def post_all(
+        self, entries: Sequence[Entry], *, epoch: int, shares: Sequence[BudgetShare] = ()
+    ) -> list[Posted]:
+        self._check(epoch)
+        book = self.book
+        posted: dict[str, Posted] = {}
+        for entry in entries:
+            if entry.key not in self._posted:
+                if book.at is not None and entry.at < book.at:
+                    raise ConflictError(f"entry {entry.key} is older than the latest one of the books")
+                book = book.apply(entry)
+                posted[entry.key] = Posted(sequence=book.sequence, digest="")
+        for share in shares:
+            taken = self.shares.get(_budget(share), {})
+            mine = taken.get(self._cluster, 0)
+            if share.seconds > mine and sum(taken.values()) - mine + share.seconds > share.limit:
+                raise BudgetTakenError(share)
+        self._put(shares)
+        self.book = book
+        self.entries += [entry for entry in entries if entry.key in posted]
+        repeated = {key: replace(known, repeated=True) for key, known in self._posted.items()}
+        self._posted |= posted
+        return [posted.get(entry.key) or repeated[entry.key] for entry in entries]
+
+    async def spent(self, since: datetime) -> dict[QueueMeter, int]:
+        total: dict[QueueMeter, int] = {}
+        for part in await self.usage(since):
+            key = (part.queue, part.meter)
+            total[key] = total.get(key, 0) + part.seconds
+        return total
+
+    async def usage(self, since: datetime) -> list[UsageInterval]:
+        start = accruals.whole(since)
+        early: Mapping[QueueMeter, int] | None = None
+        """What was used in the first interval before the question begins."""
+        marked: datetime | None = None
+        found: list[UsageInterval] = []
+        for at, entry in enumerate(self.entries):
+            if early is None and entry.at > start:
+                early = Book.replay(self.entries[:at]).accrued(start)
+            if entry.kind is Kind.USAGE:
+                if early is not None:
+                    found += _intervals(entry, max(start, marked or accruals.whole(self.entries[0].at)), early)
+                    early = {}
+                marked = entry.at
+        return found
+
+    async def state_shares(self, shares: Sequence[BudgetShare], *, epoch: int, now: datetime) -> list[BudgetShare]:
+        self._check(epoch)
+        for key in self.shares.keys() - {_budget(share) for share in shares}:
+            if key[2] > now:
+                self.shares[key].pop(self._cluster, None)
+        self._put(shares)
+        return [replace(share, seconds=sum(self.shares[_budget(share)].values())) for share in shares]
+
+    def _put(self, shares: Sequence[BudgetShare]) -> None:
+        for share in shares:
+            self.shares.setdefault(_budget(share), {})[self._cluster] = share.seconds
+
+    def _check(self, epoch: int) -> None:
+        if epoch < self._epoch:
+            raise DeposedError(f"the ledger is at epoch {self._epoch}, this writer has {epoch}")
+
+
+def _budget(share: BudgetShare) -> tuple[QueueName, MeterName, datetime, datetime]:
+    return share.queue, share.meter, share.start, share.end
+
+
+def _intervals(mark: Entry, start: datetime, early: Mapping[QueueMeter, int]) -> Iterator[UsageInterval]:
+    """Yield what a mark says, without what is too early."""
+    for line in mark.postings:
+        seconds = line.amount - early.get((line.queue, line.meter), 0)
+        if line.bucket is Bucket.SPENT and seconds:
+            yield UsageInterval(queue=line.queue, meter=line.meter, start=start, end=mark.at, seconds=seconds)

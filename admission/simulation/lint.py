@@ -1,0 +1,375 @@
+"""What is wrong with manifests before a cluster sees them: what is refused, never fits, or does not mean what it says.
+
+For `muster lint`. Objects are read as `muster simulate` reads them, so what it refuses is told here with everything
+else. What is not in the input is not judged by: without slices nothing is said of what fits, without namespaces the
+policies that select by label are for none.
+"""
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from admission.api.kubernetes import claims, meta
+from admission.api.muster.policy_rules import Action
+from admission.api.snapshot import Snapshot
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.names import MeterName, QueueName
+from admission.api.values.reasons import DenyReason
+from admission.cel import lint as cel_lint
+from admission.cel.lint import Name, Trap, TrapKind, Types
+from admission.claimpolicy import admission, cel_subject, defaults, match, rules
+from admission.claimpolicy.admission import ClaimArrival, Knowledge
+from admission.claimpolicy.cel_subject import Subject, User
+from admission.claimpolicy.defaults import Asker
+from admission.claimpolicy.rules import Finding
+from admission.cycle import profile
+from admission.dra.compatibility import Profile
+from admission.dra.diagnosis import supply
+from admission.dra.inventory.selectors import Selectors
+from admission.errors import MalformedObjectError, RetryError
+from admission.objectpolicy import claim_policies, gangs, meters, queues, workloads
+from admission.objectpolicy.findings import Concern
+from admission.quota.tree import Inactive
+from admission.review.caches import Memory
+from admission.simulation import expand, offline, validation
+from admission.simulation.expand import Expanded
+from admission.workloads import suspendable
+from admission.workloads.kinds import registry
+
+
+class Severity(StrEnum):
+    """How bad it is."""
+
+    ERROR = "error"
+    """It is refused, fails, or can never be had."""
+
+    WARNING = "warning"
+    """It may be meant, and is probably a mistake."""
+
+
+class Code(StrEnum):
+    """What is wrong. Every member is described in docs/commands.md."""
+
+    REFUSED = "Refused"
+    DENIED = "Denied"
+    UNGUARDED_LOOKUP = "UnguardedLookup"
+    ALWAYS_TRUE = "AlwaysTrue"
+    VERSION_AS_TEXT = "VersionAsText"
+    NEVER_EQUAL = "NeverEqual"
+    FAILS_ON_DEVICE = "FailsOnDevice"
+    UNKNOWN_CLASS = "UnknownClass"
+    NEVER_FITS = "NeverFits"
+    POLICY_VIOLATION = "PolicyViolation"
+    POLICY_WARNING = "PolicyWarning"
+    DOUBTFUL = "Doubtful"
+    NOT_IN_ORDER = "NotInOrder"
+    DEADLINE_WHILE_HELD = "DeadlineWhileHeld"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """One thing that is wrong. index: the object's place in the input; instead: what to write there, if it is known."""
+
+    index: int
+    severity: Severity
+    code: Code
+    field: str
+    message: str
+    instead: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linted:
+    """Everything that is wrong, in the order of the input; notes: what was left out."""
+
+    remarks: tuple[Remark, ...]
+    notes: tuple[str, ...]
+
+
+async def lint(objects: Sequence[Json], *, namespace: str = "default", profile: Profile = profile.NEWEST) -> Linted:
+    """Return what is wrong with the objects, each of which has an apiVersion and a kind."""
+    world = expand.expand(objects, namespace=namespace, profile=profile)
+    linter = _Linter(objects, world, namespace, profile)
+    remarks = [*_refused(world), *linter.remarks(), *await linter.conditions()]
+    ordered = sorted(dict.fromkeys(remarks), key=lambda remark: remark.index)
+    return Linted(remarks=tuple(ordered), notes=world.notes)
+
+
+def _refused(world: Expanded) -> Iterator[Remark]:
+    for index, error in world.flaws:
+        for flaw in error.flaws:
+            yield _error(index, Code.REFUSED, flaw.field, flaw.message)
+
+
+class _Linter:
+    """The objects that are whole, one after the other."""
+
+    def __init__(self, objects: Sequence[Json], world: Expanded, namespace: str, profile: Profile) -> None:
+        self._world = world
+        self._snapshot = world.snapshot
+        self._profile = profile
+        self._namespace = namespace
+        self._selectors = Selectors(profile.cel)
+        self._types = _types(world.snapshot)
+        remembered = Memory()
+        self._policies = remembered.policies(world.snapshot)
+        self._queues = remembered.defaults(world.snapshot)
+        self._known = Knowledge(
+            snapshot=world.snapshot,
+            defaults=self._queues,
+            limits=remembered.limits(world.snapshot),
+            policies=self._policies,
+        )
+        flawed = {index for index, _ in world.flaws}
+        self._whole = [(index, obj) for index, obj in enumerate(objects) if index not in flawed]
+        self._places = {(str(obj["kind"]), self._key(obj)): index for index, obj in self._whole}
+        self._aliases = {
+            alias
+            for policy in world.snapshot.policies.values()
+            for default in policy.defaults
+            if default.device_class is not None
+            for alias in default.classes
+        }
+
+    def _key(self, obj: Json) -> str:
+        name = meta.name_in(obj)
+        return name if "/" in name or str(obj["kind"]) not in _NAMESPACED else f"{self._namespace}/{name}"
+
+    def remarks(self) -> Iterator[Remark]:
+        """Yield what is wrong with one object after the other."""
+        for index, obj in self._whole:
+            reader = Reader(claims.upgraded(obj))
+            match obj["kind"]:
+                case "DeviceClass":
+                    yield from self._texts(index, reader.child("spec"), ())
+                case "ResourceClaim" | "ResourceClaimTemplate" as kind:
+                    spec = reader.child("spec")
+                    yield from self._claim(index, spec.child("spec") if kind != "ResourceClaim" else spec)
+                    yield from self._judged(index, claims.upgraded(obj))
+                case "ClaimPolicy":
+                    yield from self._policy(index, reader)
+                case "Meter":
+                    meter = self._snapshot.meters[MeterName(meta.name_in(obj))]
+                    yield from _concerned(index, meters.unusable(meter))
+                    for source in reader.child("spec").children("sources"):
+                        yield from self._text(index, source, "selector", (), unguarded=False)
+                case "Queue":
+                    queue = self._snapshot.queues[QueueName(meta.name_in(obj))]
+                    yield from _concerned(index, queues.written(queue, self._snapshot))
+                case "Gang":
+                    yield from self._gang(index, obj)
+                case _:
+                    yield from self._workload(index, obj)
+        yield from self._refusals()
+
+    def _workload(self, index: int, obj: Json) -> Iterator[Remark]:
+        group = str(obj["apiVersion"]).rpartition("/")[0]
+        kind = suspendable.BY_KEY.get(registry.key(str(obj["kind"]), group))
+        if kind is None:
+            return
+        namespace = self._key(obj).rpartition("/")[0] or self._namespace
+        # What cannot be read, or enters no queue that is known, is told elsewhere.
+        with contextlib.suppress(MalformedObjectError, RetryError):
+            own = workloads.written(kind, obj, namespace=namespace, snapshot=self._snapshot, defaults=self._queues)
+            yield from _concerned(index, [*own], Code.DEADLINE_WHILE_HELD)
+
+    def _gang(self, index: int, obj: Json) -> Iterator[Remark]:
+        gang = self._snapshot.gangs[self._key(obj)]
+        if gang.written_by_user and gang.meta.namespace in self._snapshot.namespaces:
+            yield from _concerned(index, gangs.written(gang, self._snapshot, gang.meta.namespace))
+
+    # CEL.
+
+    def _texts(self, index: int, asking: Reader, before: tuple[str, ...], *, known: bool = True) -> Iterator[Remark]:
+        """Yield the traps of `selectors`, each asked behind those before it. known: whether the class is."""
+        for selector in asking.children("selectors"):
+            cel = selector.child("cel")
+            for remark in self._text(index, cel, "expression", before):
+                yield remark if known else _softened(remark)
+            before = (*before, cel.text("expression"))
+
+    def _text(
+        self, index: int, reader: Reader, name: str, before: tuple[str, ...], *, unguarded: bool = True
+    ) -> Iterator[Remark]:
+        text = reader.raw(name)
+        if not isinstance(text, str):
+            return
+        field = f"{reader.path}.{name}"
+        for trap in cel_lint.find(text, before=before, types=self._types, profile=self._profile.cel):
+            if unguarded or trap.kind is not TrapKind.UNGUARDED_LOOKUP:
+                yield _trapped(index, field, text, trap)
+
+    # Claims.
+
+    def _claim(self, index: int, spec: Reader) -> Iterator[Remark]:
+        for request in spec.child("devices").children("requests"):
+            options = list(request.children("firstAvailable")) or [request.child("exactly")]
+            short = [remark for option in options for remark in self._asked(index, option)]
+            fitting_ = [remark for remark in short if remark.code is Code.NEVER_FITS]
+            yield from (remark for remark in short if remark.code is not Code.NEVER_FITS)
+            # An alternative that is not to be had is what the next one is for.
+            if len(fitting_) == len(options):
+                yield from fitting_
+
+    def _asked(self, index: int, option: Reader) -> Iterator[Remark]:
+        name = option.text("deviceClassName")
+        known = self._snapshot.classes.get(name)
+        yield from self._texts(index, option, known.selectors if known else (), known=known is not None)
+        if known is None:
+            if self._snapshot.classes and name not in self._aliases:
+                message = f"no DeviceClass of the input is called {name!r}"
+                yield _warning(index, Code.UNKNOWN_CLASS, f"{option.path}.deviceClassName", message)
+        elif self._snapshot.slices:
+            yield from self._fits(index, option, known.selectors)
+
+    def _fits(self, index: int, option: Reader, before: tuple[str, ...]) -> Iterator[Remark]:
+        own = tuple(selector.child("cel").text("expression") for selector in option.children("selectors"))
+        found = supply.supply((*before, *own), self._snapshot.slices.values(), self._selectors)
+        if found.broken is not None:
+            device, why = found.broken
+            message = f"a selector fails on device {device}, which stops the scheduling of the pod: {why}"
+            yield _error(index, Code.FAILS_ON_DEVICE, f"{option.path}.selectors", message)
+            return
+        every = option.text("allocationMode") == claims.ALL
+        count = 1 if every else option.integer("count", 1) or 1
+        if found.at_most < count and not (found.sharable and found.at_most):
+            have = f"at most {found.at_most} that one node can use" if found.everywhere else "none"
+            message = (
+                f"asks for {'all' if every else count} of class {option.text('deviceClassName')}; the input has {have}"
+            )
+            yield _error(index, Code.NEVER_FITS, option.path, message)
+
+    # Policies.
+
+    def _judged(self, index: int, obj: Json) -> Iterator[Remark]:
+        """Ask the policies about a claim or template as if it was created now; nobody knows by whom."""
+        place = str((obj.get("metadata") or {}).get("namespace") or self._namespace)
+        template = obj["kind"] == "ResourceClaimTemplate"
+        arrival = ClaimArrival(obj=obj, namespace=place, user=User(), template=template)
+        denial = admission.judge(arrival, self._known).denial
+        if denial is not None and denial.reason is not DenyReason.POLICY_VIOLATION:
+            yield _error(index, Code.DENIED, "spec", f"{denial.reason}: {denial.message}")
+        queues = self._queues.of(place)
+        chosen = self._policies.choose(place, queues[0].name if queues else "")
+        if not chosen.rules:
+            return
+        known = self._snapshot.namespaces[place]
+        surroundings: dict[str, Any] = {
+            "namespace": {"metadata": {"name": place, "labels": dict(known.labels)}},
+            "queue": queues[0].name if queues else "",
+        }
+        whole = defaults.complete(chosen.defaults, obj, Asker(**surroundings), template=template).obj
+        claim = cel_subject.of_template(whole.get("metadata") or {}, whole.get("spec") or {}) if template else whole
+        for finding in rules.judge(chosen.rules, [Subject(claim, **surroundings)]).findings:
+            yield from _found(index, finding, "spec.spec.devices.requests" if template else "spec.devices.requests")
+
+    def _policy(self, index: int, reader: Reader) -> Iterator[Remark]:
+        policy = self._snapshot.policies[str(reader.child("metadata").raw("name"))]
+        compiled = match.compile_policy(policy)
+        yield from _concerned(index, claim_policies.understood(compiled), Code.DOUBTFUL)
+        yield from _concerned(index, claim_policies.strangers(policy, self._snapshot))
+        spec = reader.child("spec")
+        for template in spec.children("templates"):
+            yield from self._template(index, template)
+        for default in spec.children("defaults"):
+            yield from self._texts(index, default, (), known=False)
+        for conversion in spec.children("conversions"):
+            known = self._snapshot.classes.get(conversion.text("deviceClassName"))
+            yield from self._texts(index, conversion, known.selectors if known else (), known=known is not None)
+
+    def _template(self, index: int, template: Reader) -> Iterator[Remark]:
+        """Yield what is wrong with a template that a policy provides, as if it was written by itself."""
+        body = {"metadata": {"name": template.text("name")}, "spec": {"spec": template.raw("spec")}}
+        flaws = validation.flaws("ResourceClaimTemplate", body, self._profile)
+        for flaw in flaws:
+            field = flaw.field.replace("metadata.name", f"{template.path}.name", 1)
+            yield _error(index, Code.REFUSED, field.replace("spec.spec", f"{template.path}.spec", 1), flaw.message)
+        if not flaws:
+            yield from self._claim(index, template.child("spec"))
+
+    # What the controller and the door would say.
+
+    def _refusals(self) -> Iterator[Remark]:
+        for refusal in self._world.refusals.values():
+            message = f"refused: {refusal.denial.reason}: {refusal.denial.message}"
+            yield _error(
+                refusal.index, Code.DENIED, "spec", f"its pods are {message}" if refusal.is_made else f"is {message}"
+            )
+
+    async def conditions(self) -> list[Remark]:
+        """Return what the status of queues and meters would say that is not in order."""
+        world = replace(self._world, snapshot=replace(self._snapshot, pods={}, jobs={}), refusals={})
+        outcome = await offline.simulate(world)
+        reports = [("Queue", str(queue.name), queue.conditions) for queue in outcome.queues]
+        reports += [
+            ("Meter", report.name, report.conditions) for report in outcome.conditions if report.plural == "meters"
+        ]
+        found = []
+        for kind, name, conditions in reports:
+            index = self._places.get((kind, name))
+            bad = [one for one in conditions if one.status != "True" and one.reason not in _TOLD_ELSEWHERE]
+            if index is not None:
+                found += [
+                    _warning(index, Code.NOT_IN_ORDER, "spec", f"{one.type} is {one.status}: {one.message}")
+                    for one in bad
+                ]
+        return found
+
+
+_NAMESPACED = frozenset({"Pod", "Job", "ResourceClaim", "ResourceClaimTemplate", "Gang"})
+_TOLD_ELSEWHERE = frozenset({"Malformed", "MeterMissing", *(set(Inactive) - {Inactive.TERMINATING})})
+"""Reasons of conditions that are told with the object's field."""
+
+
+def _types(snapshot: Snapshot) -> Types:
+    known: Mapping[tuple[str, str], set[str]] = supply.types(snapshot.slices.values())
+    return {Name("attributes", domain, name): kinds for (domain, name), kinds in known.items()}
+
+
+def _trapped(index: int, field: str, text: str, trap: Trap) -> Remark:
+    place = f"column {trap.column}" if "\n" not in text else f"line {trap.line}, column {trap.column}"
+    return Remark(
+        index=index,
+        severity=Severity.WARNING,
+        code=Code(trap.kind.value),
+        field=field,
+        message=f"{place}: {trap.message}",
+        instead=trap.instead,
+    )
+
+
+def _softened(remark: Remark) -> Remark:
+    if remark.code is not Code.UNGUARDED_LOOKUP:
+        return remark
+    message = f"{remark.message}; that is so unless its class, which is not in the input, selects one driver alone"
+    return replace(remark, message=message)
+
+
+def _found(index: int, finding: Finding, field: str) -> Iterator[Remark]:
+    match finding.rule.action:
+        case Action.DENY:
+            yield _error(index, Code.POLICY_VIOLATION, field, str(finding))
+        case Action.WARN:
+            yield _warning(index, Code.POLICY_WARNING, field, str(finding))
+        case Action.AUDIT:
+            pass
+
+
+def _concerned(index: int, found: Iterable[Concern], code: Code = Code.NOT_IN_ORDER) -> Iterator[Remark]:
+    """Yield what the door would say of one of Muster's own objects. code: that of its warnings."""
+    for concern in found:
+        remark = _warning(index, code, concern.field, concern.message)
+        if concern.denied is not None:
+            malformed = concern.denied is DenyReason.MALFORMED_REQUEST
+            remark = _error(index, Code.REFUSED if malformed else Code.DENIED, concern.field, concern.message)
+        yield replace(remark, instead=concern.instead)
+
+
+def _error(index: int, code: Code, field: str, message: str) -> Remark:
+    return Remark(index=index, severity=Severity.ERROR, code=code, field=field, message=message)
+
+
+def _warning(index: int, code: Code, field: str, message: str) -> Remark:
+    return Remark(index=index, severity=Severity.WARNING, code=code, field=field, message=message)

@@ -1,0 +1,220 @@
+"""Manifests as the API server would keep them: read, with the name, namespace, UID and time that are missing filled in.
+
+For `muster simulate`. What is filled in is always the same for the same input. Kinds that nothing here decides by are
+left out, with a note; a version whose shape is not known is a flaw, since leaving it out would answer wrongly.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from admission.api.kubernetes import claims, device_taint_rules, devices, jobs, meta, nodes, pods, priorities
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.nodes import Namespace
+from admission.api.kubernetes.owners import Parent
+from admission.api.muster import claim_policies, gangs, meters, queues
+from admission.api.snapshot import Snapshot
+from admission.api.values import names
+from admission.api.values.decoding import Json
+from admission.dra.compatibility import Profile
+from admission.errors import Flaw, MalformedObjectError
+from admission.simulation import in_memory, validation
+from admission.workloads.kinds import catalog
+from admission.workloads.kinds.registry import Family
+
+BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
+"""What time it is where no object says when it was made."""
+
+
+class _Kind(NamedTuple):
+    """How objects of one kind are read. versions: those with the shape that the reader knows."""
+
+    versions: frozenset[str]
+    read: Callable[[Json], Any]
+    namespaced: bool = False
+
+
+_CORE, _DRA, _OWN = frozenset({"v1"}), frozenset({"v1", "v1beta2"}), frozenset({names.VERSION})
+_CLAIMS = _DRA | {"v1beta1"}
+_TAINT_RULES = _DRA | {"v1alpha3"}
+
+_KINDS: Mapping[tuple[str, str], _Kind] = {
+    ("", "Node"): _Kind(_CORE, nodes.decode),
+    ("", "Namespace"): _Kind(_CORE, nodes.decode_namespace),
+    ("", "Pod"): _Kind(_CORE, pods.decode, namespaced=True),
+    ("batch", "Job"): _Kind(_CORE, jobs.decode, namespaced=True),
+    ("scheduling.k8s.io", "PriorityClass"): _Kind(_CORE, priorities.decode),
+    ("resource.k8s.io", "ResourceSlice"): _Kind(_DRA, devices.decode_slice),
+    ("resource.k8s.io", "DeviceClass"): _Kind(_DRA, devices.decode_class),
+    ("resource.k8s.io", "ResourceClaim"): _Kind(_CLAIMS, claims.decode, namespaced=True),
+    ("resource.k8s.io", "ResourceClaimTemplate"): _Kind(_CLAIMS, claims.decode_template, namespaced=True),
+    ("resource.k8s.io", "DeviceTaintRule"): _Kind(_TAINT_RULES, device_taint_rules.decode),
+    **{of: _Kind(frozenset(one.versions), one.decode, namespaced=True) for of, one in catalog.BY_GROUP.items()},
+    (names.GROUP, "Queue"): _Kind(_OWN, queues.decode),
+    (names.GROUP, "Meter"): _Kind(_OWN, meters.decode),
+    (names.GROUP, "Gang"): _Kind(_OWN, gangs.decode, namespaced=True),
+    (names.GROUP, "ClaimPolicy"): _Kind(_OWN, claim_policies.decode),
+}
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A pod as JSON, and where it comes from. maker: `Kind namespace/name` of what it was made from, if it was.
+
+    known: whether the input gives its UID; then it exists already, and webhooks have seen it.
+    """
+
+    body: dict[str, Any]
+    index: int
+    maker: str = ""
+    known: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Store:
+    """What the input holds: values by kind and key with their places in it, and its pods as JSON.
+
+    bodies: the same, as JSON, of kinds other than Jobs whose pods may be made here. invented: UIDs that the input does
+    not give. notes: what was left out. flaws: what cannot be read, with its place.
+    """
+
+    now: datetime
+    namespace: str
+    values: dict[tuple[str, str], Any] = field(default_factory=dict)
+    places: dict[tuple[str, str], int] = field(default_factory=dict)
+    pods: list[Candidate] = field(default_factory=list)
+    bodies: dict[tuple[str, str], Json] = field(default_factory=dict)
+    invented: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+    flaws: list[tuple[int, MalformedObjectError]] = field(default_factory=list)
+
+    def of(self, kind: str) -> dict[str, Any]:
+        """Return the values of one kind by their keys, in the order of the input."""
+        return {key: value for (name, key), value in self.values.items() if name == kind}
+
+    def keep(self, kind: str, value: Any, index: int) -> None:
+        key = (kind, value.meta.key)
+        if key in self.values:
+            self.notes.append(f"{kind} {value.meta.key} stands more than once; the last one counts")
+            self.pods = [pod for pod in self.pods if pod.index != self.places[key]]
+        self.values[key], self.places[key] = value, index
+
+
+def read(objects: Sequence[Json], *, now: datetime | None, namespace: str, profile: Profile) -> Store:
+    """Read all objects; each has an apiVersion and a kind. now: a minute after the latest time in them, if None.
+
+    profile: whose CEL they are written in.
+    """
+    store = Store(now=now or _after_all(objects), namespace=namespace)
+    for index, obj in enumerate(objects):
+        group, _, version = str(obj["apiVersion"]).rpartition("/")
+        name = str(obj["kind"])
+        kind = _KINDS.get((group, name))
+        if kind is None:
+            store.notes.append(f"{name} {meta.name_in(obj)} ({obj['apiVersion']}) is left out: it is not simulated")
+            continue
+        try:
+            if version not in kind.versions:
+                raise _version_error(obj, kind)
+            body = _completed(claims.upgraded(obj), index, kind, store)
+            family = catalog.BY_GROUP.get((group, name))
+            value = _vetted(name, body, kind, profile)
+            store.keep(family.key if family else name, value, index)
+        except MalformedObjectError as error:
+            store.flaws.append((index, error))
+            continue
+        if family is not None and family.suspend:
+            store.bodies[family.key, value.meta.key] = body
+        elif family is not None and family.makes_pods:
+            store.notes.append(
+                f"{name} {meta.name_in(body)} makes no pods here; those that the input shows are simulated"
+            )
+        if name == "Pod":
+            store.pods.append(Candidate(body, index, known=body["metadata"]["uid"] not in store.invented))
+    return store
+
+
+def _vetted(name: str, body: Json, kind: _Kind, profile: Profile) -> Any:
+    """Read an object that the API server would keep. Raises MalformedObjectError with all that is wrong with it."""
+    found = validation.flaws(name, body, profile)
+    try:
+        value = kind.read(body)
+    except MalformedObjectError as error:
+        raise MalformedObjectError(name, error.name, tuple(dict.fromkeys((*error.flaws, *found)))) from error
+    if found:
+        raise MalformedObjectError(name, meta.name_in(body), found)
+    return value
+
+
+def snapshot(store: Store) -> Snapshot:
+    """Return everything but pods. Namespaces that are only mentioned have no labels but their name."""
+    mentioned = {key.rpartition("/")[0] for _, key in store.values} - {""}
+    return Snapshot(
+        nodes={node.name: node for node in store.of("Node").values()},
+        namespaces={name: _namespace(name) for name in sorted(mentioned)} | store.of("Namespace"),
+        slices=store.of("ResourceSlice"),
+        classes=store.of("DeviceClass"),
+        taint_rules=store.of("DeviceTaintRule"),
+        claims=store.of("ResourceClaim"),
+        templates=store.of("ResourceClaimTemplate"),
+        jobs={job.meta.uid: job for job in store.of("Job").values()},
+        parents={family.key: _parents(store, family) for family in catalog.ALL},
+        queues={queue.name: queue for queue in store.of("Queue").values()},
+        meters={meter.name: meter for meter in store.of("Meter").values()},
+        gangs=store.of("Gang"),
+        policies=store.of("ClaimPolicy"),
+        priorities=store.of("PriorityClass"),
+    )
+
+
+def _parents(store: Store, family: Family) -> dict[str, Parent]:
+    found: dict[str, Parent] = store.of(family.key)
+    return found if family.named else {parent.meta.uid: parent for parent in found.values()}
+
+
+def _namespace(name: str) -> Namespace:
+    return Namespace(meta=Meta(name=name), labels={"kubernetes.io/metadata.name": name})
+
+
+def _after_all(objects: Iterable[Json]) -> datetime:
+    times = [time for obj in objects if (time := _created(obj)) is not None]
+    return max(times) + timedelta(minutes=1) if times else BEGINNING
+
+
+def _created(obj: Json) -> datetime | None:
+    data = obj.get("metadata")
+    text = data.get("creationTimestamp") if isinstance(data, Mapping) else None
+    try:
+        time = datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return time if time.tzinfo else None
+
+
+def _version_error(obj: Json, kind: _Kind) -> MalformedObjectError:
+    group = str(obj["apiVersion"]).rpartition("/")[0]
+    readable = " or ".join(f"{group}/{version}".lstrip("/") for version in sorted(kind.versions))
+    flaw = Flaw("apiVersion", f"{obj['apiVersion']} is not read here; {readable} is")
+    return MalformedObjectError(str(obj["kind"]), meta.name_in(obj), (flaw,))
+
+
+def _completed(obj: Json, index: int, kind: _Kind, store: Store) -> dict[str, Any]:
+    """Return the object with the metadata that the API server would have filled in."""
+    given = obj.get("metadata")
+    data = dict(given) if isinstance(given, Mapping) else {}
+    if not data.get("name") and isinstance(data.get("generateName"), str):
+        data["name"] = f"{data['generateName']}{index:05}"
+    if not data.get("name"):
+        raise MalformedObjectError(str(obj["kind"]), meta.name_in(obj), (Flaw("metadata.name", "is required"),))
+    if not kind.namespaced:
+        data.pop("namespace", None)
+    elif not data.get("namespace"):
+        data["namespace"] = store.namespace
+    if not data.get("uid"):
+        data["uid"] = in_memory.uid_of(str(obj["kind"]), f"{data.get('namespace', '')}/{data['name']}")
+        store.invented.add(data["uid"])
+    if not data.get("creationTimestamp"):
+        # In the order of the input, and behind everything that says when it was made.
+        data["creationTimestamp"] = (store.now - timedelta(seconds=30) + timedelta(milliseconds=index)).isoformat()
+    return {**obj, "metadata": data}

@@ -1,0 +1,251 @@
+"""What Muster would decide, offline: the controller's own cycle over a cluster in memory, until nothing moves.
+
+Called by `muster simulate`. The cluster comes from `expand`; what the input shows as running is entered into the
+books first, by `opening_balance`. After every cycle kube-scheduler is played, so that the next one sees what runs. With
+`until_empty` gangs that run end one after the other, and what waits is tried again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+
+from admission import ports as admission_ports
+from admission.api.kubernetes import device_taint_rules, meta
+from admission.api.muster.gangs import Charge, Evicted, GangReport, PlannedPod, TopologyReport
+from admission.api.muster.status_reports import ConditionReport, QueueReport
+from admission.api.snapshot import Snapshot
+from admission.api.values.names import GangUid, QueueName
+from admission.api.values.reasons import Denial, Detail, Hold
+from admission.cycle import cycle
+from admission.cycle.state.leader import Desk, Ports, Result
+from admission.scheduling.placement import protection
+from admission.scheduling.placement.protection import Barriers
+from admission.simulation import in_memory, opening_balance
+from admission.simulation.expand import Expanded, Refusal
+from admission.workloads import gangs
+
+ACTOR = "muster simulate"
+EPOCH = 1
+STEP = timedelta(seconds=1)
+"""How far time goes on between two cycles."""
+
+
+class Verdict(StrEnum):
+    """What becomes of a gang."""
+
+    ADMITTED = "Admitted"
+    HELD = "Held"
+    DENIED = "Denied"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangOutcome:
+    """One gang's fate. order: 1 for the first that was admitted; None for those that ran from the start, or wait."""
+
+    namespace: str
+    name: str
+    queue: QueueName
+    verdict: Verdict
+    reason: str | None = None
+    message: str = ""
+    details: Mapping[str, Detail] = field(default_factory=dict)
+    placement: str = ""
+    topology: TopologyReport | None = None
+    order: int | None = None
+    plan: tuple[PlannedPod, ...] = ()
+    charges: Charge = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a simulation showed: every gang, admitted ones first and in their order, and the queues at its end."""
+
+    gangs: tuple[GangOutcome, ...]
+    queues: tuple[QueueReport, ...]
+    conditions: tuple[ConditionReport, ...]
+
+    @property
+    def verdicts(self) -> frozenset[Verdict]:
+        return frozenset(gang.verdict for gang in self.gangs)
+
+
+async def simulate(world: Expanded, *, until_empty: bool = False, steps: int = 50_000) -> Outcome:
+    """Run cycles until nothing more is admitted; with `until_empty`, until nothing waits or nothing helps."""
+    run = _Run(world, steps)
+    await run.begin()
+    while True:
+        result = await run.cycle()
+        if not result.granted and not result.evicted and not (until_empty and run.finish_one()):
+            return run.outcome(result)
+
+
+class _Run:
+    """One simulation: its cluster and ledger, its clock, and what it has seen of each gang."""
+
+    def __init__(self, world: Expanded, steps: int) -> None:
+        self._world = world
+        self._now = world.now
+        self._cluster = in_memory.Cluster(protection.without_fences(world.snapshot))
+        self._ledger = in_memory.Ledger()
+        cluster = self._cluster
+        ports = Ports(
+            view=cluster,
+            pods=cluster,
+            claims=cluster,
+            workloads=cluster,
+            reports=cluster,
+            ledger=self._ledger,
+            scheduler=admission_ports.FixedScheduler(world.profile),
+            fences=admission_ports.NoFences(fences(world.snapshot)),
+        )
+        self._desk = Desk(ports=ports, actor=ACTOR, epoch=EPOCH, steps=steps)
+        self._seen: dict[GangUid, GangReport] = {}
+        self._running: list[GangUid] = []
+        self._at_first: frozenset[GangUid] = frozenset()
+        self._order: dict[GangUid, int] = {}
+        self._keys: dict[GangUid, str] = {}
+        self._evicted: dict[str, Evicted] = {}
+        """Gangs that were taken back, by their keys: of some only the object is left."""
+
+    async def begin(self) -> None:
+        """Enter what runs already into the books."""
+        await self._ledger.fence(EPOCH)
+        groups = gangs.groups(self._world.snapshot, {})
+        self._keys = {group.uid: group.key for group in groups}
+        running = sorted(
+            (group for group in groups if opening_balance.placed(group)),
+            key=lambda group: (group.first_queued, group.key),
+        )
+        entries = opening_balance.entries(running, self._world.snapshot, at=self._now, actor=ACTOR)
+        await self._ledger.post_all([*entries], epoch=EPOCH)
+        self._running = [group.uid for group in running]
+        self._at_first = frozenset(self._running)
+
+    async def cycle(self) -> Result:
+        """Run one cycle, and let kube-scheduler start what it admitted."""
+        result = await cycle.run(self._desk, self._now)
+        for uid, evicted in result.evicted.items():
+            self._evicted[self._keys[uid]] = evicted
+            self._order.pop(uid, None)
+        for uid in result.granted:
+            self._evicted.pop(self._keys[uid], None)
+            if uid not in self._order:
+                self._order[uid] = len(self._order) + 1
+            if uid not in self._running:
+                self._running.append(uid)
+        shown = {report.key: uid for uid, report in self._seen.items()}
+        for report in result.gangs:
+            if report.key in self._evicted and shown.get(report.key, report.uid) != report.uid:
+                continue
+            known = self._seen.get(report.uid)
+            # Once it has ended, a gang has no plan any more: what it was admitted with is what counts.
+            if report.plan or known is None or not known.plan:
+                self._seen[report.uid] = report
+        self._cluster.schedule(self._ledger.book)
+        self._now += STEP
+        return result
+
+    def finish_one(self) -> bool:
+        """End the gang that runs longest, provided that something waits. Return whether there was one."""
+        snapshot = self._cluster.snapshot()
+        groups = {group.uid: group for group in gangs.groups(snapshot, self._ledger.book.placements)}
+        if not any(group.waiting for group in groups.values()):
+            return False
+        while self._running:
+            group = groups.get(self._running.pop(0))
+            if group is not None and (ready := opening_balance.placed(group)):
+                self._cluster.finish(ready)
+                return True
+        return False
+
+    def outcome(self, result: Result) -> Outcome:
+        refused = self._world.refusals
+        known = _Names({report.key: self._key(report) for report in self._seen.values()})
+        told = [self._told(report, known) for uid, report in self._seen.items() if uid not in refused]
+        told += [_refused(refusal) for refusal in refused.values()]
+        told.sort(key=lambda gang: (gang.verdict is not Verdict.ADMITTED, gang.order or 0, gang.namespace, gang.name))
+        return Outcome(gangs=tuple(told), queues=result.queues, conditions=result.conditions)
+
+    def _key(self, report: GangReport) -> str:
+        """Return the gang's key; with the name of its workload where a made-up UID would stand behind it."""
+        workload = report.workload
+        if workload is not None and workload.uid in self._world.invented:
+            return f"{report.namespace}/{workload.name}"
+        return report.key
+
+    def _told(self, report: GangReport, known: "_Names") -> GangOutcome:
+        if report.key in self._evicted:
+            return self._taken_back(report, self._evicted[report.key], known)
+        order = self._order.get(report.uid)
+        ran = report.uid in self._at_first
+        hold = None if ran or order is not None else report.hold
+        message = "its pods run already" if ran else ""
+        return GangOutcome(
+            namespace=report.namespace,
+            name=self._key(report).rpartition("/")[2],
+            queue=report.queue,
+            verdict=_verdict(hold),
+            reason=hold.reason if hold else None,
+            message=known.spoken(hold.message) if hold else message,
+            details={name: known.spoken_detail(value) for name, value in hold.details.items()} if hold else {},
+            placement=report.placement,
+            topology=report.topology,
+            order=order,
+            plan=report.plan,
+            charges=report.charges,
+        )
+
+    def _taken_back(self, report: GangReport, evicted: Evicted, known: "_Names") -> GangOutcome:
+        """Return what is told of a gang that was evicted: nobody makes its pods again here."""
+        return GangOutcome(
+            namespace=report.namespace,
+            name=self._key(report).rpartition("/")[2],
+            queue=report.queue,
+            verdict=Verdict.HELD,
+            reason=evicted.reason,
+            message=f"it is evicted as a whole: {known.spoken(evicted.message)}",
+            details={"madeRoomFor": known.spoken(evicted.made_room_for)} if evicted.made_room_for else {},
+        )
+
+
+def fences(snapshot: Snapshot) -> Barriers:
+    """Return what there is to be seen of the fences in the input: that they have stood for long, and are heeded."""
+    drivers = sorted(filter(None, map(device_taint_rules.fenced, snapshot.taint_rules.values())))
+    return Barriers(fence=tuple(drivers), rules=dict.fromkeys(drivers, meta.EPOCH), policy=meta.EPOCH)
+
+
+class _Names:
+    """The names that people know gangs by, to be used in sentences too."""
+
+    def __init__(self, by_key: Mapping[str, str]) -> None:
+        self._others = {key: name for key, name in by_key.items() if key != name}
+
+    def spoken(self, text: str) -> str:
+        for key, name in self._others.items():
+            text = text.replace(key, name)
+        return text
+
+    def spoken_detail(self, value: Detail) -> Detail:
+        if isinstance(value, list):
+            return [self.spoken(item) for item in value]
+        return self.spoken(value) if isinstance(value, str) else value
+
+
+def _verdict(hold: Hold | Denial | None) -> Verdict:
+    if hold is None:
+        return Verdict.ADMITTED
+    return Verdict.HELD if isinstance(hold, Hold) else Verdict.DENIED
+
+
+def _refused(refusal: Refusal) -> GangOutcome:
+    identity, denial = refusal.identity, refusal.denial
+    return GangOutcome(
+        namespace=identity.namespace,
+        name=identity.workload.name if identity.workload else identity.name,
+        queue=refusal.queue,
+        verdict=Verdict.DENIED,
+        reason=denial.reason,
+        message=denial.message,
+        details=denial.details,
+    )

@@ -1,0 +1,140 @@
+"""The pods that controllers would make of what the input shows: of Jobs, and of kinds that can be held as a whole.
+
+For `muster simulate`. Whatever already has pods in the input, or something that makes them for it, makes no more. Of
+kinds that make some pods only when others run, the first ones are made.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from admission.api.kubernetes import pods
+from admission.api.kubernetes.jobs import Job, PodTemplate
+from admission.api.kubernetes.meta import Meta
+from admission.api.kubernetes.owners import Parent
+from admission.api.snapshot import Snapshot
+from admission.api.values.decoding import Json, Reader
+from admission.api.values.names import Held
+from admission.errors import Flaw, MalformedObjectError
+from admission.simulation import in_memory
+from admission.simulation.manifests import Candidate, Store
+from admission.workloads import suspendable
+from admission.workloads.gang_key import LARGEST_SIZE
+from admission.workloads.kinds import catalog, registry
+from admission.workloads.suspendable import Holdable
+
+
+def made(store: Store, snapshot: Snapshot) -> Iterator[Candidate]:
+    """Yield the pods that would be made. What cannot be is noted in the store, as a flaw of the object."""
+    of_pods = {uid for pod in store.pods for uid in _owners(pod.body)}
+    for job in snapshot.jobs.values():
+        if not job.finished and job.meta.deleted is None and job.meta.uid not in of_pods:
+            yield from _of_job(job, store)
+    parents = [(kind, parent) for kind in suspendable.ALL for parent in snapshot.parents.get(kind.key, {}).values()]
+    below = [job.meta for job in snapshot.jobs.values()]
+    below += [one.meta for found in snapshot.parents.values() for one in found.values()]
+    shown = of_pods.union(owner.uid for one in below for owner in one.owners)
+    for kind, parent in parents:
+        if parent.meta.deleted is None and parent.meta.uid not in shown:
+            yield from _of_parent(kind, parent, store)
+
+
+def _of_job(job: Job, store: Store) -> Iterator[Candidate]:
+    if _is_stopped("Job", job.meta, store, suspended=job.suspended):
+        return
+    maker = _Maker(
+        kind=suspendable.JOB,
+        meta=job.meta,
+        index=store.places["Job", job.meta.key],
+        sizes="spec.parallelism",
+        store=store,
+        indexed=job.indexed,
+    )
+    yield from maker.pods(suspendable.of_job(job))
+
+
+def _of_parent(kind: Holdable, parent: Parent, store: Store) -> Iterator[Candidate]:
+    body = store.bodies[kind.key, parent.meta.key]
+    suspended = registry.is_suspended(Reader(body), kind.suspend)
+    if parent.finished or _is_stopped(kind.kind, parent.meta, store, suspended=suspended):
+        return
+    if len(parent.waves) > 1:
+        store.notes.append(
+            f"{kind.kind} {parent.meta.key} makes some pods only when others run; only the first ones are simulated"
+        )
+    maker = _Maker(
+        kind=kind,
+        meta=parent.meta,
+        index=store.places[kind.key, parent.meta.key],
+        sizes=catalog.BY_GROUP[kind.group, kind.kind].fields,
+        store=store,
+    )
+    yield from maker.pods([one for one in kind.templates(body) if one.pods > 0])
+
+
+def _is_stopped(kind: str, meta: Meta, store: Store, *, suspended: bool) -> bool:
+    """Return whether something makes no pods since somebody else than Muster has suspended it, and note that."""
+    if not suspended or suspendable.held(meta) is Held.WAITING:
+        return False
+    store.notes.append(f"{kind} {meta.key} is suspended and makes no pods")
+    return True
+
+
+def _owners(body: Json) -> Iterator[str]:
+    for owner in body["metadata"].get("ownerReferences") or ():
+        if isinstance(owner, Mapping) and owner.get("uid"):
+            yield str(owner["uid"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Maker:
+    """The controller of one object. index: the object's place in the input. sizes: which field says how many pods."""
+
+    kind: Holdable
+    meta: Meta
+    index: int
+    sizes: str
+    store: Store
+    indexed: bool = False
+
+    def pods(self, templates: Sequence[PodTemplate]) -> Iterator[Candidate]:
+        """Yield the pods of some templates, or none where some of them cannot be made."""
+        count = sum(template.pods for template in templates)
+        if not 0 <= count <= LARGEST_SIZE:
+            self._refuse([Flaw(self.sizes, f"makes {count} pods at a time; a gang has 0 to {LARGEST_SIZE}")])
+            return
+        found: list[Json] = []
+        for template in templates:
+            try:
+                bodies = [self._pod(template, number, len(found) + number) for number in range(template.pods)]
+                for body in bodies[:1]:
+                    pods.decode(body)
+            except MalformedObjectError as error:
+                path = _path(template)
+                self._refuse(Flaw(f"{path}.{flaw.field}", flaw.message) for flaw in error.flaws)
+                return
+            found += bodies
+        self.store.invented.update(body["metadata"]["uid"] for body in found)
+        maker = f"{self.kind.kind} {self.meta.key}"
+        yield from (Candidate({**body}, self.index, maker) for body in found)
+
+    def _pod(self, template: PodTemplate, number: int, place: int) -> Json:
+        """Return a pod of a template, and its place among all pods of the object."""
+        return suspendable.body(
+            template,
+            number,
+            owner=self.kind.owner(self.meta),
+            namespace=self.meta.namespace,
+            uid=in_memory.uid_of("Pod", f"{self.meta.uid}/{place}"),
+            created=(self.meta.created + timedelta(microseconds=place)).isoformat(),
+            indexed=self.indexed,
+        )
+
+    def _refuse(self, flaws: Iterable[Flaw]) -> None:
+        error = MalformedObjectError(self.kind.kind, self.meta.key, tuple(flaws))
+        self.store.flaws.append((self.index, error))
+
+
+def _path(template: PodTemplate) -> str:
+    """Return where a template stands in its object, as people write that."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in template.path).removeprefix(".")

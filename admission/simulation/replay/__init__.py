@@ -1,0 +1,1 @@
+"""A trace of jobs played in virtual time."""

@@ -1,0 +1,191 @@
+"""What a play of a trace comes to: waiting times, slowdown, utilisation, fairness and makespan.
+
+Terms as in the literature on parallel job scheduling: the *wait* of a job is from its arrival to its start; its
+*bounded slowdown* (Feitelson, Rudolph et al., JSSPP 1997) is max(1, (wait + runtime) / max(runtime, 10 s)), so that
+very short jobs do not rule the mean; fairness is Jain's index (Jain, Chiu, Hawe, 1984), (sum of x)² / (n · sum of x²),
+which is 1 where all x are equal and 1/n where one queue has everything.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from admission.api.values.names import QueueName
+from admission.simulation.replay.player import Moment, Play, Played
+
+BOUND = 10.0
+"""Seconds that a shorter job counts as when its slowdown is made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """Waiting times of the jobs that started, in seconds. Percentiles are those of some job: the nearest rank."""
+
+    mean: float = 0.0
+    p50: float = 0.0
+    p95: float = 0.0
+    p99: float = 0.0
+    longest: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """What the jobs of a queue, or all jobs, came to. slowdown: the mean of the bounded ones; hours: of devices.
+
+    served: of the device time that the jobs would have had by the last arrival if nobody ever waited, the part that
+    they had by then. None where they would have had none.
+    """
+
+    jobs: int
+    started: int
+    wait: Waits
+    slowdown: float
+    hours: float
+    served: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promises:
+    """How far one could rely on what jobs said of their runtimes, and on what was reserved by that.
+
+    overran: jobs that ran longer than they said; silent: jobs that said nothing. promised: jobs that something was
+    reserved for; late: those of them that started later than was promised first; delay and longest: of these, by how
+    many seconds in the mean and at most.
+    """
+
+    overran: int
+    silent: int
+    promised: int
+    late: int
+    delay: float
+    longest: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """What a play comes to. utilisation: by driver, from the first arrival to the last one.
+
+    overall: the same to the end of the last job. makespan: from the first arrival to the end of the last job.
+    fairness: Jain's index of what part the queues had of the device time that they asked for, of those that asked.
+    """
+
+    whole: Tally
+    queues: Mapping[QueueName, Tally]
+    utilisation: Mapping[str, float]
+    overall: Mapping[str, float]
+    makespan: timedelta
+    fairness: float
+    promises: Promises
+
+
+def figures(play: Play) -> Figures:
+    """Return what a play comes to."""
+    first, last, end = _span(play)
+    by_queue: dict[QueueName, list[Played]] = {}
+    for job in play.jobs:
+        by_queue.setdefault(job.arrival.queue, []).append(job)
+    queues = {name: _tally(jobs, last) for name, jobs in sorted(by_queue.items())}
+    return Figures(
+        whole=_tally(play.jobs, last),
+        queues=queues,
+        utilisation=_utilisation(play, first, last),
+        overall=_utilisation(play, first, end),
+        makespan=end - first,
+        fairness=jain([tally.served for tally in queues.values() if tally.served is not None]),
+        promises=_promises(play.jobs),
+    )
+
+
+def jain(shares: Sequence[float]) -> float:
+    """Return Jain's index of fairness; 1 where there is nothing to be shared."""
+    squares = sum(share * share for share in shares)
+    return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0
+
+
+def nearest_rank(ordered: Sequence[float], percent: int) -> float:
+    """Return a percentile of values in ascending order; 0 of none."""
+    return ordered[max(0, -(-len(ordered) * percent // 100) - 1)] if ordered else 0.0
+
+
+def used(moments: Iterable[Moment], driver: str, first: timedelta, last: timedelta) -> float:
+    """Return the device-seconds that were in use of a driver between two times."""
+    total = before = 0.0
+    since = first
+    for moment in moments:
+        now = min(max(moment.at, first), last)
+        total += before * (now - since).total_seconds()
+        since, before = now, moment.used[driver]
+    return total + before * (last - since).total_seconds()
+
+
+def _span(play: Play) -> tuple[timedelta, timedelta, timedelta]:
+    """Return when the first and the last job arrive, and when the last one ends; where all come at once, the end."""
+    arrivals = [job.arrival.at for job in play.jobs] or [timedelta()]
+    end = max([*(job.end for job in play.jobs if job.end is not None), max(arrivals)])
+    first, last = min(arrivals), max(arrivals)
+    return first, last if last > first else end, end
+
+
+def _utilisation(play: Play, first: timedelta, last: timedelta) -> dict[str, float]:
+    """Return which part of the devices of each driver was in use; nothing where no time passes."""
+    seconds = (last - first).total_seconds()
+    if not seconds:
+        return {}
+    return {
+        driver: used(play.moments, driver, first, last) / (count * seconds)
+        for driver, count in sorted(play.devices.items())
+    }
+
+
+def _tally(jobs: Sequence[Played], last: timedelta) -> Tally:
+    ordered = sorted(job.wait.total_seconds() for job in jobs if job.wait is not None)
+    slowdowns = [_slowdown(job) for job in jobs if job.wait is not None]
+    asked = sum(_seconds(job, job.arrival.at, last) for job in jobs)
+    had = sum(_seconds(job, job.start, last) for job in jobs if job.start is not None)
+    return Tally(
+        jobs=len(jobs),
+        started=len(ordered),
+        wait=Waits(
+            mean=sum(ordered) / len(ordered) if ordered else 0.0,
+            p50=nearest_rank(ordered, 50),
+            p95=nearest_rank(ordered, 95),
+            p99=nearest_rank(ordered, 99),
+            longest=ordered[-1] if ordered else 0.0,
+        ),
+        slowdown=sum(slowdowns) / len(slowdowns) if slowdowns else 0.0,
+        hours=sum(job.devices * job.arrival.runtime.total_seconds() for job in jobs if job.start is not None) / 3600,
+        served=had / asked if asked else None,
+    )
+
+
+def _promises(jobs: Sequence[Played]) -> Promises:
+    started = [job for job in jobs if job.start is not None]
+    declared = [(job.arrival.declared, job.arrival.runtime) for job in started]
+    late = [delay for job in started if (delay := _delay(job)) > 0]
+    return Promises(
+        overran=sum(said is not None and said < runtime for said, runtime in declared),
+        silent=sum(said is None for said, _ in declared),
+        promised=sum(job.promised is not None for job in started),
+        late=len(late),
+        delay=sum(late) / len(late) if late else 0.0,
+        longest=max(late, default=0.0),
+    )
+
+
+def _delay(job: Played) -> float:
+    """Return by how many seconds a job started later than was promised; promises are to the second."""
+    if job.start is None or job.promised is None:
+        return 0.0
+    late = (job.start - job.promised).total_seconds()
+    return late if late >= 1 else 0.0
+
+
+def _slowdown(job: Played) -> float:
+    runtime = job.arrival.runtime.total_seconds()
+    wait = job.wait.total_seconds() if job.wait is not None else 0.0
+    return max(1.0, (wait + runtime) / max(runtime, BOUND))
+
+
+def _seconds(job: Played, start: timedelta, last: timedelta) -> float:
+    """Return the device-seconds that a job has by a time, if it starts then."""
+    return job.devices * max(0.0, min(job.arrival.runtime.total_seconds(), (last - start).total_seconds()))

@@ -1,0 +1,100 @@
+"""Preemption in a trace that is played: who is evicted for a job that is held, by the rules of the controller.
+
+Time passes in jumps, so there is no grace: what victims had is given up at once, and the job that they make room for
+starts in the same moment. A victim waits again with the place that it had, and starts over. What ran before the trace
+began is not evicted.
+"""
+
+from collections.abc import Collection, Iterator
+
+from admission.api.muster.queues import QueueingStrategy
+from admission.api.values.names import GangUid
+from admission.dra.state.what_if import Belongings
+from admission.quota import queue_order
+from admission.quota.preemption_candidates import Candidate
+from admission.scheduling.cache.verdict_cache import PROOF, QUOTA
+from admission.scheduling.checks import runtime
+from admission.scheduling.preemption import targets
+from admission.scheduling.preemption.targets import Sacrifice, Scene, Tenant
+from admission.simulation.replay import arrivals
+from admission.simulation.replay.arrivals import Waiting
+from admission.simulation.replay.cluster import Running, Town
+from admission.simulation.replay.queue import Line, Muster
+
+
+def happens(town: Town) -> bool:
+    """Return whether any queue has others evicted."""
+    return any(map(targets.may_preempt, town.snapshot.queues.values()))
+
+
+class Preempting(Muster):
+    """Decides as the controller does, where queues preempt."""
+
+    def settle(self, *, freed: bool) -> list[Running]:
+        started = super().settle(freed=freed)
+        while (found := self._ousted(started)) is not None:
+            started += [found, *super().settle(freed=True)]
+        return started
+
+    def _ousted(self, started: Collection[Running]) -> Running | None:
+        """Evict for the first job that this helps, and start that one; None where it helps nobody."""
+        anew = {id(running) for running in started}
+        present = {GangUid(one.waiting.key): one for one in self._stage.running if id(one) not in anew}
+        tenants = [self._tenant(running) for running in present.values()]
+        self._stage.reserve.look(self._stage.rules, self._stage.ward.world, self._stage.standing)
+        for line in sorted(self._lines.values(), key=lambda one: queue_order.rank(one.head)):
+            for waiting in self._asking(line):
+                found = self._found(line, waiting, tenants)
+                if found is not None and found.victims:
+                    for victim in found.victims:
+                        self._evict(present[victim.uid])
+                    return self._start(line, waiting, found)
+        return None
+
+    def _asking(self, line: Line) -> Iterator[Waiting]:
+        """Yield the first job of a line, and those behind it that end before a head ahead of it is to start."""
+        if line.held is None or line.held.by not in {PROOF, QUOTA} or not targets.may_preempt(line.queue):
+            return
+        head, stage = line.head, self._stage
+        yield head
+        if line.queue.strategy is QueueingStrategy.STRICT_FIFO:
+            return
+        ahead = {one.head.key for one in self._lines.values() if queue_order.rank(one.head) < queue_order.rank(head)}
+        times = {one.at for key, one in stage.reserve.estimates.items() if one.at is not None and key in ahead}
+        ends = (runtime.whole(at) + runtime.SECOND - stage.time for at in sorted(times, reverse=True))
+        yield from dict.fromkeys(job for end in ends if (job := line.after(head, end)) is not None)
+
+    def _found(self, line: Line, waiting: Waiting, tenants: list[Tenant]) -> Sacrifice | None:
+        stage, needed = self._stage, line.held.needed if line.held is not None else {}
+        stage.inputs(waiting, stage.standing)  # its claims are there
+        scene = Scene(rules=stage.rules, reserve=stage.reserve, world=stage.ward.world, standing=stage.standing)
+        return targets.choose(arrivals.made(waiting), line.queue, needed, tenants, scene)
+
+    def _evict(self, running: Running) -> None:
+        self._stage.evict(running)
+        self.evicted.append(running)
+        self.arrive(running.waiting)
+
+    def _start(self, line: Line, waiting: Waiting, found: Sacrifice) -> Running:
+        stage, plan = self._stage, found.grant.plan
+        self._take_out(line, waiting)
+        stage.reserve.start(arrivals.made(waiting), stage.town.queue(waiting), plan)
+        stage.charge(waiting, plan.charge)
+        stage.shares.take(waiting.queue, plan.charge)
+        return stage.start(waiting, plan, plan.charge)
+
+    def _tenant(self, running: Running) -> Tenant:
+        waiting, tenancy = running.waiting, running.tenancy
+        return Tenant(
+            key=waiting.key,
+            candidate=Candidate(
+                uid=GangUid(waiting.key),
+                queue=waiting.queue,
+                priority=waiting.priority,
+                reserved_at=self._stage.town.rules.now + running.start,
+                charge=running.charge,
+            ),
+            belongings=Belongings(
+                claims=frozenset(holder.claim for holder, _ in tenancy.takings), room=tenancy.requests
+            ),
+        )

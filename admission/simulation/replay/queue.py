@@ -1,0 +1,384 @@
+"""Who of the jobs that wait starts now: as Muster decides, or as a queue does that counts.
+
+Jobs that ask for the same in one queue differ in nothing but their rank, so where the first of them cannot start, none
+can. They stand in one line, and only heads of lines are decided about; in a strict queue all jobs are one line. A head
+that was held is decided about again when what holds it may have changed, and at no other time; as long as jobs only
+start, less and less is free, so who was held stays so. Those that a reservation holds differ in how long they run, too:
+of one line, others are asked that would be in the way of fewer reservations.
+"""
+
+import bisect
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from operator import itemgetter
+from typing import Protocol
+
+from admission.api.muster.gangs import Charge
+from admission.api.muster.queues import Queue, QueueingStrategy
+from admission.api.values.names import QueueName
+from admission.api.values.reasons import Denial, Hold
+from admission.quota import queue_order
+from admission.quota.headroom import Standing
+from admission.quota.queue_order import Rank, Tournament
+from admission.quota.shortage import Shortage
+from admission.scheduling.backfill import policy
+from admission.scheduling.cache.plan_cache import Proof
+from admission.scheduling.cache.verdict_cache import PROOF, QUOTA, RESERVED, STEADY, Finding
+from admission.scheduling.checks.chain import Grant
+from admission.simulation.replay import arrivals
+from admission.simulation.replay.arrivals import Waiting
+from admission.simulation.replay.cluster import Running, Stage
+
+Refused = tuple[Waiting, Denial]
+
+
+class Decider(Protocol):
+    """Decides who starts. Since the last question: refused, jobs that never will, and evicted, jobs that wait again."""
+
+    refused: list[Refused]
+    evicted: list[Running]
+
+    def arrive(self, waiting: Waiting) -> None:
+        """Let a job wait."""
+
+    def settle(self, *, freed: bool) -> list[Running]:
+        """Start who can start now; return them in order. freed: whether jobs have ended."""
+
+    def waiting(self) -> Iterator[tuple[Waiting, Hold]]:
+        """Yield the jobs that wait, each with what holds it, or the first of those that ask for the same."""
+
+
+@dataclass(slots=True, eq=False)
+class Line:
+    """Jobs of one queue, by rank, of which only the first may start, unless a reservation holds that one.
+
+    held: what was found of it, or None. passed: what was found of others since, which would be in the way of less.
+    """
+
+    queue: Queue
+    jobs: list[Waiting] = field(default_factory=list)
+    held: Finding | None = None
+    passed: list[Finding] = field(default_factory=list)
+    _by_runtime: list[tuple[timedelta, Rank, Waiting]] = field(default_factory=list)
+    """The same jobs, those first that are to run for the shortest time."""
+
+    @property
+    def head(self) -> Waiting:
+        return self.jobs[0]
+
+    @property
+    def found(self) -> list[Finding]:
+        """Return all that holds jobs of the line."""
+        return [self.held, *self.passed] if self.held is not None else []
+
+    @property
+    def is_reserved(self) -> bool:
+        """Whether a reservation holds the first one."""
+        return self.held is not None and bool(self.held.bound)
+
+    def add(self, waiting: Waiting) -> bool:
+        """Put a job in its place; return whether it is the first now."""
+        jobs, rank = self.jobs, queue_order.rank(waiting)
+        bisect.insort(self._by_runtime, self._entry(waiting))
+        if not jobs or queue_order.rank(jobs[-1]) < rank:
+            jobs.append(waiting)
+            return len(jobs) == 1
+        at = bisect.bisect(jobs, rank, key=queue_order.rank)
+        jobs.insert(at, waiting)
+        return at == 0
+
+    def ask_again(self) -> None:
+        """Have the first one asked."""
+        self.held = None
+        self.passed.clear()
+
+    def hold(self, waiting: Waiting, found: Finding) -> None:
+        """Note what holds a job."""
+        if waiting is self.head:
+            self.held = found
+        else:
+            self.passed.append(found)
+
+    def pop(self, waiting: Waiting | None = None) -> Waiting:
+        """Take a job out: the first one, unless another is named. After the first one the next one is to be asked."""
+        if waiting is None or waiting is self.head:
+            self.ask_again()
+            waiting = self.jobs.pop(0)
+        else:
+            del self.jobs[bisect.bisect_left(self.jobs, queue_order.rank(waiting), key=queue_order.rank)]
+        del self._by_runtime[bisect.bisect_left(self._by_runtime, self._entry(waiting))]
+        return waiting
+
+    def after(self, waiting: Waiting, shorter: timedelta | None) -> Waiting | None:
+        """Return the first job behind another one that is to run for a shorter time; None: however long it runs."""
+        rank = queue_order.rank(waiting)
+        if shorter is None:
+            at = bisect.bisect(self.jobs, rank, key=queue_order.rank)
+            return self.jobs[at] if at < len(self.jobs) else None
+        short = self._by_runtime[: bisect.bisect_left(self._by_runtime, shorter, key=itemgetter(0))]
+        return min((entry[1:] for entry in short if entry[1] > rank), default=(None, None))[1]
+
+    def _entry(self, waiting: Waiting) -> tuple[timedelta, Rank, Waiting]:
+        return arrivals.expected(waiting.arrival, self.queue) or timedelta.max, queue_order.rank(waiting), waiting
+
+
+class Muster:
+    """Decides as the controller does."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.refused: list[Refused] = []
+        self.evicted: list[Running] = []
+        self._stage = stage
+        self._lines: dict[Hashable, Line] = {}
+        self._of_queue: dict[QueueName, set[Hashable]] = {}
+        """The lines of each queue."""
+
+    def arrive(self, waiting: Waiting) -> None:
+        key = self._line_of(waiting)
+        if key not in self._lines:
+            self._lines[key] = Line(self._stage.town.queue(waiting))
+            self._of_queue.setdefault(waiting.queue, set()).add(key)
+        line = self._lines[key]
+        if line.add(waiting) or line.is_reserved:
+            line.ask_again()
+
+    def settle(self, *, freed: bool) -> list[Running]:
+        stage = self._stage
+        if stage.reserve.advance(stage.time) or freed:
+            self._forget_what_fell()
+        contest = _Contest(stage, (line for line in self._lines.values() if line.held is None))
+        started: list[Running] = []
+        for waiting, line in contest:
+            before = stage.reserve.revision
+            found = stage.backfill(waiting)
+            if isinstance(found.outcome, Hold):
+                line.hold(waiting, found)
+            else:
+                self._take_out(line, waiting)
+                if isinstance(found.outcome, Grant):
+                    plan = found.outcome.plan
+                    stage.charge(waiting, plan.charge)
+                    contest.take(waiting.queue, plan.charge)
+                    started.append(stage.start(waiting, plan, plan.charge))
+                else:
+                    self.refused.append((waiting, found.outcome))
+            self._go_on(line, waiting, contest)
+            if stage.reserve.revision != before:
+                self._ask_reserved(contest)
+            self._promote(waiting.queue, contest)
+        return started
+
+    def waiting(self) -> Iterator[tuple[Waiting, Hold]]:
+        for line in self._lines.values():
+            why = self._stage.explain(line.head).outcome
+            yield from ((job, why) for job in line.jobs)
+
+    def _line_of(self, waiting: Waiting) -> Hashable:
+        if self._is_strict(waiting):
+            return waiting.queue
+        return waiting.queue, waiting.arrival.ask, waiting.pods, waiting.priority
+
+    def _is_strict(self, waiting: Waiting) -> bool:
+        return self._stage.town.queue(waiting).strategy is QueueingStrategy.STRICT_FIFO
+
+    def _take_out(self, line: Line, waiting: Waiting) -> None:
+        """Take a job out of its line, and a line that is empty out of all."""
+        line.pop(waiting)
+        if not line.jobs:
+            key = self._line_of(waiting)
+            del self._lines[key]
+            self._of_queue[waiting.queue].discard(key)
+
+    def _go_on(self, line: Line, waiting: Waiting, contest: "_Contest") -> None:
+        """Ask the next of a line that may start."""
+        if line.jobs and line.held is None:
+            contest.enter(line.head, line)
+        elif line.is_reserved and not self._is_strict(waiting):
+            bounds = [found.bound for found in line.found]
+            job = line.after(waiting, self._stage.shorter(waiting, bounds)) if all(bounds) else None
+            if job is not None:
+                contest.enter(job, line)
+
+    def _ask_reserved(self, contest: "_Contest") -> None:
+        """Ask those again who were in the way of something that is not reserved any more."""
+        grounds = Grounds(self._stage)
+        for line in self._lines.values():
+            if line.is_reserved and not grounds.all_stand(line):
+                line.ask_again()
+                contest.enter(line.head, line)
+
+    def _promote(self, queue: QueueName, contest: "_Contest") -> None:
+        """Ask the next gang of a queue that has no head whether it is one."""
+        if self._stage.reserve.has_head(queue):
+            return
+        lines = [self._lines[key] for key in self._of_queue.get(queue, ())]
+        held = [line for line in lines if line.held is not None and policy.waits(line.held)]
+        left = [line for line in held if line.held and not self._stage.reserve.is_hopeless(line.held.group)]
+        if left:
+            line = min(left, key=lambda one: queue_order.rank(one.head))
+            line.ask_again()
+            contest.enter(line.head, line)
+
+    def _forget_what_fell(self) -> None:
+        """Have the heads asked again for which something has changed."""
+        grounds = Grounds(self._stage)
+        for line in self._lines.values():
+            if line.held is not None and not grounds.all_stand(line):
+                line.ask_again()
+
+
+class _Contest:
+    """The jobs that are asked, in order, each with its line."""
+
+    def __init__(self, stage: Stage, lines: Iterable[Line]) -> None:
+        self._lines = {line.head.key: line for line in lines}
+        heads = [line.head for line in self._lines.values()]
+        self._tournament = Tournament(stage.shares, heads, lambda one: one.queue)
+
+    def __iter__(self) -> Iterator[tuple[Waiting, Line]]:
+        for waiting in self._tournament:
+            yield waiting, self._lines.pop(waiting.key)
+
+    def enter(self, waiting: Waiting, line: Line) -> None:
+        """Let one more be asked, unless it is going to be."""
+        if waiting.key not in self._lines:
+            self._lines[waiting.key] = line
+            self._tournament.enter(waiting)
+
+    def take(self, queue: QueueName, charge: Charge) -> None:
+        """Count what a queue was granted."""
+        self._tournament.take(queue, charge)
+
+
+class Counting:
+    """Decides as a queue does that counts: first in, first out by quota, whatever devices are free.
+
+    A job whose least charge fits the quota of its queue is let in, and uses it from then on. It starts when the planner
+    finds a place for all of it, and holds its quota until then. Those behind the first one that does not fit wait,
+    queue by queue. A real one is worse off: pods that are let in one by one take devices from each other while they
+    wait for the rest of their gang.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self.refused: list[Refused] = []
+        self.evicted: list[Running] = []
+        self._stage = stage
+        self._lines: dict[QueueName, Line] = {}
+        self._let_in: list[_LetIn] = []
+        self._unlimited = _Unlimited(stage.town.tree, {})
+
+    def arrive(self, waiting: Waiting) -> None:
+        if waiting.queue not in self._lines:
+            self._lines[waiting.queue] = Line(self._stage.town.queue(waiting))
+        line = self._lines[waiting.queue]
+        if line.add(waiting):
+            line.held = None
+
+    def settle(self, *, freed: bool) -> list[Running]:
+        if freed:
+            grounds = Grounds(self._stage)
+            for one in self._let_in:
+                if one.held is not None and not grounds.stand(one.waiting.queue, one.held):
+                    one.held = None
+            for line in self._lines.values():
+                if line.held is not None and not grounds.stand(line.head.queue, line.held):
+                    line.held = None
+        self._count()
+        return list(self._placed())
+
+    def waiting(self) -> Iterator[tuple[Waiting, Hold]]:
+        for one in self._let_in:
+            yield one.waiting, self._stage.explain(one.waiting, self._unlimited).outcome
+        for line in self._lines.values():
+            yield from ((job, line.held.outcome) for job in line.jobs if line.held is not None)
+
+    def _count(self) -> None:
+        """Let in whom the quotas allow."""
+        stage = self._stage
+        lines = {name: line for name, line in self._lines.items() if line.jobs and line.held is None}
+        contest = Tournament(stage.shares, [line.head for line in lines.values()], lambda one: one.queue)
+        for waiting in contest:
+            line = lines[waiting.queue]
+            needed, found = stage.count(waiting)
+            if found is not None and isinstance(found.outcome, Hold):
+                line.held = found
+                continue
+            line.pop()
+            if found is not None:
+                self.refused.append((waiting, found.outcome))
+            else:
+                stage.charge(waiting, needed)
+                contest.take(waiting.queue, needed)
+                self._let_in.append(_LetIn(waiting, needed))
+            if line.jobs:
+                contest.enter(line.head)
+
+    def _placed(self) -> Iterator[Running]:
+        """Start those that were let in, and for which there is a place."""
+        left: list[_LetIn] = []
+        for one in self._let_in:
+            if one.held is None:
+                one.held = self._stage.decide(one.waiting, self._unlimited)
+                if isinstance(one.held.outcome, Grant):
+                    yield self._stage.start(one.waiting, one.held.outcome.plan, one.charge)
+                    continue
+            left.append(one)
+        self._let_in = left
+
+
+@dataclass(slots=True, eq=False)
+class _LetIn:
+    """A job that uses its quota and waits for a place."""
+
+    waiting: Waiting
+    charge: Charge
+    held: Finding | None = None
+
+
+class _Unlimited(Standing):
+    """Quotas that allow everything."""
+
+    def fits(self, queue: QueueName, charge: Charge) -> bool:  # noqa: ARG002 - of the base class
+        return True
+
+    def charge_fits(self, queue: QueueName, charge: Charge) -> Shortage | None:  # noqa: ARG002 - of the base class
+        return None
+
+
+class Grounds:
+    """Whether what holds jobs is still so, each ground looked at once."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._proofs: dict[Proof, bool] = {}
+        self._lacks: dict[Hashable, bool] = {}
+        self._in_the_way: dict[Hashable, bool] = {}
+
+    def all_stand(self, line: Line) -> bool:
+        """Return whether all that holds jobs of a line would hold them again."""
+        return all(self.stand(line.head.queue, found) for found in line.found)
+
+    def stand(self, queue: QueueName, held: Finding) -> bool:
+        """Return whether a job of a queue would be held again."""
+        if held.proof is not None and held.by == PROOF:
+            if held.proof not in self._proofs:
+                self._proofs[held.proof] = self._is_proved(held)
+            return self._proofs[held.proof]
+        key: Hashable = queue, tuple(sorted(held.needed.items()))
+        if held.by == QUOTA:
+            if key not in self._lacks:
+                self._lacks[key] = not self._stage.standing.fits(queue, held.needed)
+            return self._lacks[key]
+        if held.by == RESERVED:
+            key = key if held.proof is None else held.proof, held.bound
+            if key not in self._in_the_way:
+                self._in_the_way[key] = self._stage.is_in_the_way(held)
+            return self._in_the_way[key]
+        return held.by in STEADY
+
+    def _is_proved(self, held: Finding) -> bool:
+        if held.alike is None:
+            return False
+        recall, world = self._stage.rules.recall, self._stage.ward.world
+        return recall.proof(held.alike.key, world, self._stage.rules.selectors) is held.proof
