@@ -407,13 +407,13 @@ def test_what_the_cluster_lacks_is_told_with_the_line() -> None:
 
 
 PLAYED = """
-from admission.cycle import playing, staging
+from admission.simulation.replay import cluster, player
 from admission.simulation.replay.player import Policy
 from tests.bench import trace
 shape = trace.Shape(jobs=150, nodes=8, load=1.2)
-town = staging.town(trace.town(shape), steps=50_000)
+town = cluster.town(trace.town(shape), steps=50_000)
 for policy in Policy:
-    print(sorted((job.arrival.name, job.start) for job in playing.play(town, trace.arrivals(shape), policy).jobs))
+    print(sorted((job.arrival.name, job.start) for job in player.play(town, trace.arrivals(shape), policy).jobs))
 """
 
 
